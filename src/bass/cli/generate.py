@@ -11,6 +11,7 @@ import torch
 from bass.api.generation import Generation
 from bass.api.llm import LLM, load, plain
 from bass.api.loading import Models
+from bass.api.plan import Strategies
 from bass.api.requests import Prompt
 from bass.api.results import Completion, Result
 from bass.cli import kernels
@@ -74,7 +75,7 @@ def run(parser: Parser, argv: list[str]) -> int:
         table(below, result.stats, compared, ran_with(llm, interrupted))
         for doubt in () if compared is None else compared.doubts:
             warn(below, f"WARNING: {doubt}")
-    for caveat in caveats(llm):
+    for caveat in caveats(llm.parts, llm.models.dummy):
         warn(below, caveat)
     return INTERRUPTED if interrupted else 0
 
@@ -195,13 +196,13 @@ def kernels_of(llm: LLM) -> str:
     return target if draft == target else f"target {target}; draft {draft}"
 
 
-def caveats(llm: LLM) -> list[str]:
+def caveats(parts: Strategies, dummy: bool) -> list[str]:
     """Warnings if the text does not follow the target's distribution, depends on other rows, or is
     that of random weights.
     """
-    verifier, drafter = llm.parts.verifier, llm.parts.drafter
+    verifier, drafter = parts.verifier, parts.drafter
     warnings = []
-    if llm.models.dummy:
+    if dummy:
         warnings.append(f"WARNING: {RANDOM}.")
     if not verifier.lossless:
         caveat = verifier.caveat or "the text does not follow the target's distribution"

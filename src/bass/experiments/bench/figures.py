@@ -1,0 +1,109 @@
+"""The figures of a benchmark, from what was measured: pure functions."""
+
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+from bass.experiments.bench.record import Call, Machine, Setting
+
+
+def expected_tau(acceptance: float, k: int) -> float:
+    """Mean tokens of a step whose drafted token i is accepted with `acceptance`^i."""
+    return sum(acceptance**i for i in range(k + 1))
+
+
+def tau_of(k: int | None, acceptance: float | None) -> float | None:
+    """The tau of a method that is known in advance: of plain decoding, and of a constant length at
+    an imposed acceptance.
+    """
+    if k == 0:
+        return 1.0
+    return None if k is None or acceptance is None else expected_tau(acceptance, k)
+
+
+def bound(target_bytes: int, draft_bytes: int, k: float, bandwidth: float) -> float:
+    """The least seconds of a step that drafts k tokens: its bytes at the bandwidth of a copy."""
+    return (target_bytes + k * draft_bytes) / bandwidth
+
+
+def figures_of(
+    setting: Setting,
+    machine: Machine,
+    new_tokens: int,
+    acceptance: float | None = None,
+    plain: Setting | None = None,
+) -> dict[str, Any]:
+    """The figures of a setting, medians of its calls; times in milliseconds.
+
+    plain: autoregressive decoding at the same batch size, for the speed-up.
+    """
+    calls = setting.calls
+
+    def median(figure: Callable[[Call], float]) -> float:
+        return statistics.median(map(figure, calls))
+
+    walls = [call.wall_seconds / new_tokens * 1e3 for call in calls]
+    wall, tau = statistics.median(walls), median(lambda c: c.emitted / c.row_steps)
+    known = tau_of(setting.length, acceptance)
+    k = median(lambda c: c.draft_passes / c.steps)
+    least = bound(setting.target_bytes, setting.draft_bytes, k, machine.copy_bandwidth)
+    step_wall = median(lambda c: c.wall_seconds / c.steps) * 1e3
+    sheet = machine.data_sheet_bandwidth
+    found: dict[str, Any] = {
+        "bound_ms_per_token": least / (known or tau) * 1e3,
+        "wall_ms_per_token": wall,
+        "spread": [min(walls), max(walls)],
+        "share_of_bound": least / (known or tau) * 1e3 / wall,
+        "wall_ms_per_step": step_wall,
+        "wall_ms_per_step_over_expected_tau": None if known is None else step_wall / known,
+        "device_ms_per_step_over_expected_tau": None
+        if known is None
+        else median(lambda c: c.step_median) * 1e3 / known,
+        "ms_per_token": {
+            "first": median(lambda c: c.first) * 1e3,
+            "last": median(lambda c: c.last) * 1e3,
+            "all": median(lambda c: c.all) * 1e3,
+        },
+        "tokens_per_second": median(lambda c: c.emitted / c.wall_seconds),
+        "speedup": None if plain is None else _wall(plain, new_tokens) / wall,
+        "tau": tau,
+        "acceptance_rate": median(lambda c: c.accepted / c.drafted) if calls[0].drafted else None,
+        "mean_draft_length": k,
+        "mbu": median(lambda c: c.bytes / c.wall_seconds) / machine.copy_bandwidth,
+        "mbu_data_sheet": None
+        if sheet is None
+        else median(lambda c: c.bytes / c.wall_seconds) / sheet,
+        "mfu": median(lambda c: c.flops / c.wall_seconds) / machine.flops,
+        "mfu_kept": median(lambda c: c.flops_kept / c.wall_seconds) / machine.flops,
+        "mbu_of_steps": median(lambda c: c.bytes / c.step_seconds) / machine.read_bandwidth,
+        "mfu_of_steps": median(lambda c: c.flops / c.step_seconds) / machine.flops,
+        "step_ms": median(lambda c: c.step_median) * 1e3,
+        "between_us": {
+            "median": median(lambda c: c.between_median) * 1e6,
+            "p90": median(lambda c: c.between_p90) * 1e6,
+        },
+        "prefill_ms": median(lambda c: c.prefill_seconds) * 1e3,
+        "captures_s": sum(c.capture_seconds for c in calls),
+        "peak_gb": None if setting.peak_bytes is None else setting.peak_bytes / 1e9,
+    }
+    return found | _parts(setting, step_wall)
+
+
+def _wall(setting: Setting, new_tokens: int) -> float:
+    return statistics.median(call.wall_seconds for call in setting.calls) / new_tokens * 1e3
+
+
+def _parts(setting: Setting, step_wall: float) -> dict[str, Any]:
+    """The parts of a step in milliseconds, and the share of sampling in its wall time.
+
+    host: the rest of the wall time of a step.
+    """
+    parts = setting.parts
+    if parts is None:
+        return {"parts_k": None, "parts_ms": None, "sampling_share": None}
+    ms = {
+        name: getattr(parts, name) * 1e3 for name in ("draft", "verify", "sample", "draft_sampling")
+    }
+    host = step_wall - ms["draft"] - ms["verify"] - ms["sample"]
+    share = (ms["draft_sampling"] + ms["sample"]) / step_wall
+    return {"parts_k": parts.k, "parts_ms": ms | {"host": host}, "sampling_share": share}

@@ -1,0 +1,142 @@
+"""Runs a benchmark: batch by batch, methods taking turns."""
+
+import gc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import final
+
+import numpy as np
+import torch
+
+from bass.api.checks import check_context
+from bass.api.llm import serve
+from bass.api.loading import ModelCache, Models
+from bass.api.requests import context
+from bass.errors import OptionError
+from bass.experiments.bench.measure import Bench, pass_bytes
+from bass.experiments.bench.options import BenchOptions, Method
+from bass.experiments.bench.record import BenchRecord, Setting
+from bass.interfaces import DraftLengthPolicy
+
+Progress = Callable[[str, int, int], None]
+
+
+def constant_length(policy: DraftLengthPolicy[object]) -> int | None:
+    """The draft length of a policy that never varies it."""
+    if policy.max_length == 0:
+        return 0
+    constant = getattr(policy, "constant_length", False)
+    return int(policy.max_length) if constant else None
+
+
+def prompts_for(models: Models, options: BenchOptions, batch: int, text: str) -> list[list[int]]:
+    """The prompts of a batch: consecutive pieces of the text, or random tokens without one."""
+    check_context(0, options.prompt_length, options.max_new_tokens, context(models))
+    length = options.prompt_length
+    if not text:
+        drawn = np.random.default_rng(options.seed)
+        return drawn.integers(0, models.target.shape.vocab_size, (batch, length)).tolist()
+    if models.tokenizer is None:
+        raise OptionError(
+            "`--file` is text, and the target's folder has no tokenizer: leave it out."
+        )
+    ids = models.tokenizer.encode(text, add_special_tokens=False, most=len(text) + 1)
+    if len(ids) < batch * length:
+        raise OptionError(
+            f"`--file` has {len(ids):,} tokens, and {batch} prompts of {length} need "
+            f"{batch * length:,}: give a longer text, or lower `--batches` or `--prompt_length`."
+        )
+    return [ids[i * length : (i + 1) * length] for i in range(batch)]
+
+
+@final
+@dataclass
+class BenchRun:
+    """Measures what the record lacks; the record grows while it runs."""
+
+    record: BenchRecord
+    methods: list[Method]
+    options: BenchOptions
+    cache: ModelCache
+    text: str = ""
+    output: Path | None = None
+
+    def missing(self, method: Method, batch: int) -> int:
+        """The number of calls that the setting lacks."""
+        done = self.record.find(method.policy, batch)
+        return max(self.options.repeats - (0 if done is None else len(done.calls)), 0)
+
+    @property
+    def left(self) -> bool:
+        """Whether anything is to be measured."""
+        return any(self.missing(m, b) for m in self.methods for b in self.options.batches)
+
+    def run(self, progress: Progress) -> None:
+        """Measure; after each round of calls, and when interrupted, the record is saved."""
+        try:
+            for batch in self.options.batches:
+                if any(self.missing(method, batch) for method in self.methods):
+                    self._batch(batch, progress)
+        finally:
+            self.save()
+
+    def save(self) -> None:
+        """Write the output file, if there is one."""
+        if self.output is not None:
+            self.record.save(self.output)
+
+    def _batch(self, batch: int, progress: Progress) -> None:
+        free()
+        device = self.methods[0].plan(batch).target.device
+        weights = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+        left = {m.label: self.missing(m, batch) for m in self.methods}
+        turns = {
+            method.label: self._calls(method, batch, weights, progress)
+            for method in self.methods
+            if left[method.label]
+        }
+        while turns:  # one step of each: its warm-up, a call, or its parts
+            for label in list(turns):
+                if next(turns[label], None) is None:
+                    del turns[label]
+            self.save()
+
+    def _calls(
+        self, method: Method, batch: int, weights: int, progress: Progress
+    ) -> Iterator[bool]:
+        """Warm up, call as often as needed, and time the parts; one of these at each turn."""
+        name, needed = f"batch {batch}, {method.label}", self.missing(method, batch)
+        progress(name, 0, needed + 2)
+        plan = method.plan(batch)
+        llm = serve(plan, self.cache)
+        prompts = prompts_for(llm.models, self.options, batch, self.text)
+        bench = Bench(llm, prompts, self.options.request, weights)
+        warm_up, peak = bench.warm_up(self.options.seed)
+        length = self.options.prompt_length + self.options.max_new_tokens // 2
+        setting = self.record.find(method.policy, batch) or Setting(
+            method.label,
+            method.policy,
+            batch,
+            constant_length(plan.parts.policy),
+            *pass_bytes(llm, batch, length),
+            peak,
+            warm_up,
+        )
+        progress(name, 1, needed + 2)
+        yield True
+        for done in range(needed):
+            call = bench.call(self.options.seed + 1 + len(setting.calls))
+            setting = replace(setting, calls=[*setting.calls, call])
+            self.record.put(setting)
+            progress(name, done + 2, needed + 2)
+            yield True
+        self.record.put(replace(setting, parts=bench.parts()))
+        progress(name, needed + 2, needed + 2)
+
+
+def free() -> None:
+    """Free the engines of the last batch size, with their graphs."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
