@@ -24,7 +24,7 @@ from bass.experiments.bench.figures import figures_of
 from bass.experiments.bench.measure import measure_machine
 from bass.experiments.bench.options import PLAIN, BenchOptions, Method, examine, methods_of
 from bass.experiments.bench.record import BenchRecord, Setting
-from bass.experiments.bench.run import BenchRun
+from bass.experiments.bench.run import BenchRun, prompts_for
 from bass.files import check_replaceable, read_text
 from bass.interrupt import displayed, interruptible
 from bass.problems import Problems
@@ -56,17 +56,17 @@ def run(parser: Parser, argv: list[str]) -> int:
     about = _about(options, load_options, named, text)
     output = None if options.output is None else _output(options.output)
     record = BenchRecord(about) if output is None else BenchRecord.opened(output, about)
-    bench = BenchRun(record, methods, options, ModelCache(), text, output)
+    bench = BenchRun(record, methods, options, ModelCache(), output)
     bench.save()  # an output that cannot be written is an error before anything is measured
     out = console(stderr=config.json)
     if not out.is_terminal:
         out = console(stderr=config.json, width=WIDTH)
-    interrupted = not _measured(bench, out)
+    interrupted = not _measured(bench, text, out)
     _show(bench, out, config.json, interrupted)
     return INTERRUPTED if interrupted else 0
 
 
-def _measured(bench: BenchRun, out: Screen) -> bool:
+def _measured(bench: BenchRun, text: str, out: Screen) -> bool:
     """Measure what is left, with the bound first; False if interrupted."""
     try:
         with interruptible(signal.SIGTERM, signal.SIGHUP) as check_interruption:
@@ -74,6 +74,7 @@ def _measured(bench: BenchRun, out: Screen) -> bool:
                 return True
             loading = next((m for m in bench.methods if m.plan(1).draft is not None), None)
             llm = serve((loading or bench.methods[0]).plan(1), bench.cache)
+            prompts = prompts_for(llm.models, bench.options, text)
             if bench.record.machine is None:
                 bench.record.machine = measure_machine(llm.models.device, llm.models.dtype)
             out.print(machine_line(bench.record.machine), markup=False, soft_wrap=True)
@@ -85,7 +86,7 @@ def _measured(bench: BenchRun, out: Screen) -> bool:
                     progress(stage, done, total)
                     check_interruption()
 
-                bench.run(take)
+                bench.run(prompts, take)
     except KeyboardInterrupt:
         return False
     return True
@@ -225,7 +226,7 @@ def _about(
         for role, spec in models.items()
         if spec.dummy
     }
-    return {
+    about = {
         SOURCE: source_of_bass(),
         "torch": here()["torch"],
         "device": device_name(plan.target.device),
@@ -237,3 +238,4 @@ def _about(
         **{k: v for k, v in vars(options).items() if k not in _NO_FIGURE_DEPENDS_ON},
         "text": hash_of_text(text) if text else None,
     }
+    return json.loads(json.dumps(about, default=repr))  # as the file has it

@@ -98,20 +98,7 @@ def read_options(
     values, argv = choices.take_strategies(argv)
     for _, strategies, _ in reversed(files):
         values = choices.over(strategies, values)
-    shown = {f.name: of_field(f) for f in fields(LoadOptions) if f.name not in without}
-    chosen: dict[str, Any] = {}
-    for option in choices.OPTIONS:
-        with problems.noted():
-            chosen[option] = choices.chosen(option, shown[option].default, values)
-    named = [replace(shown.pop(name), type=str) for name in (*choices.OPTIONS, "cache")]
-    parser.add(*shown.values(), group="models and machine")
-    parser.add(named[-1], group=_STRATEGIES)
-    parser.show(_STRATEGIES, named[:-1])
-    parser.add(*map(of_field, fields(request)), group="request")
-    for option, spec in chosen.items():  # shown by `--help`
-        if spec not in (None, "auto"):
-            for title, parameters in choices.described(choices.OPTIONS[option], option, spec):
-                parser.show(title, parameters)
+    chosen = _declared(parser, values, request, without, problems)
     given, before = Namespace(), len(problems.sentences)
     with problems.noted():
         given = parser.parse(argv, defaults=False)
@@ -136,6 +123,33 @@ def read_options(
     names = [name for spec in chosen.values() for name in choices.names_in(spec)]
     words = [*values.values(), *names, config.cache]
     return config, load_with, request_with, Named(words, chosen)
+
+
+def _declared(
+    parser: Parser,
+    values: dict[str, Any],
+    request: type,
+    without: Container[str],
+    problems: Problems,
+) -> dict[str, Any]:
+    """Add the options of `load` and of the request to the parser; returns the argument of `make`
+    for each strategy.
+    """
+    shown = {f.name: of_field(f) for f in fields(LoadOptions) if f.name not in without}
+    chosen: dict[str, Any] = {}
+    for option in choices.OPTIONS:
+        with problems.noted():
+            chosen[option] = choices.chosen(option, shown[option].default, values)
+    named = [replace(shown.pop(name), type=str) for name in (*choices.OPTIONS, "cache")]
+    parser.add(*shown.values(), group="models and machine")
+    parser.add(named[-1], group=_STRATEGIES)
+    parser.show(_STRATEGIES, named[:-1])
+    parser.add(*map(of_field, fields(request)), group="request")
+    for option, spec in chosen.items():  # shown by `--help`
+        if spec not in (None, "auto"):
+            for title, parameters in choices.described(choices.OPTIONS[option], option, spec):
+                parser.show(title, parameters)
+    return chosen
 
 
 def read_file(name: str) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from bass.api.checks import check_value
+from bass.api.checks import MOST_SEQUENCES, check_value
 from bass.api.options import LoadOptions, SamplingOptions, help_of, option
 from bass.api.plan import LoadPlan
 from bass.errors import OptionError, check_integer, is_finite
@@ -82,6 +82,11 @@ def examine(options: Mapping[str, Any], problems: Problems) -> None:
     for batch in options["batches"]:
         with problems.noted():
             check_integer("batches", batch, 1)
+            if batch > MOST_SEQUENCES:
+                problems.add(
+                    f"`--batches {batch}` is more than the {MOST_SEQUENCES:,} sequences of a "
+                    "call: give a smaller one."
+                )
     accepted = options["acceptance"]
     if accepted is not None and not (is_finite(accepted) and 0 <= accepted <= 1):
         problems.add(f"`--acceptance {accepted}` is out of range: give a number of 0 to 1.")

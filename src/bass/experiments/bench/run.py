@@ -30,24 +30,28 @@ def constant_length(policy: DraftLengthPolicy[object]) -> int | None:
     return int(policy.max_length) if constant else None
 
 
-def prompts_for(models: Models, options: BenchOptions, batch: int, text: str) -> list[list[int]]:
-    """The prompts of a batch: consecutive pieces of the text, or random tokens without one."""
+def prompts_for(models: Models, options: BenchOptions, text: str) -> np.ndarray:
+    """Int [rows, length], the prompts of the largest batch: consecutive pieces of the text, or
+    random tokens without one. Smaller batches take the first ones.
+
+    Raises `OptionError` or `RequestError` if they fit neither the context nor the text.
+    """
     check_context(0, options.prompt_length, options.max_new_tokens, context(models))
-    length = options.prompt_length
+    rows, length = max(options.batches), options.prompt_length
     if not text:
         drawn = np.random.default_rng(options.seed)
-        return drawn.integers(0, models.target.shape.vocab_size, (batch, length)).tolist()
+        return drawn.integers(0, models.target.shape.vocab_size, (rows, length))
     if models.tokenizer is None:
         raise OptionError(
             "`--file` is text, and the target's folder has no tokenizer: leave it out."
         )
-    ids = models.tokenizer.encode(text, add_special_tokens=False, most=len(text) + 1)
-    if len(ids) < batch * length:
+    ids = models.tokenizer.encode(text, add_special_tokens=False)
+    if len(ids) < rows * length:
         raise OptionError(
-            f"`--file` has {len(ids):,} tokens, and {batch} prompts of {length} need "
-            f"{batch * length:,}: give a longer text, or lower `--batches` or `--prompt_length`."
+            f"`--file` has {len(ids):,} tokens, and {rows} prompts of {length} need "
+            f"{rows * length:,}: give a longer text, or lower `--batches` or `--prompt_length`."
         )
-    return [ids[i * length : (i + 1) * length] for i in range(batch)]
+    return np.array(ids[: rows * length]).reshape(rows, length)
 
 
 @final
@@ -59,7 +63,6 @@ class BenchRun:
     methods: list[Method]
     options: BenchOptions
     cache: ModelCache
-    text: str = ""
     output: Path | None = None
 
     def missing(self, method: Method, batch: int) -> int:
@@ -72,12 +75,15 @@ class BenchRun:
         """Whether anything is to be measured."""
         return any(self.missing(m, b) for m in self.methods for b in self.options.batches)
 
-    def run(self, progress: Progress) -> None:
-        """Measure; after each round of calls, and when interrupted, the record is saved."""
+    def run(self, prompts: np.ndarray, progress: Progress) -> None:
+        """Measure; after each round of calls, and when interrupted, the record is saved.
+
+        prompts: those of `prompts_for`.
+        """
         try:
             for batch in self.options.batches:
                 if any(self.missing(method, batch) for method in self.methods):
-                    self._batch(batch, progress)
+                    self._batch(prompts[:batch].tolist(), progress)
         finally:
             self.save()
 
@@ -86,13 +92,14 @@ class BenchRun:
         if self.output is not None:
             self.record.save(self.output)
 
-    def _batch(self, batch: int, progress: Progress) -> None:
+    def _batch(self, prompts: list[list[int]], progress: Progress) -> None:
         free()
+        batch = len(prompts)
         device = self.methods[0].plan(batch).target.device
         weights = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
         left = {m.label: self.missing(m, batch) for m in self.methods}
         turns = {
-            method.label: self._calls(method, batch, weights, progress)
+            method.label: self._calls(method, prompts, weights, progress)
             for method in self.methods
             if left[method.label]
         }
@@ -103,14 +110,14 @@ class BenchRun:
             self.save()
 
     def _calls(
-        self, method: Method, batch: int, weights: int, progress: Progress
+        self, method: Method, prompts: list[list[int]], weights: int, progress: Progress
     ) -> Iterator[bool]:
         """Warm up, call as often as needed, and time the parts; one of these at each turn."""
+        batch = len(prompts)
         name, needed = f"batch {batch}, {method.label}", self.missing(method, batch)
         progress(name, 0, needed + 2)
         plan = method.plan(batch)
         llm = serve(plan, self.cache)
-        prompts = prompts_for(llm.models, self.options, batch, self.text)
         bench = Bench(llm, prompts, self.options.request, weights)
         warm_up, peak = bench.warm_up(self.options.seed)
         length = self.options.prompt_length + self.options.max_new_tokens // 2
