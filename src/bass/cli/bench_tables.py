@@ -51,13 +51,14 @@ def bounds(bench: BenchRun, machine: Machine) -> Iterator[str]:
 def latency_table(settings: list[Setting], figures: list[dict[str, Any]]) -> Table:
     """Times per token of a row, in milliseconds, and rates: the wall time next to its bound."""
     heads = (
-        "method", "batch", "bound", "wall", "spread", "of bound", "step/tau", "first", "last",
+        "method", "batch", "bound", "wall", "spread", "of bound", "step/tau", "device", "first", "last",
         "all", "x plain", "tokens/s", "tau",
     )  # fmt: skip
     table = _table(
         heads,
         "ms per token of a row, from the end of the prefill; wall: to the last token of the batch, "
-        "nothing left out; step/tau: wall time per step over the tau that is expected",
+        "nothing left out; step/tau: wall time per step over the expected tau; device: its draft, "
+        "verify and sample parts over the same",
     )
     for setting, f in zip(settings, figures, strict=True):
         table.add_row(
@@ -68,6 +69,7 @@ def latency_table(settings: list[Setting], figures: list[dict[str, Any]]) -> Tab
             "-".join(map(_three, f["spread"])),
             f"{f['share_of_bound']:.0%}",
             _three(f["wall_ms_per_step_over_expected_tau"]),
+            _three(f["device_ms_per_token"]),
             *(_three(f["ms_per_token"][name]) for name in ("first", "last", "all")),
             _three(f["speedup"]),
             f"{f['tokens_per_second']:,.0f}",

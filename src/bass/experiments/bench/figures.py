@@ -59,7 +59,6 @@ def figures_of(
         "share_of_bound": least / wall,
         "wall_ms_per_step": step_wall * 1e3,
         "wall_ms_per_step_over_expected_tau": None if known is None else step_wall * 1e3 / known,
-        "device_ms_per_step_over_expected_tau": None if known is None else step_ms * 1e3 / known,
         "ms_per_token": {
             "first": of(lambda c: c.first) * 1e3,
             "last": of(lambda c: c.last) * 1e3,
@@ -81,7 +80,7 @@ def figures_of(
         "captures_s": sum(c.capture_seconds for c in calls),
         "peak_gb": None if setting.peak_bytes is None else setting.peak_bytes / 1e9,
     }
-    return found | utilization(setting, machine) | parts_in_ms(setting, step_wall * 1e3)
+    return found | utilization(setting, machine) | parts_in_ms(setting, step_wall * 1e3, known)
 
 
 def utilization(setting: Setting, machine: Machine) -> dict[str, float | None]:
@@ -101,17 +100,23 @@ def utilization(setting: Setting, machine: Machine) -> dict[str, float | None]:
     }
 
 
-def parts_in_ms(setting: Setting, step_wall: float) -> dict[str, Any]:
+def parts_in_ms(setting: Setting, step_wall: float, tau: float | None) -> dict[str, Any]:
     """The parts of a step in milliseconds, and the share of sampling in its wall time.
 
-    host: the rest of the wall time of a step.
+    host: the rest of the wall time of a step. device_ms_per_token: draft, verify and sample over
+    the expected tau.
     """
     parts = setting.parts
     if parts is None:
-        return {"parts_k": None, "parts_ms": None, "sampling_share": None}
+        names = ("parts_k", "parts_ms", "device_ms_per_token", "sampling_share")
+        return dict.fromkeys(names)
     ms = {
         name: getattr(parts, name) * 1e3 for name in ("draft", "verify", "sample", "draft_sampling")
     }
-    host = step_wall - ms["draft"] - ms["verify"] - ms["sample"]
-    share = (ms["draft_sampling"] + ms["sample"]) / step_wall
-    return {"parts_k": parts.k, "parts_ms": ms | {"host": host}, "sampling_share": share}
+    device = ms["draft"] + ms["verify"] + ms["sample"]
+    return {
+        "parts_k": parts.k,
+        "parts_ms": ms | {"host": step_wall - device},
+        "device_ms_per_token": None if tau is None else device / tau,
+        "sampling_share": (ms["draft_sampling"] + ms["sample"]) / step_wall,
+    }
