@@ -99,9 +99,26 @@ def test_prompts_of_a_text(bench: Command, tmp_path: Path) -> None:
 def test_any_drafter(bass_command: Command, pair: Pair, drafter: str) -> None:
     own = ("--target", str(pair.target), "--drafter", drafter, *SIZES, "--batches", "2", "--json")
     more = ("--drafter.layers", "1") if drafter == "self" else ()
-    line = found(bass_command("bench", *own, *more, "--num-speculative-tokens", "2"))
-    read = {one["method"]: one["draft_bytes"] for one in line["settings"]}
-    assert (read["k=2"] > 0) == (drafter == "self")
+    line = found(bass_command("bench", *own, *more, "--methods", "plain", "2", "--acceptance=0.5"))
+    one = next(one for one in line["settings"] if one["method"] == "k=2")
+    assert (one["draft_bytes"] > 0) == (drafter == "self")
+    # drafts of n-grams may be shorter, so that their tau is not known
+    assert one["length"] == (2 if drafter == "self" else None)
+    assert (one["wall_ms_per_step_over_expected_tau"] is None) == (drafter == "ngram")
+
+
+def test_one_new_token(bass_command: Command, pair: Pair) -> None:
+    own = ("--target", str(pair.target), "--draft", str(pair.draft), "--prompt-length", "1")
+    asked = ("--max-new-tokens", "1", "--num-speculative-tokens", "2", "--batches", "1", "--json")
+    line = found(bass_command("bench", *own, *asked))
+    assert [one["tau"] for one in line["settings"]] == [1.0, 1.0]
+    assert line["settings"][1]["acceptance_rate"] is None
+
+
+def test_a_stop_rule_makes_lengths_vary(bench: Command) -> None:
+    asked = ("--num-speculative-tokens", "3", "--stop-rule", "confidence", "--batches", "1")
+    line = found(bench(*asked, "--json"))
+    assert [one["length"] for one in line["settings"]] == [0, None]
 
 
 def test_methods_take_turns_and_repeats_are_spread(

@@ -35,7 +35,7 @@ def bounds(bench: BenchRun, machine: Machine) -> Iterator[str]:
         parts = []
         for method in bench.methods:
             plan = method.plan(batch)
-            k = constant_length(plan.parts.policy)
+            k = constant_length(plan.parts)
             read = pass_bytes(serve(plan, bench.cache), batch, length)
             tau = tau_of(k, bench.options.acceptance)
             if k is None:
@@ -51,8 +51,8 @@ def bounds(bench: BenchRun, machine: Machine) -> Iterator[str]:
 def latency_table(settings: list[Setting], figures: list[dict[str, Any]]) -> Table:
     """Times per token of a row, in milliseconds, and rates: the wall time next to its bound."""
     heads = (
-        "method", "batch", "bound", "wall", "spread", "of bound", "step/tau", "device", "first", "last",
-        "all", "x plain", "tokens/s", "tau",
+        "method", "batch", "bound", "wall", "spread", "of bound", "step/tau", "device", "first",
+        "last", "all", "x plain", "tokens/s", "tau",
     )  # fmt: skip
     table = _table(
         heads,

@@ -12,21 +12,24 @@ import torch
 from bass.api.checks import check_context
 from bass.api.llm import serve
 from bass.api.loading import ModelCache, Models
+from bass.api.plan import Strategies
 from bass.api.requests import context
+from bass.drafters import ModelDraft, SelfDraft
 from bass.errors import OptionError
 from bass.experiments.bench.measure import Bench, pass_bytes
 from bass.experiments.bench.options import BenchOptions, Method
 from bass.experiments.bench.record import BenchRecord, Setting
-from bass.interfaces import DraftLengthPolicy
 
 Progress = Callable[[str, int, int], None]
 
 
-def constant_length(policy: DraftLengthPolicy[object]) -> int | None:
-    """The draft length of a policy that never varies it."""
-    if policy.max_length == 0:
-        return 0
-    constant = getattr(policy, "constant_length", False)
+def constant_length(parts: Strategies) -> int | None:
+    """The number of tokens that every step drafts; None where it varies, by the policy, a stop rule
+    or a drafter that may propose fewer.
+    """
+    policy = parts.policy
+    whole = isinstance(parts.drafter, ModelDraft | SelfDraft) and parts.stop_rule is None
+    constant = policy.max_length == 0 or (whole and getattr(policy, "constant_length", False))
     return int(policy.max_length) if constant else None
 
 
@@ -125,7 +128,7 @@ class BenchRun:
             method.label,
             method.policy,
             batch,
-            constant_length(plan.parts.policy),
+            constant_length(plan.parts),
             *pass_bytes(llm, batch, length),
             peak,
             warm_up,
