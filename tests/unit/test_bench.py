@@ -183,8 +183,10 @@ def test_interrupted_it_prints_what_is_measured_and_continues(
     assert line["interrupted"] is True
     assert [len(one["calls"]) for one in line["settings"]] == [3, 2]
     assert "Interrupted: figures are those of the calls up to there." in said.err
+    assert [one["parts_ms"] is None for one in line["settings"]] == [True, True]
     whole = found(bench(*own))
     assert [len(one["calls"]) for one in whole["settings"]] == [3, 3, 3, 3]
+    assert all(one["parts_ms"] for one in whole["settings"])
     assert whole["settings"][0]["calls"] == line["settings"][0]["calls"]
 
 

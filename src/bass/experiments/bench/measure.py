@@ -120,8 +120,7 @@ class Bench:
         """The parts of a step of the last call's rows, in the middle of their new tokens and at the
         median draft length; None for a step whose parts are not known.
         """
-        if self._last is None:
-            return None
+        assert self._last is not None, "`warm_up` comes first"
         run = self._last.run
         length = len(self.prompts[0]) + self.request["max_new_tokens"] // 2
         k = int(statistics.median(s.k for s in run.trace.steps))

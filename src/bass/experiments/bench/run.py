@@ -73,10 +73,15 @@ class BenchRun:
         done = self.record.find(method.policy, batch)
         return max(self.options.repeats - (0 if done is None else len(done.calls)), 0)
 
+    def complete(self, method: Method, batch: int) -> bool:
+        """Whether the setting has all calls, and the parts of a step."""
+        done = self.record.find(method.policy, batch)
+        return done is not None and done.parts is not None and not self.missing(method, batch)
+
     @property
     def left(self) -> bool:
         """Whether anything is to be measured."""
-        return any(self.missing(m, b) for m in self.methods for b in self.options.batches)
+        return not all(self.complete(m, b) for m in self.methods for b in self.options.batches)
 
     def run(self, prompts: np.ndarray, progress: Progress) -> None:
         """Measure; after each round of calls, and when interrupted, the record is saved.
@@ -85,7 +90,7 @@ class BenchRun:
         """
         try:
             for batch in self.options.batches:
-                if any(self.missing(method, batch) for method in self.methods):
+                if not all(self.complete(method, batch) for method in self.methods):
                     self._batch(prompts[:batch].tolist(), progress)
         finally:
             self.save()
@@ -100,11 +105,10 @@ class BenchRun:
         batch = len(prompts)
         device = self.methods[0].plan(batch).target.device
         weights = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
-        left = {m.label: self.missing(m, batch) for m in self.methods}
         turns = {
             method.label: self._calls(method, prompts, weights, progress)
             for method in self.methods
-            if left[method.label]
+            if not self.complete(method, batch)
         }
         while turns:  # one step of each: its warm-up, a call, or its parts
             for label in list(turns):
