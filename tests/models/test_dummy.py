@@ -42,7 +42,7 @@ def test_random_weights_keep_the_scale_of_the_residual_stream(case: Case, tmp_pa
     tokens = torch.arange(40)[None] % 97
     logits = causal_logits(decoder, tokens)
     assert logits.isfinite().all()
-    assert 0.8 < float(logits.std()) < 2
+    assert 0.8 < float(logits.std()) < 1.7
 
 
 @pytest.mark.parametrize("case", ONE_EACH, ids=str)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from bass.api.llm import load, plain
+from bass.engine.schedule import Schedule
 from bass.errors import RunFolderError
 from bass.experiments.bench.figures import bound, expected_tau, figures_of, tau_of
 from bass.experiments.bench.measure import Bench, measure_machine, pass_bytes
@@ -150,6 +151,22 @@ def test_wall_time_leaves_nothing_out(pair: Pair) -> None:
     assert parts is not None
     assert parts.k == 2
     assert min(parts.draft, parts.verify, parts.sample, parts.draft_sampling) > 0
+
+
+def test_the_prefill_is_no_part_of_the_wall_time(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Bench(load(pair.target, num_speculative_tokens=0), [[1] * 8], {"max_new_tokens": 4})
+    one.warm_up(0)
+    admit, pauses = Schedule.admit, [2.0]
+
+    def slow(self: Schedule) -> Any:
+        time.sleep(pauses.pop() if pauses else 0)
+        return admit(self)
+
+    monkeypatch.setattr(Schedule, "admit", slow)
+    timed = one.call(1)
+    assert timed.prefill_seconds > 2 > timed.wall_seconds
 
 
 def test_figures_that_no_measurement_has_are_damage(tmp_path: Path) -> None:

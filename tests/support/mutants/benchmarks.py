@@ -20,8 +20,8 @@ MUTANTS = (
         "the wall time includes the prefill",
         "Bench.call",
         "wall - prefilled",
-        "wall + prefilled",
-        (f"{FIGURES}::test_wall_time_leaves_nothing_out",),
+        "wall",
+        (f"{FIGURES}::test_the_prefill_is_no_part_of_the_wall_time",),
     ),
     Mutant(
         "the bound follows the tau of the run where another is expected",
