@@ -107,6 +107,12 @@ def test_any_drafter(bass_command: Command, pair: Pair, drafter: str) -> None:
     assert (one["wall_ms_per_step_over_expected_tau"] is None) == (drafter == "ngram")
 
 
+def test_what_is_named_twice_is_measured_once(bench: Command) -> None:
+    asked = ("--methods", "2", "fixed", '{"class_path": "fixed", "init_args": {"k": 2}}', "2")
+    line = found(bench(*asked, "--batches", "1", "1", "--json"))
+    assert [one["method"] for one in line["settings"]] == ["k=2", "fixed"]
+
+
 def test_one_new_token(bass_command: Command, pair: Pair) -> None:
     own = ("--target", str(pair.target), "--draft", str(pair.draft), "--prompt-length", "1")
     asked = ("--max-new-tokens", "1", "--num-speculative-tokens", "2", "--batches", "1", "--json")

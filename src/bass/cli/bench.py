@@ -49,6 +49,7 @@ def run(parser: Parser, argv: list[str]) -> int:
     config, load_with, own, named = read_options(
         parser, argv, _OPTIONS, examined, BenchOptions, without=("max_batch_size",)
     )
+    own["batches"] = tuple(dict.fromkeys(own["batches"]))  # each once
     options, load_options = BenchOptions(**own), LoadOptions(**load_with)
     specs = _policies(options, load_options, named)
     methods = methods_of(load_options, specs, options.acceptance)
@@ -128,7 +129,7 @@ def _chosen(bench: BenchRun) -> list[tuple[Setting, Method]]:
         for batch in bench.options.batches
         for method in bench.methods
     )
-    return [(setting, method) for setting, method in found if setting is not None]
+    return [(setting, method) for setting, method in found if setting is not None and setting.calls]
 
 
 def _warnings(bench: BenchRun, settings: list[Setting]) -> list[str]:

@@ -118,7 +118,7 @@ class Method:
 def methods_of(
     options: LoadOptions, policies: Mapping[str, Any], acceptance: float | None
 ) -> list[Method]:
-    """The methods of a benchmark.
+    """The methods of a benchmark, each policy once.
 
     policies: by label, the argument of `make`; None for autoregressive decoding.
     """
@@ -131,7 +131,8 @@ def methods_of(
         options = replace(options, verifier=Synthetic(acceptance))
     plain = replace(options, policy="bass", num_speculative_tokens=0)
     speculative = replace(options, num_speculative_tokens=None)
-    return [
-        Method.of(label, plain if spec is None else replace(speculative, policy=spec))
-        for label, spec in policies.items()
-    ]
+    found: dict[str, Method] = {}
+    for label, spec in policies.items():
+        method = Method.of(label, plain if spec is None else replace(speculative, policy=spec))
+        found.setdefault(method.policy, method)
+    return list(found.values())
