@@ -1,4 +1,6 @@
-"""Measures the parts of a step on a GPU as separate CUDA graphs, for the other benchmarks."""
+"""The parts of a step and the host's waits on a GPU, and a file of results, for the other
+benchmarks.
+"""
 
 import hashlib
 import json
@@ -10,46 +12,10 @@ from typing import Any
 import torch
 
 import bass
-from bass.api.assembly import Engine
 from bass.api.llm import LLM
-from bass.drafters import ModelDrafter
-from bass.engine.graphs import GraphedStep
-from bass.engine.parts import parts_of, seconds_of
-from bass.ops.batch_state import last
-from bass.ops.noise import step_noise
-from bass.records import Window
+from bass.experiments.bench.measure import parts_at
 
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
-
-
-@torch.inference_mode()
-def parts_at(engine: Engine, k: int, length: int) -> dict[str, float]:
-    """`parts_of` a step of the engine that drafts k tokens, all rows at `length` tokens.
-
-    draft_sampling: the share of `draft` that warps and draws take, in seconds.
-    """
-    step, rows = engine.step, engine.sequences
-    assert isinstance(step, GraphedStep)
-    rows.lens.fill_(length)
-    rows.limits.fill_(rows.capacity)
-    rows.active.fill_(True)
-    parts, drafter = parts_of(step, rows, k), step.inner.drafter
-    parts["draft_sampling"] = 0.0
-    if k and isinstance(drafter, ModelDrafter):
-        noise = step_noise(rows.keys, rows.steps, rows.lens, k)
-        window = Window(*last(rows, 1), step.span(length, rows.capacity))
-        logits = drafter.scorer(window).logits
-
-        def sample_drafts() -> None:
-            drafted, probs = rows.tokens.new_zeros(len(rows.lens), k), []
-            for i in range(k):
-                probs.append(drafter.warp(logits, rows.history(drafted[:, :i]))[:, 0])
-                drafted[:, i] = drafter.draw(probs[-1], noise, i)
-            torch.stack(probs, 1)
-
-        parts["draft_sampling"] = seconds_of(sample_drafts, graphed=True)
-    rows.active.fill_(False)
-    return parts
 
 
 def parts_in_ms(llm: LLM, trace: list[Any], length: int) -> dict[str, Any]:
@@ -66,9 +32,13 @@ def parts_in_ms(llm: LLM, trace: list[Any], length: int) -> dict[str, Any]:
     if engines is None:
         return {}
     k = int(statistics.median(s.k for s in trace))
-    parts = parts_at(engines.engine(len(trace[0].active)), k, length)
-    sampling = parts["draft_sampling"] + parts["sample"]
-    host = step + between - parts["draft"] - parts["verify"] - parts["sample"]
+    engine = engines.engine(len(trace[0].active))
+    found = parts_at(engine.step, engine.sequences, k, length)
+    if found is None:
+        return {}
+    parts = {name: t for name, t in vars(found).items() if name != "k"}
+    sampling = found.draft_sampling + found.sample
+    host = step + between - found.draft - found.verify - found.sample
     ms = {part: round(t * 1e3, 4) for part, t in (parts | {"host": host}).items()}
     return {"parts_k": k, "parts_ms": ms, "sampling_share": sampling / (step + between)}
 
@@ -86,24 +56,6 @@ def synchronisations(
         counts.append(sum(event.count for event in profile.key_averages() if event.key in WAITS))
         steps.append(len(trace))
     return (counts[1] - counts[0]) / (steps[1] - steps[0])
-
-
-def copy_bandwidth(device: torch.device, size: int = 2**32) -> float:
-    """Bytes read and written per second by a large copy, the best of 5.
-
-    It is measured outside of a graph, where a copy is a third faster.
-    """
-    source = torch.ones(size, dtype=torch.uint8, device=device)
-    target = torch.empty_like(source)
-    times = []
-    for _ in range(5):
-        began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        began.record()
-        target.copy_(source)
-        ended.record()
-        torch.cuda.synchronize()
-        times.append(began.elapsed_time(ended) / 1e3)
-    return 2 * size / min(times)
 
 
 def source() -> str:

@@ -8,14 +8,16 @@ from typing import Any
 
 from bass.api.checks import PER_PROMPT
 from bass.api.options import LoadOptions, ModelOptions, RequestOptions, SamplingOptions
+from bass.experiments.bench.options import BenchOptions
 from bass.runs.settings import Settings
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = (DOCS / "reference/options.md", DOCS / "ablations.md")
+PAGES = (DOCS / "reference/options.md", DOCS / "ablations.md", DOCS / "bench.md")
 _INHERITED = {f.name for options in (ModelOptions, SamplingOptions) for f in fields(options)}
 TABLES: dict[str, list[Field[Any]]] = {
     "load": [*fields(LoadOptions)],
     "generate": [*fields(RequestOptions)],
+    "bench": [*fields(BenchOptions)],
     "ablations": [f for f in fields(Settings) if f.name not in _INHERITED],
 }
 _MARK = re.compile(r"(<!-- options of (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -23,7 +25,7 @@ _MARK = re.compile(r"(<!-- options of (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 def table(name: str) -> str:
     """A row for each option; defaults as they are written in Python, or in YAML."""
-    write = json.dumps if name == "ablations" else repr
+    write = json.dumps if name in ("ablations", "bench") else repr
     listed = name == "generate"  # Python alone takes lists of one value per prompt
     head = ["option", "default", *(["one per prompt"] if listed else []), "meaning"]
     rows = [head]

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from bass.analysis.evaluated import read_evaluation
-from bass.cli.described import described
 from bass.drafters import Ensemble, Ngram
 from bass.errors import RequestError
 from bass.policies import Clamped, Fixed
 from bass.provenance import made_with as inputs
+from bass.provenance.described import described
 from bass.runs.evaluation_folder import opened, read_manifest
 from support.evaluation_folders import write_evaluation
 from unit.checkpoints import Pair

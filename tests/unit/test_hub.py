@@ -238,6 +238,16 @@ def test_only_what_is_needed_is_fetched_once_and_serves_without_a_network(
     assert list(tmp_path.glob("hub/models--org--target/snapshots/*/config.json"))
 
 
+@pytest.mark.nightly
+def test_random_weights_fetch_no_weights(hub: Hub, tmp_path: Path) -> None:
+    options = ["--num-speculative-tokens", "0", "def f(", "--max_new_tokens", "4", "--json"]
+    for name in ("org/target", "org/pickled"):
+        request = ["generate", "--target", name, "--load-format", "dummy", *options]
+        (said,) = commands(hub, tmp_path, request)
+        assert said.status == 0, said.err
+    assert set(hub.asked) == {"config.json", "tokenizer.json"}
+
+
 REFUSED = {
     "org/absent": "neither a local folder nor a repository",
     "org/private": "if it is private, log in",

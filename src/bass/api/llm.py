@@ -58,6 +58,7 @@ def load(
     max_batch_size: int = 8,
     max_model_len: int | None = None,
     num_speculative_tokens: int | None = None,
+    load_format: str = "auto",
     **aliases: Any,
 ) -> "LLM":
     """Load a target and a draft; without arguments, the embedded pair.
@@ -82,6 +83,8 @@ def load(
     earlier call has captured. The graphs' keys and values are allocated once, for `max_batch_size`
     rows of `max_model_len` tokens, or, if that is None, for as many as half of the free memory
     holds.
+    checkpoint. `load_format="dummy"` makes random weights for both models: their text means
+    nothing, and a checkpoint needs no more than its config.json.
 
     Raises a `BassError` of one sentence: `CheckpointError`, `PairingError`, `OptionError` or
     `PolicyError`.

@@ -8,7 +8,7 @@ import torch
 
 from bass.checkpoints.folder import DTYPES, eos_ids, stored_dtype
 from bass.checkpoints.hub import resolve
-from bass.checkpoints.weights import CheckpointIndex, narrow, read_index
+from bass.checkpoints.weights import CheckpointIndex, dummy_index, narrow, read_index
 from bass.errors import (
     CheckpointError,
     OptionError,
@@ -28,18 +28,20 @@ from bass.text import Tokenizer, check_same_tokenizer
 class ModelSpec:
     """Which model to load, and how; equal specs can share one loaded model.
 
-    checkpoint: a folder or a hub id. dtype: one of `DTYPES`, or `auto`.
+    checkpoint: a folder or a hub id. dtype: one of `DTYPES`, or `auto`. dummy: random weights.
     """
 
     checkpoint: str
     device: torch.device
     dtype: str
     quantization: Quantization | None = None
+    dummy: bool = False
 
     @property
     def key(self) -> tuple[str, ...]:
         """Equal for equal specs; the class of a quantization may not define equality."""
-        return self.checkpoint, str(self.device), self.dtype, repr(self.quantization)
+        quantization = repr(self.quantization)
+        return self.checkpoint, str(self.device), self.dtype, quantization, str(self.dummy)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ModelSpec) and self.key == other.key
@@ -61,6 +63,7 @@ class Models:
     dtype: torch.dtype
     # of the target and the draft
     quantizations: tuple[Quantization | None, Quantization | None] = (None, None)
+    dummy: bool = False  # random weights
 
     @property
     def context(self) -> int:
@@ -80,8 +83,8 @@ class Models:
     @classmethod
     def read(cls, target: ModelSpec, draft: ModelSpec | None = None) -> "Models":
         """Check that target and draft are compatible, then load their weights."""
-        ours = Checkpoint.read(target.checkpoint)
-        theirs = None if draft is None else Checkpoint.read(draft.checkpoint)
+        ours = Checkpoint.read(target.checkpoint, target.dummy)
+        theirs = None if draft is None else Checkpoint.read(draft.checkpoint, draft.dummy)
         if theirs is not None:
             check_pair(ours, theirs)
         size = ours.index.decoder.shape.vocab_size
@@ -93,7 +96,16 @@ class Models:
             else _load_draft(theirs.index, device, kind, quantizations[1], size)
         )
         loaded = ours.index.load(device, kind, quantizations[0])
-        return cls(loaded, loaded_draft, ours.tokenizer, ours.eos, device, kind, quantizations)
+        return cls(
+            loaded,
+            loaded_draft,
+            ours.tokenizer,
+            ours.eos,
+            device,
+            kind,
+            quantizations,
+            target.dummy,
+        )
 
 
 @final
@@ -132,10 +144,14 @@ class Checkpoint:
     tokenizer: Tokenizer | None
 
     @classmethod
-    def read(cls, spec: str | Path) -> "Checkpoint":
-        """Find the folder (downloaded if `spec` is a hub id) and read all but the weights."""
-        folder = resolve(spec)
-        return cls(read_index(folder), Tokenizer.read(folder))
+    def read(cls, spec: str | Path, dummy: bool = False) -> "Checkpoint":
+        """Find the folder (downloaded if `spec` is a hub id) and read all but the weights.
+
+        dummy: the folder needs no weights.
+        """
+        folder = resolve(spec, weights=not dummy)
+        index = dummy_index(folder) if dummy else read_index(folder)
+        return cls(index, Tokenizer.read(folder))
 
     @property
     def eos(self) -> list[int]:
@@ -172,7 +188,10 @@ def check_pair(target: Checkpoint, draft: Checkpoint) -> None:
 
     Vocabulary sizes may differ by padding only: both models have the same tokenizer, and its ids
     fit into the smaller vocabulary. The target keeps its padding; the draft is cut to its ids.
+    Ids have no meaning where random weights have no tokenizer, so these may have any sizes.
     """
+    if target.index.dummy and target.tokenizer is None and draft.tokenizer is None:
+        return
     sizes = [checkpoint.index.decoder.shape.vocab_size for checkpoint in (target, draft)]
     known = target.tokenizer is not None and draft.tokenizer is not None
     if sizes[0] != sizes[1] and not known:

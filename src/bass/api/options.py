@@ -114,6 +114,11 @@ class LoadOptions(ModelOptions):
     num_speculative_tokens: int | None = option(
         None, "short for the fixed policy; 0 is autoregressive decoding and loads no draft"
     )
+    load_format: str = option(
+        "auto",
+        "auto reads the weights; dummy makes random ones, so that a checkpoint needs no more than "
+        "its config.json, for benchmarks",
+    )
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,8 @@ from bass.interfaces import (
 from bass.models.first_layers import FirstLayers
 from bass.ops.dispatch import runs_kernels
 
+LOAD_FORMATS = ("auto", "dummy")
+
 
 @final
 @dataclass(frozen=True)
@@ -90,10 +92,13 @@ class LoadPlan:
         dtype = str(options.dtype).removeprefix("torch.")
         if dtype not in (*DTYPES, "auto"):
             raise unknown_name("dtype", dtype, [*DTYPES, "auto"])
+        if options.load_format not in LOAD_FORMATS:
+            raise unknown_name("load format", str(options.load_format), LOAD_FORMATS)
+        dummy = options.load_format == "dummy"
         needed = method.needs_draft and draft is not None
         return cls(
-            ModelSpec(str(target or pair.TARGET), device, dtype, ours),
-            ModelSpec(str(draft), device, dtype, theirs) if needed else None,
+            ModelSpec(str(target or pair.TARGET), device, dtype, ours, dummy),
+            ModelSpec(str(draft), device, dtype, theirs, dummy) if needed else None,
             parts,
             options.max_batch_size,
             options.cuda_graphs,

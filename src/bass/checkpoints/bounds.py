@@ -1,5 +1,6 @@
 """Bounds on a config.json from the files next to it, which limit the work of building a decoder."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,13 @@ MOST_LAYERS, WIDEST = 1000, 1 << 24
 SLACK = 16
 
 
-def check_bounds(folder: Path, config: dict[str, Any], tensors: int, widest: int) -> None:
-    """Raise `CheckpointError` for a parsed config.json with far larger sizes than its files, which
-    hold `tensors` tensors with a longest axis of `widest`.
+def check_bounds(
+    folder: Path, config: dict[str, Any], stored: tuple[int, int] | None = None
+) -> None:
+    """Raise `CheckpointError` for a parsed config.json with sizes above the limits, or far above
+    its files. stored: the number of tensors in these and their longest axis; None without files.
     """
+    tensors, widest = (sys.maxsize, sys.maxsize) if stored is None else stored
 
     def given(names: tuple[str, ...]) -> dict[str, int]:
         return {name: value for name in names if type(value := config.get(name)) is int}

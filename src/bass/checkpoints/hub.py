@@ -19,21 +19,22 @@ WANTED = (
 )  # fmt: skip
 # other formats of the same weights: in subfolders, and original formats
 UNWANTED = ("*/*.safetensors", "consolidated*")
+ALL_WEIGHTS = ("*.safetensors",)
 
 
-def resolve(spec: str | Path) -> Path:
+def resolve(spec: str | Path, weights: bool = True) -> Path:
     """The folder of a checkpoint: an existing folder itself; text of the form `org/name` or
-    `org/name@revision` is a hub id.
+    `org/name@revision` is a hub id. Without `weights`, these are not downloaded.
 
     `huggingface_hub` resolves a hub id: its cache, HF_HOME, HF_TOKEN, HF_ENDPOINT and
     HF_HUB_OFFLINE have their usual meaning. Other text is a path. Raises `CheckpointError`.
     """
     if isinstance(spec, Path) or os.path.exists(spec) or not (found := HUB_ID.fullmatch(spec)):
         return Path(spec)
-    return _fetch(spec, found["id"], found["revision"])
+    return _fetch(spec, found["id"], found["revision"], weights)
 
 
-def _fetch(spec: str, repository: str, revision: str | None) -> Path:
+def _fetch(spec: str, repository: str, revision: str | None, weights: bool) -> Path:
     try:
         import huggingface_hub as hub
         from huggingface_hub import errors
@@ -47,11 +48,11 @@ def _fetch(spec: str, repository: str, revision: str | None) -> Path:
             repository,
             revision=revision,
             allow_patterns=[*WANTED],
-            ignore_patterns=[*UNWANTED],
+            ignore_patterns=[*(UNWANTED if weights else ALL_WEIGHTS)],
             tqdm_class=_bar(hub.utils.tqdm),
         )
         folder = Path(found)
-        if not any(folder.glob("*.safetensors")):
+        if weights and not any(folder.glob("*.safetensors")):
             _refuse(spec, hub.HfApi().list_repo_files(repository, revision=revision))
     except errors.GatedRepoError as error:
         raise CheckpointError(

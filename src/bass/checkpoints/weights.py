@@ -13,7 +13,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from bass.checkpoints.bounds import check_bounds
-from bass.checkpoints.folder import SINGLE, read_config, some
+from bass.checkpoints.dummy import RandomWeights, check_memory
+from bass.checkpoints.folder import SINGLE, read_config, some, stored_dtype
 from bass.checkpoints.shards import FLOATS, TensorFiles, TensorReader
 from bass.errors import BassError, CheckpointError, explained
 from bass.interfaces import Quantization
@@ -32,7 +33,7 @@ SHOWN_FROM = 1_000_000_000  # bytes from which loading shows a progress bar
 class CheckpointIndex:
     """A checkpoint without the values of its weights.
 
-    `decoder` is on the meta device.
+    `decoder` is on the meta device. dummy: there are no weights; loading makes random ones.
     """
 
     folder: Path
@@ -41,10 +42,15 @@ class CheckpointIndex:
     decoder: CausalDecoder
     sources: dict[str, WeightSource]
     second_head: str | None  # tensor of a head that config.json declares as tied to the embedding
+    dummy: bool = False
 
     @property
     def dtypes(self) -> list[torch.dtype]:
-        """The types of the stored weights, in descending order of bytes."""
+        """The types of the stored weights, in descending order of bytes; of random ones, the type
+        that config.json names.
+        """
+        if self.dummy:
+            return [stored_dtype(self.raw) or torch.bfloat16]
         bytes_of: dict[torch.dtype, int] = {}
         for source in self.sources.values():
             for tensor in (self.files.stored[name] for name in source.tensors):
@@ -83,10 +89,12 @@ class CheckpointIndex:
             )
 
         with explained(no_room):
+            if self.dummy and device.type == "cpu":
+                check_memory(self.weight_bytes(dtype, quantization))
             with nullcontext() if quantization is None else unfilled():
                 decoder = type(self.decoder)(self.decoder.config, device, dtype)  # pyright: ignore[reportCallIssue]
             if device.type != "meta":
-                self._fill(decoder, TensorReader(self.files, device), quantization)
+                self._fill(decoder, device, quantization)
             elif quantization is not None:
                 quantize(decoder, quantization)
         return decoder.requires_grad_(False).eval()
@@ -110,25 +118,41 @@ class CheckpointIndex:
 
     @torch.no_grad()
     def _fill(
-        self, decoder: CausalDecoder, reader: TensorReader, quantization: Quantization | None
+        self, decoder: CausalDecoder, device: torch.device, quantization: Quantization | None
     ) -> None:
         shrinking = set() if quantization is None else set(quantizable(decoder))
         with _progress(self.folder, self.files.size) as advance:
+            fill = (
+                RandomWeights(decoder, device)
+                if self.dummy
+                else self._stored(decoder, TensorReader(self.files, device), advance)
+            )
             # a list of the modules would keep freed layers alive
             for path in [path for path, _ in decoder.named_modules()]:
                 module = decoder.get_submodule(path)
                 for own in [name for name, _ in module.named_parameters(recurse=False)]:
                     if getattr(module, own).is_meta:  # `unfilled`
-                        empty = torch.empty_like(getattr(module, own), device=reader.device)
+                        empty = torch.empty_like(getattr(module, own), device=device)
                         setattr(module, own, nn.Parameter(empty, requires_grad=False))
-                    source = self.sources[f"{path}.{own}" if path else own]
-                    source.fill(getattr(module, own), [reader[tensor] for tensor in source.tensors])
-                    for tensor in source.tensors:
-                        reader.release(tensor)
-                        advance(self.files.stored[tensor].stop - self.files.stored[tensor].start)
+                    fill(path, own)
                 del module
                 if quantization is not None and path in shrinking:
                     quantize_layer(decoder, path, quantization)
+
+    def _stored(
+        self, decoder: CausalDecoder, reader: TensorReader, advance: Callable[[int], None]
+    ) -> Callable[[str, str], None]:
+        """Fills the parameter `own` of the module at `path` from the files."""
+
+        def fill(path: str, own: str) -> None:
+            source = self.sources[f"{path}.{own}" if path else own]
+            parameter = decoder.get_submodule(path).get_parameter(own)
+            source.fill(parameter, [reader[tensor] for tensor in source.tensors])
+            for tensor in source.tensors:
+                reader.release(tensor)
+                advance(self.files.stored[tensor].stop - self.files.stored[tensor].start)
+
+        return fill
 
 
 def load_decoder(folder: Path, device: torch.device, dtype: torch.dtype) -> CausalDecoder:
@@ -149,30 +173,31 @@ def read_index(folder: Path) -> CheckpointIndex:
     return _outlined(folder, raw, family, TensorFiles.read(folder))
 
 
+def dummy_index(folder: Path) -> CheckpointIndex:
+    """Read a config.json alone; loading makes random weights."""
+    raw = read_config(folder)
+    family = _family(folder, raw)
+    check_bounds(folder, raw)
+    with _valid(folder, family):
+        decoder = family(family.config_type.from_json(raw), torch.device("meta"), torch.float32)  # pyright: ignore[reportCallIssue]
+    files = TensorFiles(folder, (), {})
+    return CheckpointIndex(
+        folder, raw, files, decoder.requires_grad_(False).eval(), {}, None, dummy=True
+    )
+
+
 def _outlined(
     folder: Path, raw: dict[str, Any], family: Family, files: TensorFiles
 ) -> CheckpointIndex:
     shapes = {name: tensor.shape for name, tensor in files.stored.items()}
-    check_bounds(
-        folder,
-        raw,
-        len(shapes),
-        max((max(shape, default=1) for shape in shapes.values()), default=1),
-    )
-    try:
+    widest = max((max(shape, default=1) for shape in shapes.values()), default=1)
+    check_bounds(folder, raw, (len(shapes), widest))
+    with _valid(folder, family):
         config = family.config_type.from_json(raw)
         decoder = family(config, torch.device("meta"), torch.float32)  # pyright: ignore[reportCallIssue]
         untied = replace(config, tie_word_embeddings=False)  # pyright: ignore[reportCallIssue]
         head = family.sources(untied)["head.weight"].tensors[0]
         sources = _named_as_stored(family, family.sources(config), shapes, head)
-    except BassError as error:
-        raise CheckpointError(f"`{folder}`: {error}") from error
-    except Exception as error:  # invalid values may raise anything in a family's constructor
-        raise CheckpointError(
-            f"`{folder / 'config.json'}` has values that do not form a valid "
-            f"{family.config_type.model_type} model "
-            f"({type(error).__name__}: {str(error)[:200]}): download it again."
-        ) from error
     _account(folder, decoder, sources, files, shapes, head)
     second = (
         head
@@ -182,6 +207,21 @@ def _outlined(
     return CheckpointIndex(
         folder, raw, files, decoder.requires_grad_(False).eval(), sources, second
     )
+
+
+@contextmanager
+def _valid(folder: Path, family: Family) -> Iterator[None]:
+    """Within it, any error is a `CheckpointError` about the config.json of the folder."""
+    try:
+        yield
+    except BassError as error:
+        raise CheckpointError(f"`{folder}`: {error}") from error
+    except Exception as error:  # invalid values may raise anything in a family's constructor
+        raise CheckpointError(
+            f"`{folder / 'config.json'}` has values that do not form a valid "
+            f"{family.config_type.model_type} model "
+            f"({type(error).__name__}: {str(error)[:200]}): download it again."
+        ) from error
 
 
 def _family(folder: Path, raw: dict[str, Any]) -> Family:

@@ -22,6 +22,7 @@ COMMANDS = {
     "ablate": "run a config's cells, as a grid over strategies and settings, into a folder",
     "report": "make one HTML page of a run, or of the difference of two",
     "eval": "score a pair on HumanEval, MBPP, GSM8K or summaries, within time budgets",
+    "bench": "measure latency and throughput of a pair, compared with the bound by bytes",
     "list": "show every registered strategy with its parameters",
     "info": "describe a checkpoint, and whether a draft is compatible with it",
 }
@@ -30,6 +31,7 @@ MODULES = {
     "ablate": "ablate",
     "report": "report",
     "eval": "eval",
+    "bench": "bench",
     "list": "strategies",
     "info": "checkpoint",
 }

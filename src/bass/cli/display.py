@@ -2,11 +2,20 @@
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rich.console import Group, RenderableType
 from rich.live import Live
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -230,3 +239,35 @@ def _tail(text: str, space: int, lines: int) -> list[str]:
         for i in range(0, len(line), space)
     ]
     return [line for line in broken if line.strip()][-lines:]
+
+
+class Bars:
+    """Progress: a bar per stage on a terminal, a line per stage elsewhere."""
+
+    def __init__(self, console: Screen) -> None:
+        self._tasks: dict[str, TaskID] = {}
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        self._console, self._bars = (
+            console,
+            Progress(*columns, console=console, disable=not console.is_terminal),
+        )
+
+    def __enter__(self) -> Callable[[str, int, int], None]:
+        self._bars.start()
+        return self._take
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def _take(self, stage: str, done: int, total: int) -> None:
+        if stage not in self._tasks:
+            self._tasks[stage] = self._bars.add_task(stage, total=total, completed=done)
+        self._bars.update(self._tasks[stage], completed=done)
+        if not self._console.is_terminal and done == total:
+            self._console.print(f"{stage}: {done} of {total}", markup=False)

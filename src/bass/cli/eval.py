@@ -3,21 +3,12 @@
 import functools
 import json
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from jsonargparse import Namespace
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 from bass.analysis.evaluated import machine, states
@@ -26,7 +17,7 @@ from bass.api.checks import examine
 from bass.api.llm import LLM, serve
 from bass.api.options import LoadOptions
 from bass.api.plan import LoadPlan
-from bass.cli.described import described
+from bass.cli.display import Bars
 from bass.cli.generate import INTERRUPTED, caveats
 from bass.cli.options import read_options
 from bass.cli.parsing import Option, Parser
@@ -45,6 +36,7 @@ from bass.evaluation.sources import on_hub
 from bass.evaluation.tasks import TASKS, Problem, read_problems
 from bass.interrupt import displayed, interruptible
 from bass.problems import Problems
+from bass.provenance.described import described
 from bass.provenance.environment import device_name, here
 from bass.provenance.made_with import (
     SCORING,
@@ -154,7 +146,7 @@ def run(parser: Parser, argv: list[str]) -> int:
             f"bass: {skipped} problems were left out: their prompts do not fit the context.",
             markup=False,
         )
-    for caveat in caveats(llm):
+    for caveat in caveats(llm.parts, llm.models.dummy):
         below.print(caveat, style="bold red", markup=False)
     return 0
 
@@ -164,7 +156,7 @@ def _evaluated(
 ) -> dict[str, Any]:
     """Evaluate with progress bars, and return the summary; a termination signal interrupts."""
     with (
-        displayed(_Bars(screen)) as progress,
+        displayed(Bars(screen)) as progress,
         interruptible(signal.SIGTERM, signal.SIGHUP) as check_interruption,
     ):
 
@@ -220,6 +212,11 @@ def _examine(config: Namespace, wrong: Problems) -> None:
         with wrong.noted():
             if config[name] is not None:
                 check_integer(name, config[name], least)
+    if config.load_format == "dummy":
+        wrong.add(
+            "`--load_format dummy` makes random weights, which solve no problem: leave it out, or "
+            "measure their speed with `bass bench`."
+        )
     known = config.task in TASKS
     if config.task is not None and not known:
         wrong.add(str(unknown_name("task", config.task, TASKS)))
@@ -274,38 +271,6 @@ def _about(evaluation: Evaluation, llm: LLM, inputs: dict[str, str]) -> dict[str
         **here(),
         "device": device_name(llm.models.device),
     }
-
-
-class _Bars:
-    """Progress: a bar per stage on a terminal, a line per stage elsewhere."""
-
-    def __init__(self, console: Screen) -> None:
-        self._tasks: dict[str, TaskID] = {}
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )
-        self._console, self._bars = (
-            console,
-            Progress(*columns, console=console, disable=not console.is_terminal),
-        )
-
-    def __enter__(self) -> Callable[[str, int, int], None]:
-        self._bars.start()
-        return self._take
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
-
-    def _take(self, stage: str, done: int, total: int) -> None:
-        if stage not in self._tasks:
-            self._tasks[stage] = self._bars.add_task(stage, total=total, completed=done)
-        self._bars.update(self._tasks[stage], completed=done)
-        if not self._console.is_terminal and done == total:
-            self._console.print(f"{stage}: {done} of {total}", markup=False)
 
 
 def show(console: Screen, summary: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from bass.api.generation import Generation
 from bass.api.llm import LLM, plain, serve
 from bass.api.loading import Models
 from bass.api.options import LoadOptions
-from bass.api.plan import LoadPlan
+from bass.api.plan import LoadPlan, Strategies
 from bass.api.requests import Prompt
 from bass.api.results import Completion, Result
 from bass.cli import kernels
@@ -26,6 +26,7 @@ from bass.ops.dispatch import Capability
 
 WARM_UP_TOKENS = 8
 INTERRUPTED = 130
+RANDOM = "RANDOM WEIGHTS: with `load_format=dummy` THE TEXT MEANS NOTHING"
 
 
 def run(parser: Parser, argv: list[str]) -> int:
@@ -75,7 +76,7 @@ def run(parser: Parser, argv: list[str]) -> int:
         table(below, result.stats, compared, ran_with(llm, interrupted))
         for doubt in () if compared is None else compared.doubts:
             warn(below, f"WARNING: {doubt}")
-    for caveat in caveats(llm):
+    for caveat in caveats(llm.parts, llm.models.dummy):
         warn(below, caveat)
     return INTERRUPTED if interrupted else 0
 
@@ -196,10 +197,14 @@ def kernels_of(llm: LLM) -> str:
     return target if draft == target else f"target {target}; draft {draft}"
 
 
-def caveats(llm: LLM) -> list[str]:
-    """Warnings if the text does not follow the target's distribution, or depends on other rows."""
-    verifier, drafter = llm.parts.verifier, llm.parts.drafter
+def caveats(parts: Strategies, dummy: bool) -> list[str]:
+    """Warnings if the text does not follow the target's distribution, depends on other rows, or is
+    that of random weights.
+    """
+    verifier, drafter = parts.verifier, parts.drafter
     warnings = []
+    if dummy:
+        warnings.append(f"WARNING: {RANDOM}.")
     if not verifier.lossless:
         caveat = verifier.caveat or "the text does not follow the target's distribution"
         warnings.append(f"WARNING: NOT LOSSLESS: by `{called(verifier)}`, {caveat}.")

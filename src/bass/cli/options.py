@@ -1,8 +1,8 @@
-"""The options of `bass generate` and `bass eval`: those of `load` and of `LLM.stream`, and the
-parameters of the named strategies.
+"""The options of `bass generate`, `bass eval` and `bass bench`: those of `load` and of a request,
+and the parameters of the named strategies.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import Field, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, final
@@ -51,6 +51,8 @@ _OWN: dict[str, dict[str, Any]] = {
     "num_return_sequences": {"short": "-n"},
     "stop": {"type": str, "help": _STOP, "repeated": True, "default": None},
     "stop_token_ids": {"type": list[int], "metavar": "[ID,...]", "default": None},
+    "methods": {"words": True, "metavar": "NAME ..."},
+    "batches": {"words": True, "metavar": "N ..."},
 }
 
 
@@ -78,9 +80,14 @@ def read_options(
     argv: list[str],
     own: Iterable[Option] = _OF_PROMPTS,
     examine: Callable[[Namespace, Problems], None] = lambda config, problems: None,
+    request: type = RequestOptions,
+    without: Container[str] = (),
 ) -> tuple[Namespace, dict[str, Any], dict[str, Any], Named]:
-    """The command's own options, the arguments of `load`, those of `LLM.stream`, and the strategies
-    as the user named them. `own` are the command's own, checked by `examine`.
+    """The command's own options, the arguments of `load`, those of the request, and the strategies
+    as the user named them.
+
+    own: the command's own, checked by `examine`. request: the dataclass of the request's options.
+    without: options of `load` that the command sets itself.
 
     Raises an `OptionError` with all problems in files and with strategies.
     """
@@ -91,20 +98,7 @@ def read_options(
     values, argv = choices.take_strategies(argv)
     for _, strategies, _ in reversed(files):
         values = choices.over(strategies, values)
-    shown = {f.name: of_field(f) for f in fields(LoadOptions)}
-    chosen: dict[str, Any] = {}
-    for option in choices.OPTIONS:
-        with problems.noted():
-            chosen[option] = choices.chosen(option, shown[option].default, values)
-    named = [replace(shown.pop(name), type=str) for name in (*choices.OPTIONS, "cache")]
-    parser.add(*shown.values(), group="models and machine")
-    parser.add(named[-1], group=_STRATEGIES)
-    parser.show(_STRATEGIES, named[:-1])
-    parser.add(*map(of_field, fields(RequestOptions)), group="request")
-    for option, spec in chosen.items():  # shown by `--help`
-        if spec not in (None, "auto"):
-            for title, parameters in choices.described(choices.OPTIONS[option], option, spec):
-                parser.show(title, parameters)
+    chosen = _declared(parser, values, request, without, problems)
     given, before = Namespace(), len(problems.sentences)
     with problems.noted():
         given = parser.parse(argv, defaults=False)
@@ -122,13 +116,40 @@ def read_options(
                 chosen[option] if nothing else make(choices.OPTIONS[option], chosen[option])
             )
     problems.raise_any("The command")
-    stream_with = {f.name: config[f.name] for f in fields(RequestOptions)}
-    stop = [unescape(text) for text in config.stop] or (
-        EXAMPLE_STOPS if config.get("example") else ()
-    )
+    request_with = {f.name: config[f.name] for f in fields(request)}
+    if "stop" in request_with:
+        stop = [unescape(text) for text in config.stop]
+        request_with["stop"] = stop or (EXAMPLE_STOPS if config.get("example") else ())
     names = [name for spec in chosen.values() for name in choices.names_in(spec)]
     words = [*values.values(), *names, config.cache]
-    return config, load_with, stream_with | {"stop": stop}, Named(words, chosen)
+    return config, load_with, request_with, Named(words, chosen)
+
+
+def _declared(
+    parser: Parser,
+    values: dict[str, Any],
+    request: type,
+    without: Container[str],
+    problems: Problems,
+) -> dict[str, Any]:
+    """Add the options of `load` and of the request to the parser; returns the argument of `make`
+    for each strategy.
+    """
+    shown = {f.name: of_field(f) for f in fields(LoadOptions) if f.name not in without}
+    chosen: dict[str, Any] = {}
+    for option in choices.OPTIONS:
+        with problems.noted():
+            chosen[option] = choices.chosen(option, shown[option].default, values)
+    named = [replace(shown.pop(name), type=str) for name in (*choices.OPTIONS, "cache")]
+    parser.add(*shown.values(), group="models and machine")
+    parser.add(named[-1], group=_STRATEGIES)
+    parser.show(_STRATEGIES, named[:-1])
+    parser.add(*map(of_field, fields(request)), group="request")
+    for option, spec in chosen.items():  # shown by `--help`
+        if spec not in (None, "auto"):
+            for title, parameters in choices.described(choices.OPTIONS[option], option, spec):
+                parser.show(title, parameters)
+    return chosen
 
 
 def read_file(name: str) -> tuple[dict[str, Any], dict[str, Any]]:

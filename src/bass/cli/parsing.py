@@ -7,7 +7,8 @@ options, so that it can report every error in one sentence.
 import argparse
 import contextlib
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -31,8 +32,9 @@ MOST_BITS = 332  # of a number: 100 digits
 class Option:
     """One option of a command.
 
-    type: annotation of the value, of one value if `repeated`; bool: a flag. place: for a positional
-    argument, how many values it may have.
+    type: annotation of the value, of one value if `repeated`; bool: a flag. words: the value is a
+    list, of all words up to the next option. place: for a positional argument, how many values it
+    may have.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Option:
     metavar: str | None = None
     short: str | None = None
     repeated: bool = False
+    words: bool = False
     place: str | None = None
 
     @property
@@ -97,10 +100,12 @@ class Parser:
         flags |= {o.short: o for o in options.values() if o.short}
         found: dict[str, Any] = {}
         loose: list[str] = []
-        words = iter(argv)
-        for word in words:
+        words = deque(argv)
+        while words:
+            word = words.popleft()
             if word == "--":
                 loose += words
+                words.clear()
             elif not is_option(word):
                 loose.append(word)
             elif word in ("-h", "--help"):
@@ -165,18 +170,23 @@ class Parser:
         option: Option,
         name: str,
         text: str | None,
-        words: Iterator[str],
+        words: deque[str],
     ) -> None:
-        """Parse one option, whose value may be the next word."""
+        """Parse one option; its value may be the next word, or all words up to the next option."""
         if option.flag:
             if text is not None:
                 raise OptionError(f"`{name}` takes no value: leave `={text}` out; {self.see}")
             found[option.name] = True
             return
-        text = next(words, None) if text is None else text
+        text = words.popleft() if text is None and words else text
         if text is None or is_option(text):
             raise OptionError(f"`{name}` lacks its value; {self.see}")
-        value = self._typed(option, name, text)
+        given: str | list[str] = text
+        if option.words and not text.startswith("["):
+            given = [text]
+            while words and not is_option(words[0]):
+                given.append(words.popleft())
+        value = self._typed(option, name, given)
         found[option.name] = [*found.get(option.name, []), value] if option.repeated else value
 
     def _place(self, found: dict[str, Any], loose: list[str]) -> None:

@@ -213,6 +213,41 @@ def measure_peaks(device: torch.device, dtype: torch.dtype) -> Peaks:
     return _peaks(device, dtype, 1024, 2**26)
 
 
+# bytes per second of the memory by the data sheet, for the names that torch reports
+DATA_SHEETS = {
+    "NVIDIA H200": 4.8e12,
+    "NVIDIA H100 80GB HBM3": 3.35e12,  # SXM
+    "NVIDIA A100-SXM4-80GB": 2.04e12,
+}
+
+
+def data_sheet_bandwidth(device_name: str) -> float | None:
+    """The bandwidth of the data sheet; None for a device that is not known."""
+    return DATA_SHEETS.get(device_name)
+
+
+def copy_bandwidth(device: torch.device) -> float:
+    """Bytes read and written per second by a large copy, the best of 5.
+
+    The copy has 4 GiB (256 MiB on a CPU), less where memory is short. On a GPU it is not captured:
+    in a graph a copy is a third faster.
+    """
+    for size in (2**28,) if device.type == "cpu" else (2**32, 2**30, 2**28):
+        try:
+            return _copied(device, size)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+    return _copied(device, 2**26)
+
+
+def _copied(device: torch.device, size: int) -> float:
+    source = torch.ones(size, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    target.copy_(source)  # a first write maps the pages
+    return 2 * size / min(_seconds(lambda: target.copy_(source), device) for _ in range(5))
+
+
 def _peaks(device: torch.device, dtype: torch.dtype, side: int, size: int) -> Peaks:
     data = torch.ones(size // dtype.itemsize, device=device, dtype=dtype)
     square = torch.randn(side, side, device=device).to(dtype)

@@ -85,3 +85,8 @@ def hash_of_checkpoint(folder: Path) -> str:
     except OSError:
         return UNREADABLE
     return hash_of_text("\n".join(f"{path.name} {hash_of_large(path)}" for path in files))
+
+
+def hash_of_config(spec: str) -> str:
+    """The hash of a checkpoint's config.json, on which random weights depend."""
+    return hash_of(resolve(spec, weights=False) / "config.json")

@@ -5,6 +5,7 @@ A mutant that survives is a hole in the tests, and is closed there.
 """
 
 from support.mutants import (
+    benchmarks,
     drafting,
     engine,
     isolation,
@@ -29,6 +30,7 @@ MUTANTS = tuple(
         models,
         kernels,
         results,
+        benchmarks,
     )
     for mutant in part.MUTANTS
 )

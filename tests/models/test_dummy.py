@@ -1,0 +1,138 @@
+"""`load_format="dummy"`: every family runs from its config.json alone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import bass
+from bass.checkpoints.weights import dummy_index
+from bass.cli import main
+from bass.errors import CheckpointError, OptionError
+from bass.ops.linear import Linear
+from bass.quantization import Int8Weight
+from models.cases import CASES, Case
+from models.reference import causal_logits
+
+ONE_EACH = list({case.family: case for case in reversed(CASES)}.values())
+CPU = torch.device("cpu")
+
+
+def folder_of(tmp_path: Path, case: Case, **fields: Any) -> Path:
+    """A folder with a config.json alone."""
+    tmp_path.mkdir(exist_ok=True)
+    config = {"model_type": case.family, **case.arguments, **fields}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def llama(tmp_path: Path) -> Path:
+    return folder_of(tmp_path, next(case for case in CASES if case.family == "llama"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_random_weights_keep_the_scale_of_the_residual_stream(case: Case, tmp_path: Path) -> None:
+    """Logits are products of a normalized row and random columns, so their variance is 1, except
+    where the last norm is left out: there the stream is a sum of an embedding and six products.
+    """
+    decoder = dummy_index(folder_of(tmp_path, case)).load(CPU, torch.float32)
+    tokens = torch.arange(40)[None] % 97
+    logits = causal_logits(decoder, tokens)
+    assert logits.isfinite().all()
+    assert 0.8 < float(logits.std()) < 1.7
+
+
+@pytest.mark.parametrize("case", ONE_EACH, ids=str)
+def test_every_family_generates_from_its_config_alone(case: Case, tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, case)
+    llm = bass.load(folder, folder, num_speculative_tokens=3, load_format="dummy")
+    assert llm.models.dummy
+    result = llm.generate([[5, 17, 3], [88]], max_new_tokens=9, temperature=0, ignore_eos=True)
+    assert [len(one.token_ids) for one in result.completions] == [9, 9]
+    # the same weights for both
+    assert result.stats.accepted == result.stats.drafted > 0
+    again = bass.load(folder, num_speculative_tokens=0, load_format="dummy")
+    plain = again.generate([[5, 17, 3], [88]], max_new_tokens=9, temperature=0, ignore_eos=True)
+    assert [c.token_ids for c in plain.completions] == [c.token_ids for c in result.completions]
+
+
+def test_random_weights_are_quantized_as_stored_ones(llama: Path) -> None:
+    whole = dummy_index(llama).load(CPU, torch.float32)
+    small = dummy_index(llama).load(CPU, torch.float32, Int8Weight())
+    layers = [n for n, m in whole.blocks.named_modules() if type(m) is Linear]
+    assert layers
+    assert not [m for m in small.blocks.modules() if type(m) is Linear]
+    assert sum(p.nbytes for p in small.parameters()) < sum(p.nbytes for p in whole.parameters())
+
+
+def test_a_folder_with_weights_may_be_dummy_too(tmp_path: Path, llama: Path) -> None:
+    (llama / "model.safetensors").write_bytes(b"damaged")
+    assert bass.load(llama, num_speculative_tokens=0, load_format="dummy").models.dummy
+
+
+def test_random_weights_without_tokenizers_pair_with_any_vocabulary(tmp_path: Path) -> None:
+    case = next(case for case in CASES if case.family == "llama")
+    sizes = (folder_of(tmp_path / str(size), case, vocab_size=size) for size in (97, 80, 120))
+    target, smaller, larger = sizes
+    for draft in (smaller, larger):
+        llm = bass.load(target, draft, num_speculative_tokens=2, load_format="dummy")
+        assert len(llm.generate([1, 2], max_new_tokens=6, ignore_eos=True).completions) == 1
+    with pytest.raises(CheckpointError, match=r"no model\.safetensors"):
+        bass.load(target, smaller)
+
+
+def test_random_weights_are_those_of_the_seed_whatever_was_drawn_before(llama: Path) -> None:
+    first = dummy_index(llama).load(CPU, torch.float32)
+    state = torch.get_rng_state()
+    second = dummy_index(llama).load(CPU, torch.float32)
+    assert torch.equal(first.embed, second.embed)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"num_hidden_layers": 2000}, "`num_hidden_layers=2000` .* the limit is 1,000"),
+        ({"vocab_size": 1 << 25}, "the limit is 16,777,216"),
+        (
+            {"hidden_size": 1 << 22, "num_attention_heads": 1, "num_key_value_heads": 1},
+            "needs .*GB",
+        ),
+        ({"num_attention_heads": 3}, "config.json"),
+        ({"model_type": "none"}, "bass` reads"),
+        ({"hidden_size": "wide"}, "hidden_size='wide'"),
+    ],
+)
+def test_a_config_that_no_machine_can_run_is_one_sentence(
+    tmp_path: Path, fields: dict[str, Any], words: str
+) -> None:
+    case = next(case for case in CASES if case.family == "llama")
+    folder = folder_of(tmp_path, case, **fields)
+    with pytest.raises(CheckpointError, match=words):
+        bass.load(folder, num_speculative_tokens=0, load_format="dummy")
+
+
+@pytest.mark.parametrize("value", ["Dummy", "", "safetensors"])
+def test_an_unknown_format_is_one_sentence(value: str) -> None:
+    with pytest.raises(OptionError, match=f"Unknown load format `{value}`.*auto, dummy"):
+        bass.load(load_format=value)
+
+
+def test_the_command_says_that_the_text_means_nothing(
+    llama: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--target", str(llama), "--load-format", "dummy", "--num-speculative-tokens", "0"]
+    asked = ["--token-ids", "[1, 2]", "--max-new-tokens", "3"]
+    assert main(["generate", *options, *asked]) == 0
+    assert "RANDOM WEIGHTS" in capsys.readouterr().err
+
+
+def test_an_evaluation_takes_no_random_weights(
+    llama: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--target", str(llama), "--load-format", "dummy", "--output", str(tmp_path / "o")]
+    assert main(["eval", "--task", "gsm8k", "--data", str(tmp_path / "x.jsonl"), *options]) == 2
+    assert "`--load_format dummy` makes random weights" in capsys.readouterr().err
