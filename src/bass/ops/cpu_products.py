@@ -81,6 +81,17 @@ def gated(
     return y.view(*x.shape[:-1], -1)
 
 
+def fused(x: Tensor, *weights: Tensor | None) -> bool:
+    """Whether norms and attention of these rows of a step use kernels: where products do."""
+    return (
+        bool(_chosen)
+        and x.is_cpu
+        and x.dtype == torch.float32
+        and 0 < x.numel() <= ROWS[-1] * x.shape[-1]
+        and not dispatch.has_gradient(x, *weights)
+    )
+
+
 def chosen(x: Tensor, w: Tensor) -> str:
     """The way for these rows: a key of `WAYS`."""
     if not _chosen or x.dtype != w.dtype:

@@ -5,6 +5,7 @@ threads last. Every thread calls it and takes its share of the work by its numbe
 """
 
 import ctypes
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,3 +72,18 @@ def _pointer(kind: Any, element: ir.Type) -> Any:
 
 integers = _pointer(types.int64, ir.IntType(64))
 floats = _pointer(types.float32, ir.FloatType())
+
+
+@intrinsic
+def double(typing: Any, packed: Any) -> Any:
+    """The inverse of `bits`."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.DoubleType())
+
+    return types.float64(types.int64), code
+
+
+def bits(value: float) -> int:
+    """A float64 as an argument of a kernel."""
+    return int.from_bytes(struct.pack("<d", value), "little", signed=True)
