@@ -20,6 +20,7 @@ import json
 import os
 import platform
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -43,6 +44,8 @@ ADVANTAGE = 0.85  # of the kernel's time, that another way must take less than
 VARIABLE = "BASS_CPU_PRODUCTS"
 LARGEST_FILE = 1 << 20  # bytes
 _chosen: dict[Key, str] = {}
+# the choice for a shape, type, number of rows and of threads: found once
+_found: dict[tuple[torch.Size, torch.dtype, int, int], str] = {}
 
 
 def _transposed(x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor:
@@ -84,7 +87,7 @@ def gated(
 def fused(x: Tensor, *weights: Tensor | None) -> bool:
     """Whether norms and attention of these rows of a step use kernels: where products do."""
     return (
-        bool(_chosen)
+        in_use()
         and x.is_cpu
         and x.dtype == torch.float32
         and 0 < x.numel() <= ROWS[-1] * x.shape[-1]
@@ -96,15 +99,21 @@ def chosen(x: Tensor, w: Tensor) -> str:
     """The way for these rows: a key of `WAYS`."""
     if not _chosen or x.dtype != w.dtype:
         return "torch"
-    rows = x.numel() // max(x.shape[-1], 1)
-    if not 0 < rows <= ROWS[-1]:
-        return "torch"
-    return _chosen.get(_key(w, rows), "torch")
+    rows = x.numel() // w.shape[1]
+    place = w.shape, w.dtype, rows, torch.get_num_threads()
+    way = _found.get(place)
+    if way is None:
+        way = "torch"
+        if 0 < rows <= ROWS[-1] and w.is_contiguous():
+            way = _chosen.get(_key(w, rows), "torch")
+        _found[place] = way
+    return way
 
 
 def _key(w: Tensor, rows: int) -> Key:
-    at = next(most for most in ROWS if rows <= most)
-    return (*w.shape, str(w.dtype), at, torch.get_num_threads())  # pyright: ignore[reportReturnType]
+    outputs, inputs = w.shape
+    most = next(most for most in ROWS if rows <= most)
+    return outputs, inputs, str(w.dtype), most, torch.get_num_threads()
 
 
 def measure(weights: Iterable[Tensor]) -> None:
@@ -115,6 +124,7 @@ def measure(weights: Iterable[Tensor]) -> None:
     forced = os.environ.get(VARIABLE)
     if forced is not None and forced not in WAYS:
         raise OptionError(f"`{VARIABLE}={forced}` is unknown: give {', '.join(WAYS)}, or unset it.")
+    _found.clear()
     if forced == "torch" or cpu_unsupported() is not None:
         _chosen.clear()
         return
@@ -165,9 +175,22 @@ def _fastest(weights: list[Tensor], rows: int) -> str:
     return best if least[best] < ADVANTAGE * least["kernel"] else "kernel"
 
 
-def in_use() -> dict[str, int]:
-    """How many of the measured shapes use each way."""
-    return {name: list(_chosen.values()).count(name) for name in WAYS if name in _chosen.values()}
+def in_use() -> bool:
+    """Whether a loaded model uses the kernels for CPUs."""
+    return bool(_chosen)
+
+
+def in_words() -> str:
+    """The ways of the shapes that were chosen, in a few words, the most frequent first."""
+    if not _chosen:
+        reason = cpu_unsupported()
+        return "torch" if reason is None else f"torch ({reason.reason})"
+    counts = Counter(_chosen.values())
+    words = {"kernel": "numba", "transposed": "torch (transposed)", "torch": "torch"}
+    if len(counts) == 1:
+        return words[next(iter(counts))]
+    share = ", ".join(f"{words[way]} {count}" for way, count in counts.most_common())
+    return f"{share} of {len(_chosen)} shapes"
 
 
 @functools.cache

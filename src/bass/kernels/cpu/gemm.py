@@ -7,7 +7,7 @@ first cache for all rows of x. x and the sums are float32.
 """
 
 import math
-from typing import no_type_check
+from typing import Any, no_type_check
 
 import torch
 from jaxtyping import Float
@@ -125,11 +125,12 @@ def linear(
     x: Float[Tensor, "rows in"], w: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
 ) -> Float[Tensor, "rows out"]:
     """x Wᵀ + b in x's type, which is W's."""
-    wide, add, half = x.float().contiguous(), _floats(bias), x.dtype == torch.bfloat16
-    y = torch.empty(len(x), len(w))
+    (rows, size), columns, half = x.shape, w.shape[0], x.dtype == torch.bfloat16
+    wide, add = _floats(x), _floats(bias)
+    y = torch.empty(rows, columns)
     _linear(
-        len(x) * w.numel(),
-        w.data_ptr(), wide.data_ptr(), y.data_ptr(), _address(add), len(x), *w.shape, half,
+        rows * columns * size, w.data_ptr(), wide.data_ptr(), y.data_ptr(), _address(add), rows,
+        columns, size, half,
     )  # fmt: skip
     return y.bfloat16() if half else y
 
@@ -141,20 +142,23 @@ def gated(
     act: str,
 ) -> Float[Tensor, "rows inner"]:
     """act(gate) · up in x's type; the first half of W's rows give the gates."""
-    wide, add, half = x.float().contiguous(), _floats(bias), x.dtype == torch.bfloat16
-    rows, inner, size = len(x), len(w) // 2, w.shape[1]
+    (rows, size), inner, half = x.shape, w.shape[0] // 2, x.dtype == torch.bfloat16
+    wide, add = _floats(x), _floats(bias)
     both = torch.empty(3 * rows * inner)  # the product, then the result
     y = both[2 * rows * inner :].view(rows, inner)
     _gated(
-        rows * w.numel(),
+        2 * rows * inner * size,
         w.data_ptr(), wide.data_ptr(), both.data_ptr(), y.data_ptr(), _address(add), rows, inner,
         size, half, ACTIVATIONS.index(act),
     )  # fmt: skip
     return y.bfloat16() if half else y
 
 
-def _floats(bias: Tensor | None) -> Tensor | None:
-    return None if bias is None else bias.float().contiguous()
+def _floats(values: Tensor | None) -> Any:
+    """The numbers in float32, without gaps; None for None."""
+    if values is None or (values.dtype == torch.float32 and values.is_contiguous()):
+        return values
+    return values.float().contiguous()
 
 
 def _address(tensor: Tensor | None) -> int:

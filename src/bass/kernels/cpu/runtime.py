@@ -72,6 +72,7 @@ def _pointer(kind: Any, element: ir.Type) -> Any:
 
 integers = _pointer(types.int64, ir.IntType(64))
 floats = _pointer(types.float32, ir.FloatType())
+doubles = _pointer(types.float64, ir.DoubleType())
 
 
 @intrinsic
