@@ -32,7 +32,6 @@ from torch import Tensor
 from bass.errors import OptionError
 from bass.files import read_text, write_atomically
 from bass.kernels import cpu
-from bass.kernels.support import cpu_unsupported
 from bass.ops import dispatch
 
 Key = tuple[int, int, str, int, int]  # outputs, inputs, type, largest number of rows, threads
@@ -125,7 +124,7 @@ def measure(weights: Iterable[Tensor]) -> None:
     if forced is not None and forced not in WAYS:
         raise OptionError(f"`{VARIABLE}={forced}` is unknown: give {', '.join(WAYS)}, or unset it.")
     _found.clear()
-    if forced == "torch" or cpu_unsupported() is not None:
+    if forced == "torch" or dispatch.cpu_unsupported() is not None:
         _chosen.clear()
         return
     shapes: dict[tuple[torch.Size, torch.dtype], list[Tensor]] = {}
@@ -183,7 +182,7 @@ def in_use() -> bool:
 def in_words() -> str:
     """The ways of the shapes that were chosen, in a few words, the most frequent first."""
     if not _chosen:
-        reason = cpu_unsupported()
+        reason = dispatch.cpu_unsupported()
         return "torch" if reason is None else f"torch ({reason.reason})"
     counts = Counter(_chosen.values())
     words = {"kernel": "numba", "transposed": "torch (transposed)", "torch": "torch"}
