@@ -178,14 +178,14 @@ class Normed(Operand):
         return self._tensor
 
     def _computed(self) -> Tensor:
-        like, rows = self.like, self._rows.get(None)
+        like, rows, norm = self.like, self._rows.get(None), self._norm
         if rows is not None and rows.scale is None:
             return rows.x.view(like.shape)
-        if _by_kernel(like, self._norm):
-            return self._residual.rows(self._norm, None).x.view(like.shape)
-        if type(self._norm) in KINDS and cpu_products.fused(like, self._norm.weight):
-            return self._residual.normed_on_cpu(self._norm)
-        return self._norm(self._residual.tensor())
+        if _by_kernel(like, norm):
+            return self._residual.rows(norm, None).x.view(like.shape)
+        if _by_cpu_kernel(like, norm):
+            return self._residual.normed_on_cpu(norm)
+        return norm(self._residual.tensor())
 
     def rows(self, layer: nn.Module) -> Rows:
         kind = quantized_to(layer)
@@ -202,6 +202,10 @@ class Normed(Operand):
 
 def _by_kernel(like: Tensor, norm: Any) -> bool:
     return type(norm) in KINDS and dispatch.few_rows(like, norm.weight)
+
+
+def _by_cpu_kernel(like: Tensor, norm: Any) -> bool:
+    return type(norm) in KINDS and cpu_products.fused(like, norm.weight)
 
 
 def _numbers(norm: Any) -> Any:

@@ -40,7 +40,8 @@ def compiled(function: Callable[[Any], None]) -> Callable[..., None]:
         kernel = cfunc(signature, cache=True)(function)
     except RuntimeError:  # no folder is writable
         kernel = cfunc(signature)(function)
-    address, alone = kernel.address, ctypes.CFUNCTYPE(None, ctypes.c_void_p)(kernel.address)
+    address: Any = kernel.address
+    alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
 
     def run(work: int, *arguments: int) -> None:
         threads = torch.get_num_threads() if work >= LEAST_WORK else 1
