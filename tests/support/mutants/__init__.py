@@ -5,6 +5,7 @@ A mutant that survives is a hole in the tests, and is closed there.
 """
 
 from support.mutants import (
+    cpu,
     drafting,
     engine,
     isolation,
@@ -28,6 +29,7 @@ MUTANTS = tuple(
         memory,
         models,
         kernels,
+        cpu,
         results,
     )
     for mutant in part.MUTANTS
