@@ -180,7 +180,8 @@ class Product:
         """Whether a kernel for few rows computes it."""
         like, layer = self.like, self.layer
         return (
-            _replaceable(layer)
+            dispatch.use_kernels(like)  # first: it costs a CPU's step the least
+            and _replaceable(layer)
             and dispatch.few_rows(like, layer.weight, layer.bias)
             and (type(layer) is QuantizedLinear or layer.weight.dtype == like.dtype)
         )
@@ -222,11 +223,10 @@ def dense(
     bias: Float[Tensor, " out"] | None = None,
 ) -> Float[Tensor, "*rows out"]:
     """x Wᵀ + b of a weight without a layer: a head that is tied to the embedding."""
-    rows = x.reshape(-1, x.shape[-1])
     if (
         dispatch.few_rows(x, weight, bias)
         and weight.dtype == x.dtype
-        and len(rows) <= kernels.small_m_gemm.MOST_ROWS
+        and len(rows := x.reshape(-1, x.shape[-1])) <= kernels.small_m_gemm.MOST_ROWS
     ):
         return _summed(gemm(rows, weight).linear(rows, weight, bias, None, None, x.dtype), x)
     return cpu_products.product(x, weight, bias) if x.is_cpu else F.linear(x, weight, bias)

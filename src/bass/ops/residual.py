@@ -201,7 +201,9 @@ class Normed(Operand):
 
 
 def _by_kernel(like: Tensor, norm: Any) -> bool:
-    return type(norm) in KINDS and dispatch.few_rows(like, norm.weight)
+    return (
+        dispatch.use_kernels(like) and type(norm) in KINDS and dispatch.few_rows(like, norm.weight)
+    )
 
 
 def _by_cpu_kernel(like: Tensor, norm: Any) -> bool:
