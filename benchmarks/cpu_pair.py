@@ -6,7 +6,8 @@
 FOLDER holds HumanEval.jsonl.gz. Its first prompts are continued in float32, each to the same number
 of tokens. In one process, in turn, after a warm-up of each, it times our autoregressive decoding,
 our speculative decoding, `transformers` generate, and `transformers` with `assistant_model` (batch
-1 only). Prints the bound first, a table, and one JSON line last.
+1 only). Prints the processor and the bound first, a table, and one JSON line last. llama.cpp's
+plain decoding at batch 1 is a row if `llama-bench` and `convert_hf_to_gguf.py` are on the PATH.
 """
 
 import argparse
@@ -14,7 +15,10 @@ import gzip
 import json
 import os
 import platform
+import shutil
 import statistics
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +34,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 import bass
 from bass import pair
 from bass.engine.cost import measure_peaks
+from bass.ops import cpu_products
 from bass.text import Tokenizer
 
 
@@ -184,6 +189,34 @@ def table_of(
     return table
 
 
+def processor() -> str:
+    """The processor's name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if "model name" in line)
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def llama_cpp(arguments: argparse.Namespace) -> float | str:
+    """llama.cpp's tokens/s with the target's float32 weights at batch 1, or why there are none."""
+    tools = [shutil.which(name) for name in ("llama-bench", "convert_hf_to_gguf.py")]
+    if tools[0] is None or tools[1] is None:
+        return "llama-bench or convert_hf_to_gguf.py is not on the PATH"
+    with tempfile.TemporaryDirectory() as folder:
+        file = f"{folder}/target.gguf"
+        options = f"-t {arguments.threads} -p 0 -n {arguments.new_tokens} -r {arguments.repeats}"
+        steps = (
+            [tools[1], str(pair.TARGET), "--outtype", "f32", "--outfile", file],
+            [tools[0], "-m", file, "-o", "json", *options.split()],
+        )
+        for step in steps:
+            ended = subprocess.run(step, capture_output=True, text=True)
+            if ended.returncode:
+                return f"{Path(step[0]).name} failed: {ended.stderr.strip()[-200:]}"
+    return float(json.loads(ended.stdout)[0]["avg_ts"])
+
+
 def parse() -> argparse.Namespace:
     """The options of the command line."""
     parser = argparse.ArgumentParser(
@@ -216,6 +249,7 @@ def main() -> None:
 
     peaks = measure_peaks(torch.device("cpu"), torch.float32)
     weights = [sum(p.numel() for p in m.parameters()) * 4 for m in (target, draft)]
+    console.print(f"{processor()}; commit {commit()}.")
     console.print(
         f"Read bandwidth {peaks.bandwidth / 1e9:.1f} GB/s, {arguments.threads} threads. Bound by "
         "bytes of weights:"
@@ -230,6 +264,10 @@ def main() -> None:
     tokens = len(prompts) * arguments.new_tokens
     rate = {name: tokens / statistics.median(times) for name, times in seconds.items()}
     console.print(table_of(seconds, stats, len(prompts), arguments.new_tokens))
+    llama = llama_cpp(arguments)
+    told = f"{llama:.0f} tokens/s" if isinstance(llama, float) else f"not measured ({llama})"
+    console.print(f"  llama.cpp, plain, batch 1: {told}")
+    console.print(f"  bass's products: {cpu_products.in_words()}")
     ratios = {what: round(rate[a] / rate[b], 3) for what, a, b in PAIRINGS}
     for what, ratio in ratios.items():
         console.print(f"  {ratio:5.2f}x  {what}")
@@ -239,6 +277,9 @@ def main() -> None:
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "machine": platform.machine(),
+        "processor": processor(),
+        "products": cpu_products.in_words(),
+        "llama_cpp": llama,
         "bandwidth": peaks.bandwidth,
         "config": vars(arguments),
         "tokens_per_second": {

@@ -9,8 +9,9 @@ from einops import rearrange, repeat
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.interfaces import AttentionBackend
-from bass.records import AttentionRule, PaddedView
+from bass.interfaces import AttentionBackend, KVCache
+from bass.ops import attention
+from bass.records import AttentionRule, PaddedView, Projection
 
 
 @dataclass
@@ -59,6 +60,21 @@ class SDPA(AttentionBackend[PaddedView, MaskPlan]):
 
     def plan(self, positions: Int[Tensor, "batch window"], span: int) -> MaskPlan:
         return MaskPlan(positions, span)
+
+    def attend(
+        self,
+        cache: KVCache[PaddedView],
+        layer: int,
+        projection: Projection,
+        positions: Int[Tensor, "batch window"],
+        plan: MaskPlan,
+        rule: AttentionRule,
+    ) -> Float[Tensor, "batch window heads dim"]:
+        """On a CPU a kernel stores the keys and values of a step, and attends."""
+        view = cache.view(layer)
+        if not cache.writable_view or not attention.supports_projection_on_cpu(projection, view):
+            return super().attend(cache, layer, projection, positions, plan, rule)
+        return attention.cpu_projection(projection, view, positions, plan.span, rule)
 
     def run(
         self,

@@ -22,6 +22,7 @@ class PaddedCache(KVCache[PaddedView]):
 
     view_type: ClassVar[type] = PaddedView
     paper: ClassVar[str] = "Qian et al., 2024 (BASS-PAD)"
+    writable_view: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from bass.cli import kernels
 from bass.cli.parsing import ONE, Option, Parser
 from bass.cli.terminal import say
 from bass.errors import OptionError, PairingError
-from bass.ops.dispatch import Capability
+from bass.ops.dispatch import Capability, cpu_unsupported
 from bass.records import AttentionRule, CacheBudget, DecoderShape
 
 ROWS = (200, 400, 800, 1600)  # positions; scaled down for a shorter context
@@ -117,7 +117,12 @@ def kernel_lines(checkpoint: Checkpoint, device: torch.device) -> list[str]:
     dtype = index.dtypes[0] if device.type == "cuda" else torch.float32
     backend = backend_for("auto", layout, device)
     setting = kernels.Setting(Capability.of(device), dtype, layout, backend)
-    return kernels.lines(index.decoder, setting, device)
+    lines = kernels.lines(index.decoder, setting, device)
+    if device.type == "cpu":
+        reason = cpu_unsupported()
+        how = "numba's or torch's, by measurement at load" if reason is None else "torch's"
+        lines.append(f"{'products':20}{how}" + ("" if reason is None else f": {reason.reason}"))
+    return lines
 
 
 def weights(checkpoint: Checkpoint, draft: bool) -> list[str]:

@@ -22,6 +22,7 @@ from bass.cli.options import read_options
 from bass.cli.parsing import Parser
 from bass.cli.prompts import conversation, read_prompts
 from bass.cli.terminal import console, give
+from bass.ops import cpu_products
 from bass.ops.dispatch import Capability
 
 WARM_UP_TOKENS = 8
@@ -156,6 +157,7 @@ def ran_with(llm: LLM, interrupted: bool) -> str:
         *quantized(models),
         how,
         f"kernels: {kernels_of(llm)}",
+        *([f"products: {cpu_products.in_words()}"] if models.device.type == "cpu" else []),
     ]
     return ", ".join([*map(called, strategies), *machine]) + (
         "; interrupted: figures up to there" if interrupted else ""

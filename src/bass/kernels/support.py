@@ -1,10 +1,12 @@
 """Which devices run the kernels. It imports no Triton."""
 
+import ctypes
 import functools
 import importlib.util
 import os
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -91,3 +93,16 @@ def shared_memory(device: torch.device) -> int:
         MOST_SHARED + 1024,
     )
     return min(whole - 1024, MOST_SHARED)
+
+
+@functools.cache
+def cpu_unsupported() -> Unsupported | None:
+    """Why no kernel of `bass.kernels.cpu` can run; None if they can. It compiles none."""
+    if importlib.util.find_spec("numba") is None:
+        return Unsupported("numba is not installed", "restore it with `pip install bass-decoding`")
+    library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    try:
+        ctypes.CDLL(str(library)).GOMP_parallel  # noqa: B018
+    except (OSError, AttributeError):
+        return Unsupported("torch's threads are not GCC's OpenMP", "use torch's wheel for Linux")
+    return None

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from bass.kernels.support import (
     Unsupported,
+    cpu_unsupported,
     hopper_unsupported,
     runs_kernels,
     triton_unsupported,
@@ -16,6 +17,7 @@ from bass.kernels.support import (
 __all__ = [
     "Capability",
     "Unsupported",
+    "cpu_unsupported",
     "few_rows",
     "has_gradient",
     "hopper",

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from bass.kernels import hopper
 from bass.kernels import triton as kernels
-from bass.ops import dispatch
+from bass.ops import cpu_products, dispatch
 from bass.ops.activation import IN_KERNELS, Activation, gate
 from bass.ops.quantize import quantize_rows, quantized_rows, scaled_product, widened
 from bass.records import Projection, Rotation
@@ -55,7 +55,9 @@ class Linear(nn.Module):
         return dense(x, self.weight, self.bias)
 
     def whole(self, x: Float[Tensor, "*rows in"]) -> Float[Tensor, "*rows out"]:
-        """The product by torch."""
+        """The product by torch, or the way that was chosen for a CPU."""
+        if x.is_cpu:
+            return cpu_products.product(x, self.weight, self.bias)
         return F.linear(x, self.weight, self.bias)
 
 
@@ -178,7 +180,8 @@ class Product:
         """Whether a kernel for few rows computes it."""
         like, layer = self.like, self.layer
         return (
-            _replaceable(layer)
+            dispatch.use_kernels(like)  # first: it costs a CPU's step the least
+            and _replaceable(layer)
             and dispatch.few_rows(like, layer.weight, layer.bias)
             and (type(layer) is QuantizedLinear or layer.weight.dtype == like.dtype)
         )
@@ -220,14 +223,13 @@ def dense(
     bias: Float[Tensor, " out"] | None = None,
 ) -> Float[Tensor, "*rows out"]:
     """x Wᵀ + b of a weight without a layer: a head that is tied to the embedding."""
-    rows = x.reshape(-1, x.shape[-1])
     if (
         dispatch.few_rows(x, weight, bias)
         and weight.dtype == x.dtype
-        and len(rows) <= kernels.small_m_gemm.MOST_ROWS
+        and len(rows := x.reshape(-1, x.shape[-1])) <= kernels.small_m_gemm.MOST_ROWS
     ):
         return _summed(gemm(rows, weight).linear(rows, weight, bias, None, None, x.dtype), x)
-    return F.linear(x, weight, bias)
+    return cpu_products.product(x, weight, bias) if x.is_cpu else F.linear(x, weight, bias)
 
 
 def gated_linear(
@@ -243,6 +245,12 @@ def gated_linear(
                 rows.x, layer.weight, IN_KERNELS[act], rows.scale, _scale(layer), like.dtype
             )
             return y.view(*like.shape[:-1], -1)
+    if like.is_cpu and type(layer) is Linear and act in IN_KERNELS:
+        given = x if isinstance(x, Tensor) else x.tensor()
+        y = cpu_products.gated(given, layer.weight, layer.bias, IN_KERNELS[act])
+        if y is not None:
+            return y
+        return gate(layer.whole(given), act)
     return gate(product.tensor(), act)
 
 

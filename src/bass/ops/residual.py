@@ -17,9 +17,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bass.kernels import hopper
+from bass.kernels import cpu, hopper
 from bass.kernels import triton as kernels
-from bass.ops import dispatch
+from bass.ops import cpu_products, dispatch
 from bass.ops.linear import Linear, Operand, Product, Rows, quantized_to, rows_of
 from bass.ops.norms import LayerNorm, OffsetRMSNorm, RMSNorm
 
@@ -82,6 +82,17 @@ class Residual:
             self._base = self._base + summand.tensor()
         self._pending = ()
         return self._base
+
+    def normed_on_cpu(self, norm: Any) -> Float[Tensor, "batch window hidden"]:
+        """A norm by the CPU's kernel, which adds a pending product; completes the stream."""
+        pending = self._pending
+        added = pending[0].product.tensor() if len(pending) == 1 and pending[0].plain else None
+        base = self._base if added is not None else self.tensor()
+        eps = norm.eps if isinstance(norm, LayerNorm) else norm.unit.eps
+        bias = norm.bias if isinstance(norm, LayerNorm) else None
+        self._base, y = cpu.norms.add_norm(base, added, norm.weight, bias, eps, KINDS[type(norm)])
+        self._pending = ()
+        return y
 
     def rows(self, norm: Any, layer: Any) -> Rows:
         """A norm by a kernel, for a layer's product (None: not quantized); completes the stream."""
@@ -167,12 +178,14 @@ class Normed(Operand):
         return self._tensor
 
     def _computed(self) -> Tensor:
-        like, rows = self.like, self._rows.get(None)
+        like, rows, norm = self.like, self._rows.get(None), self._norm
         if rows is not None and rows.scale is None:
             return rows.x.view(like.shape)
-        if _by_kernel(like, self._norm):
-            return self._residual.rows(self._norm, None).x.view(like.shape)
-        return self._norm(self._residual.tensor())
+        if _by_kernel(like, norm):
+            return self._residual.rows(norm, None).x.view(like.shape)
+        if _by_cpu_kernel(like, norm):
+            return self._residual.normed_on_cpu(norm)
+        return norm(self._residual.tensor())
 
     def rows(self, layer: nn.Module) -> Rows:
         kind = quantized_to(layer)
@@ -188,7 +201,13 @@ class Normed(Operand):
 
 
 def _by_kernel(like: Tensor, norm: Any) -> bool:
-    return type(norm) in KINDS and dispatch.few_rows(like, norm.weight)
+    return (
+        dispatch.use_kernels(like) and type(norm) in KINDS and dispatch.few_rows(like, norm.weight)
+    )
+
+
+def _by_cpu_kernel(like: Tensor, norm: Any) -> bool:
+    return type(norm) in KINDS and cpu_products.fused(like, norm.weight)
 
 
 def _numbers(norm: Any) -> Any:

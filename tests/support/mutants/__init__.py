@@ -6,6 +6,7 @@ A mutant that survives is a hole in the tests, and is closed there.
 
 from support.mutants import (
     benchmarks,
+    cpu,
     drafting,
     engine,
     isolation,
@@ -29,6 +30,7 @@ MUTANTS = tuple(
         memory,
         models,
         kernels,
+        cpu,
         results,
         benchmarks,
     )

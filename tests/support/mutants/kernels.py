@@ -229,7 +229,7 @@ MUTANTS = (
     ),
     Mutant(
         "a kernel's splits of a product overlap",
-        "_linear",
+        "small_m_gemm._linear",
         (
             "_product(x, x_scale, w_rows, rows, k_size, split * SIZE, SIZE, BM, BN, BK, STAGES, "
             "EVEN, "

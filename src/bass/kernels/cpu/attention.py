@@ -1,0 +1,143 @@
+"""Rotary embedding, storage of keys and values, and attention of a window, in float32.
+
+    k[b, p], v[b, p] <- rotated key, value
+    out[b, w, h] = Σ_p softmax_p(cap(scale q[b, w, h] · k[b, p, h // G])) v[b, p, h // G]
+
+A thread takes a row's key head: its queries see no other head's keys.
+"""
+
+import math
+from typing import no_type_check
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numba import njit
+from torch import Tensor
+
+from bass.kernels.cpu.runtime import bits, compiled, double, floats, integers, thread_number
+
+
+@njit(cache=True)
+@no_type_check
+def _rotated(y, at, angles, cos, sin, out, to, dim):
+    """Write a head with its rotary embedding."""
+    half = dim // 2
+    for i in range(dim):
+        value = y[at + i]
+        if angles >= 0:
+            other = y[at + (i + half if i < half else i - half)]
+            value = value * cos[angles + i] + other * sin[angles + i]
+        out[to + i] = value
+
+
+@njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
+@no_type_check
+def _attended(q, at, k, v, base, step, first, last, scale, softcap, scores, out, to, dim):
+    """One query over the positions [first, last)."""
+    largest = -math.inf
+    for p in range(first, last):
+        dot, key = np.float32(0), base + p * step
+        for i in range(dim):
+            dot += q[at + i] * k[key + i]
+        dot *= scale
+        if softcap > 0:
+            dot = softcap * math.tanh(dot / softcap)
+        scores[p] = dot
+        largest = max(largest, dot)
+    total = 0.0
+    for i in range(dim):
+        out[to + i] = 0
+    for p in range(first, last):
+        weight, value = math.exp(scores[p] - largest), base + p * step
+        total += weight
+        scores[p] = weight
+        for i in range(dim):
+            out[to + i] += scores[p] * v[value + i]
+    inverse = 1 / total
+    for i in range(dim):
+        out[to + i] *= inverse
+
+
+@compiled
+@no_type_check
+def _store_and_attend(argument):
+    a = integers(argument)
+    y, cos, sin, positions = floats(a[0]), floats(a[1]), floats(a[2]), integers(a[3])
+    k, v, out, scratch = floats(a[4]), floats(a[5]), floats(a[6]), floats(a[7])
+    batch, window, heads, kv_heads, dim = a[8], a[9], a[10], a[11], a[12]
+    row_step, span, seen = a[13], a[14], a[15]
+    scale, softcap, threads = np.float32(double(a[16])), np.float32(double(a[17])), a[18]
+    group, all_heads, items = heads // kv_heads, heads + 2 * kv_heads, batch * kv_heads
+    me = thread_number()
+    for item in range(items * me // threads, items * (me + 1) // threads):
+        b, head = item // kv_heads, item % kv_heads
+        base, step = b * row_step + head * dim, kv_heads * dim
+        query, scores = item * (dim + span), item * (dim + span) + dim
+        for w in range(window):
+            own, place = positions[b * window + w], (b * window + w) * all_heads
+            if own >= 0:
+                angles, to = (b * window + w) * dim if a[1] else -1, base + own * step
+                key = (place + heads + head) * dim
+                _rotated(y, key, angles, cos, sin, k, to, dim)
+                for i in range(dim):
+                    v[to + i] = y[key + kv_heads * dim + i]
+        for w in range(window):
+            own, place = positions[b * window + w], (b * window + w) * all_heads
+            angles = (b * window + w) * dim if a[1] else -1
+            for h in range(head * group, (head + 1) * group):
+                to = ((b * window + w) * heads + h) * dim
+                if own < 0:
+                    for i in range(dim):
+                        out[to + i] = 0
+                    continue
+                _rotated(y, (place + h) * dim, angles, cos, sin, scratch, query, dim)
+                first = max(own + 1 - seen, 0)
+                _attended(
+                    scratch, query, k, v, base, step, first, own + 1, scale, softcap,
+                    floats(a[7] + scores * 4), out, to, dim,
+                )  # fmt: skip
+
+
+def supports(
+    y: Float[Tensor, "batch window all_heads dim"],
+    k: Float[Tensor, "batch extent kv_heads dim"],
+    v: Float[Tensor, "batch extent kv_heads dim"],
+) -> bool:
+    """Whether the kernel supports the projection and the cache's view."""
+    return (
+        y.dtype == k.dtype == v.dtype == torch.float32
+        and y.shape[-1] % 2 == 0
+        and k.stride() == v.stride()
+        and k.stride()[1:] == (k.shape[2] * k.shape[3], k.shape[3], 1)
+    )
+
+
+def store_and_attend(
+    y: Float[Tensor, "batch window all_heads dim"],
+    angles: tuple[Tensor, Tensor] | None,
+    positions: Int[Tensor, "batch window"],
+    k: Float[Tensor, "batch extent kv_heads dim"],
+    v: Float[Tensor, "batch extent kv_heads dim"],
+    span: int,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+) -> Float[Tensor, "batch window heads dim"]:
+    """Complete a projection, store its keys and values, and attend; zero for position -1.
+
+    angles: cosines and signed sines [batch, window, 1, dim]. No position is at or beyond `span`.
+    """
+    y, positions = y.contiguous(), positions.contiguous()
+    (batch, width, count, dim), kv_heads = y.shape, k.shape[2]
+    cos, sin = (None, None) if angles is None else (one.contiguous() for one in angles)
+    out = y.new_empty(batch, width, count - 2 * kv_heads, dim)
+    scratch = torch.empty(batch * kv_heads * (dim + span))
+    _store_and_attend(
+        2 * out.numel() * span,
+        y.data_ptr(), 0 if cos is None else cos.data_ptr(), 0 if sin is None else sin.data_ptr(),
+        positions.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), scratch.data_ptr(),
+        batch, width, count - 2 * kv_heads, kv_heads, dim, k.stride(0), span,
+        span if window is None else window, bits(scale), bits(softcap or 0.0),
+    )  # fmt: skip
+    return out

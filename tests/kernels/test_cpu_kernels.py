@@ -1,0 +1,168 @@
+"""The kernels for CPUs compute what torch computes, for odd shapes and any number of rows."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bass.kernels import cpu
+from bass.kernels.support import cpu_unsupported
+from bass.ops import noise
+from bass.ops.attention import padded
+from bass.ops.norms import LayerNorm, OffsetRMSNorm, RMSNorm
+
+if cpu_unsupported() is not None:
+    pytest.skip("the kernels for CPUs do not run here", allow_module_level=True)
+
+ACTIVATIONS = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+}
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
+HERE = torch.device("cpu")
+counts = st.integers(1, 40)
+
+
+@pytest.fixture(params=[1, 2], autouse=True)
+def _threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One thread, or two for any amount of work."""
+    before = torch.get_num_threads()
+    monkeypatch.setattr(cpu.runtime, "LEAST_WORK", 0)
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)
+
+
+def made(seed: int, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def close(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    return bool(
+        (found - expected).abs().max() <= TOLERANCE[found.dtype] * (1 + expected.abs().max())
+    )
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@given(counts, counts, st.integers(1, 9), st.booleans(), st.integers(0, 9))
+def test_a_product_is_torchs(
+    dtype: torch.dtype, rows: int, columns: int, eighths: int, with_bias: bool, seed: int
+) -> None:
+    size = 8 * eighths
+    x, w = made(seed, rows, size, dtype=dtype), made(seed + 1, columns, size, dtype=dtype)
+    bias = made(seed + 2, columns, dtype=dtype) if with_bias else None
+    expected = F.linear(x.double(), w.double(), None if bias is None else bias.double())
+    y = cpu.gemm.linear(x, w, bias)
+    assert close(y, expected)
+    # no row's bits depend on the others
+    assert all(
+        torch.equal(cpu.gemm.linear(x[i : i + 1], w, bias), y[i : i + 1]) for i in (0, -1 % rows)
+    )
+
+
+@pytest.mark.parametrize("act", ACTIVATIONS)
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@given(st.integers(1, 9), st.integers(1, 40), st.booleans(), st.integers(0, 9))
+def test_a_gated_product_is_torchs(
+    act: str, dtype: torch.dtype, rows: int, inner: int, with_bias: bool, seed: int
+) -> None:
+    x, w = made(seed, rows, 16, dtype=dtype), made(seed + 1, 2 * inner, 16, dtype=dtype)
+    bias = made(seed + 2, 2 * inner, dtype=dtype) if with_bias else None
+    both = F.linear(x.double(), w.double(), None if bias is None else bias.double())
+    gates, up = both.chunk(2, -1)
+    assert close(cpu.gemm.gated(x, w, bias, act), ACTIVATIONS[act](gates) * up)
+
+
+def test_no_product_reads_a_matrix_with_gaps_or_odd_rows() -> None:
+    assert cpu.gemm.supports(made(0, 5, 16))
+    assert not cpu.gemm.supports(made(0, 5, 12))
+    assert not cpu.gemm.supports(made(0, 16, 5).T)
+    assert not cpu.gemm.supports(made(0, 5, 16).double())
+
+
+@pytest.mark.parametrize("norm", [RMSNorm, OffsetRMSNorm, LayerNorm])
+@given(st.integers(1, 5), counts, st.booleans(), st.integers(0, 9))
+def test_a_norm_adds_the_product_before_it(
+    norm: type, rows: int, size: int, adds: bool, seed: int
+) -> None:
+    module = norm(size, 1e-5, HERE, torch.float32).requires_grad_(False)
+    for i, parameter in enumerate(module.parameters()):
+        parameter.data = made(seed + i, size)
+    base, product = made(seed + 7, rows, size), made(seed + 8, rows, size) if adds else None
+    kind = {RMSNorm: "rms", OffsetRMSNorm: "offset_rms", LayerNorm: "layer"}[norm]
+    stream, y = cpu.norms.add_norm(
+        base, product, module.weight, getattr(module, "bias", None), 1e-5, kind
+    )
+    assert torch.equal(stream, base if product is None else base + product)
+    assert close(y, module(stream))
+
+
+@given(
+    st.integers(1, 3),
+    st.integers(1, 4),
+    st.sampled_from([(4, 4, 6), (8, 2, 16), (3, 1, 64)]),
+    st.sampled_from([None, 1, 5]),
+    st.sampled_from([None, 2.0]),
+    st.booleans(),
+    st.integers(0, 9),
+)
+def test_attention_stores_what_it_then_reads(
+    batch: int,
+    window: int,
+    heads: tuple[int, int, int],
+    seen: int | None,
+    softcap: float | None,
+    rotates: bool,
+    seed: int,
+) -> None:
+    (count, kv_heads, dim), extent = heads, 12
+    storage = made(seed, 2, batch, extent + 1, kv_heads, dim)
+    k, v = storage[0, :, :-1], storage[1, :, :-1]
+    y = made(seed + 1, batch, window, count + 2 * kv_heads, dim)
+    first = torch.randint(
+        0, extent - window, (batch, 1), generator=torch.Generator().manual_seed(seed)
+    )
+    positions = first + torch.arange(window)
+    positions[-1, window - 1] = -1
+    angles = (made(2, batch, window, 1, dim), made(3, batch, window, 1, dim)) if rotates else None
+    qk, values = y[:, :, : count + kv_heads], y[:, :, count + kv_heads :]
+    if angles is not None:
+        qk = qk * angles[0] + qk.roll(dim // 2, -1) * angles[1]
+    stored = storage.clone()
+    for b in range(batch):
+        for w, p in enumerate(positions[b].tolist()):
+            if p >= 0:
+                stored[0, b, p], stored[1, b, p] = qk[b, w, count:], values[b, w]
+    expected = padded(
+        qk[:, :, :count],
+        stored[0, :, :-1],
+        stored[1, :, :-1],
+        positions,
+        extent,
+        0.3,
+        seen,
+        softcap,
+    )
+    assert cpu.attention.supports(y, k, v)
+    out = cpu.attention.store_and_attend(y, angles, positions, k, v, extent, 0.3, seen, softcap)
+    assert close(out, expected)
+    assert torch.allclose(storage, stored, atol=1e-6)
+
+
+@given(
+    st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=4),
+    st.integers(0, 2**31),
+    st.integers(1, 9),
+    st.integers(0, 1),
+)
+def test_noise_has_the_bits_of_the_array_version(
+    keys: list[int], step: int, slots: int, domain: int
+) -> None:
+    rows, steps = torch.tensor(keys), torch.arange(len(keys)) + step
+    words = noise._words(rows.numpy(), steps.numpy(), torch.arange(slots).numpy(), domain)
+    expected = (torch.from_numpy(words).double() + 0.5) / 2.0**32
+    assert torch.equal(cpu.noise.uniforms(rows, steps, slots, domain), expected)
