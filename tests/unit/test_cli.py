@@ -254,6 +254,7 @@ def test_a_policy_in_a_file_of_the_working_directory(pair: Pair, tmp_path: Path)
     assert len(said.lines[-1]["acceptance_by_position"]) == 3
 
 
+@pytest.mark.nightly
 def test_standard_input_is_the_prompt(pair: Pair) -> None:
     said = shell("generate", *pair.options, "--json", stdin="def f(")
     assert (

@@ -30,7 +30,7 @@ from bass.records import Draft, Noise, Sequences, Verdict
 from bass.testing.policies import ByRow
 from bass.testing.worlds import LlamaWorld, TableWorld
 from support.engines import DRAFTER_MAKERS, PAIRINGS, Setup, mixed_requests
-from support.matrix import matrix
+from support.matrix import matrix, night
 from unit.checkpoints import Pair
 from unit.test_steps import Learns
 
@@ -153,7 +153,7 @@ CALLS: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("cache", ["padded", "split", "paged"])
+@pytest.mark.parametrize("cache", [night("padded"), "split", night("paged")])
 def test_after_a_load_no_call_captures_anything_and_tokens_are_those_without_graphs(
     cache: str, silent_pair: Pair, captures: type[Captured], monkeypatch: pytest.MonkeyPatch
 ) -> None:

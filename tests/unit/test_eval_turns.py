@@ -47,6 +47,7 @@ def test_methods_take_turns_problem_by_problem_also_after_an_interruption(
         assert [line.repeat for line in read_conditions(tmp_path / "out", method)] == [0, 1, 2, 3]
 
 
+@pytest.mark.nightly
 def test_a_noisy_or_unknown_machine_is_named_before_any_figure(
     tmp_path: Path, bass_command: BassCommand
 ) -> None:

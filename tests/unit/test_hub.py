@@ -267,6 +267,7 @@ def test_what_cannot_be_had_is_one_sentence(hub: Hub, tmp_path: Path) -> None:
         refuses(said, f"`{spec.partition('@')[0]}", words)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("environment", "words"),
     [

@@ -133,7 +133,7 @@ class EveryFourth(Verifier):
         night(DoubtfulOfTheCertain, laws_of_verified_runs.LAW),
         night(ByPosition, laws_of_verified_runs.LAW),
         night(Remembers, laws_of_verified_runs.MATES),
-        (InFloat64, proof.NO_ERROR),
+        night(InFloat64, proof.NO_ERROR),
         night(EveryFourth, laws_of_verified_runs.LAW),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",

@@ -171,7 +171,7 @@ class Failing(Steps):
         (Mutating, policies.STATE.format("update"), "[1, 1]"),
         night(MutatingWhenReset, policies.STATE.format("reset"), ""),
         night(RarelyInPlace, policies.STATE.format("reset"), ""),
-        (Greedy, policies.FEEDBACK, "accepted [0]"),
+        night(Greedy, policies.FEEDBACK, "accepted [0]"),
         (OfTheHour, policies.TWICE, ""),
         (Rolling, policies.TWICE, ""),
         (Rng, policies.STATE.format("lengths"), "Generator"),

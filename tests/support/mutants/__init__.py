@@ -6,6 +6,7 @@ A mutant that survives is a hole in the tests, and is closed there.
 
 from support.mutants import (
     benchmarks,
+    captures,
     cpu,
     drafting,
     engine,
@@ -26,6 +27,7 @@ MUTANTS = tuple(
         sampling,
         drafting,
         engine,
+        captures,
         isolation,
         memory,
         models,

@@ -1,0 +1,35 @@
+"""Defects of the shapes that are captured as graphs, and of the storage that they share."""
+
+from support.mutants.mutant import Mutant
+
+ENGINES = "unit/test_engines.py"
+MUTANTS = (
+    Mutant(
+        "a step with longer drafts than its graph",
+        "StepShapes.draft_length",
+        "length >= k",
+        "length >= k - 1",
+        (f"{ENGINES}::test_a_step_in_a_longer_shape_emits_the_same_tokens",),
+    ),
+    Mutant(
+        "the shapes of the longest rows are not captured in advance",
+        "StepShapes.needed",
+        "self.span(lengths.stop - 1)",
+        "self.span(lengths.stop // 2)",
+        (f"{ENGINES}::test_the_shapes_of_a_range_are_those_of_its_steps",),
+    ),
+    Mutant(
+        "two calls at once share the kept storage",
+        "Engines.idle",
+        "run is None or run.over",
+        "True",
+        (f"{ENGINES}::test_a_call_while_another_is_under_way_has_storage_of_its_own",),
+    ),
+    Mutant(
+        "storage in which a run failed is used again",
+        "EngineCache._kept",
+        "engines.failed",
+        "False",
+        (f"{ENGINES}::test_storage_in_which_a_run_failed_is_not_used_again",),
+    ),
+)
