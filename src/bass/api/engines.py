@@ -155,23 +155,21 @@ class EngineCache:
             return None
         fits = engines is not None and engines.fits(budget, end_tokens)
         if engines is None or engines.failed or not (fits or self._complete):
-            size = self._size(budget)
-            engines = self.engines = None  # frees the storage first
+            budgets = [budget] if engines is None else [budget, engines.storage.budget]
+            engines = self.engines = None  # frees the storage first: it counts as room
+            size = self._size(budgets)
             with self.explained(size):
                 storage = Storage(self.models, self.parts, size, max(end_tokens, END_TOKENS))
                 engines = self.engines = Engines(storage)
         return engines if engines.fits(budget, end_tokens) else None
 
-    def _size(self, budget: CacheBudget) -> CacheBudget:
-        """The storage of all requests, or of these and the past ones."""
+    def _size(self, budgets: list[CacheBudget]) -> CacheBudget:
+        """The storage of all requests, or of these, which are the present and the past ones."""
         if self._complete:
-            positions = self.models.context if self.longest is None else self.longest
-            if self.longest is None:
-                positions = min(positions, self._positions_with_room())
+            positions = self.longest or min(self.models.context, self._positions_with_room())
             return CacheBudget.of(np.full(self.rows, positions))
-        past = [] if self.engines is None else [self.engines.storage.budget]
-        rows = max(one.batch for one in (budget, *past))
-        longest = max(int(one.limits.max()) for one in (budget, *past))
+        rows = max(one.batch for one in budgets)
+        longest = max(int(one.limits.max()) for one in budgets)
         return CacheBudget.of(np.full(rows, -(-longest // CAPACITY_STEP) * CAPACITY_STEP))
 
     def _positions_with_room(self) -> int:
