@@ -114,7 +114,7 @@ class Measured(DraftLengthPolicy[MeasuredState]):
             np.zeros(k),
             np.zeros(k + 1),
             np.zeros(k + 1),
-            1 + self.cost_ratio * np.arange(k + 1),
+            self._line,
         )
 
     def lengths(self, state: MeasuredState) -> np.ndarray:
@@ -221,9 +221,14 @@ class Measured(DraftLengthPolicy[MeasuredState]):
             total.append(total[-1] + survival)
         return np.array(total)
 
+    @property
+    def _line(self) -> np.ndarray:
+        """t(k) [K+1] up to a factor, before the first measurement."""
+        return 1 + self.cost_ratio * np.arange(self.max_length + 1)
+
     def _curve(self, seconds: np.ndarray, measured: np.ndarray) -> np.ndarray:
         """t(k) [K+1], rising in k."""
-        line = 1 + self.cost_ratio * np.arange(self.max_length + 1)
+        line = self._line
         level = measured @ seconds / (measured @ line)
         smooth, slope = _penalties(self.max_length + 1)
         system = smooth.copy()
