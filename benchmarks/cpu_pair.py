@@ -35,6 +35,7 @@ import bass
 from bass import pair
 from bass.engine.cost import measure_peaks
 from bass.ops import cpu_products
+from bass.provenance.environment import cpu_name
 from bass.text import Tokenizer
 
 
@@ -189,15 +190,6 @@ def table_of(
     return table
 
 
-def processor() -> str:
-    """The processor's name."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if "model name" in line)
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
 def llama_cpp(arguments: argparse.Namespace) -> float | str:
     """llama.cpp's tokens/s with the target's float32 weights at batch 1, or why there are none."""
     tools = [shutil.which(name) for name in ("llama-bench", "convert_hf_to_gguf.py")]
@@ -249,7 +241,7 @@ def main() -> None:
 
     peaks = measure_peaks(torch.device("cpu"), torch.float32)
     weights = [sum(p.numel() for p in m.parameters()) * 4 for m in (target, draft)]
-    console.print(f"{processor()}; commit {commit()}.")
+    console.print(f"{cpu_name()}; commit {commit()}.")
     console.print(
         f"Read bandwidth {peaks.bandwidth / 1e9:.1f} GB/s, {arguments.threads} threads. Bound by "
         "bytes of weights:"
@@ -277,7 +269,7 @@ def main() -> None:
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "machine": platform.machine(),
-        "processor": processor(),
+        "processor": cpu_name(),
         "products": cpu_products.in_words(),
         "llama_cpp": llama,
         "bandwidth": peaks.bandwidth,
