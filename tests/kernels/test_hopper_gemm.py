@@ -14,6 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bass.kernels.hopper.cut import ROOM
 from bass.kernels.triton import residual_norm
 from bass.kernels.triton.launch import kept_zeros
 from bass.kernels.triton.residual_norm import Norm
@@ -78,7 +79,7 @@ def check(n: int, k: int, rows: int, size: int, gated: bool, multiprocessors: in
     assert cut.stages >= 2
     # Up to 8 rows attention must find room beside; two blocks of more rows must be within the 227
     # KB that a program has.
-    assert cut.stages * stage <= (ahead.ROOM if rows <= 8 or cut.stages > 2 else 200_000)
+    assert cut.stages * stage <= (ROOM if rows <= 8 or cut.stages > 2 else 200_000)
     taken = pieces_of(cut, tiles)
     by_tile = defaultdict(list)
     for program, pieces in enumerate(taken):
@@ -184,10 +185,12 @@ def test_products_equal_their_twins_wherever_they_are_cut(
         with emulated(ahead, [x, x_scale]):
             y = ahead.linear(x, w, bias, x_scale, w_scale, torch.float32)
             value = ahead.gated(x, w, "gelu_tanh", x_scale, w_scale, torch.float32)
+            alone = ahead.linear(x, w, bias, x_scale, w_scale, torch.float32, "relu")
         meant = x.double() * x_scale.double()[:, None], w.double() * w_scale.double()[:, None]
         for found, expected in (
             (y.sum(0), twins.linear(*meant, bias)),
             (value, twins.gated(*meant, "gelu_tanh")),
+            (alone[0], twins.linear(*meant, bias).relu()),
         ):
             assert (found.double() - expected).norm() <= 1e-5 * expected.norm(), (n, k, rows)
     assert not kept_zeros("product", multiprocessors, torch.device("cpu")).any()
@@ -235,7 +238,11 @@ def test_products_on_hopper_equal_their_twins(
         assert (
             plain.double() - x.double() @ w.double().T
         ).norm() <= tolerance * plain.double().norm()
-        for act in ("silu", "gelu", "gelu_tanh"):
+        for act in ("silu", "gelu", "gelu_tanh", "relu"):
+            [alone] = ahead.linear(x, w, bias, x_scale, w_scale, torch.float32, act)
+            assert (alone.double() - twins.ACTS[act](twins.linear(*meant, bias))).norm() <= (
+                tolerance * y.double().norm()
+            )
             value = ahead.gated(x, w, act, x_scale / 10, w_scale, torch.float32)
             expected = twins.gated(meant[0] / 10, meant[1], act)
             assert (value.double() - expected).norm() <= tolerance * expected.norm()

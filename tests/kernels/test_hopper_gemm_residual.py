@@ -4,15 +4,18 @@ on Hopper.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 
+from bass.kernels.triton.residual_norm import Norm
 from support.gluon import emulated
 
 ahead: Any = pytest.importorskip("bass.kernels.hopper.gemm")  # needs the Gluon of Triton 3.6
 ahead_added: Any = pytest.importorskip("bass.kernels.hopper.gemm_residual")
+Term = ahead_added.Term
 
 EPS = 0.5  # large enough to be missed
 
@@ -31,12 +34,15 @@ def both_emulated(late: Sequence[torch.Tensor]) -> Iterator[None]:
 
 @pytest.mark.parametrize(
     ("n", "tile"),
-    [(4096, 32), (2048, 16), (3072, 32), (8192, 64), (5120, None), (1024, None), (14336, None)],
-)
+    [
+        (4096, 32), (2048, 16), (3072, 32), (8192, 64), (5120, None), (1024, 16), (768, 16),
+        (512, None), (14336, None),
+    ],
+)  # fmt: skip
 def test_tiles_are_at_most_one_for_each_multiprocessor_and_not_many_fewer(
     n: int, tile: int | None
 ) -> None:
-    assert ahead_added.tile_for(n, 132) == tile
+    assert ahead_added.tile_for(n, 4096 if n >= 2048 else n, 132) == tile
 
 
 @pytest.mark.parametrize(("k", "stages"), [(64, 2), (2048, 4), (5632, 6)])
@@ -58,7 +64,7 @@ def test_no_more_is_in_flight_than_there_is(
     x, w, stream = (
         torch.zeros(shape, dtype=torch.bfloat16) for shape in ((8, k), (2048, k), (8, 2048))
     )
-    ahead_added.added(x, w, None, stream, stream[0])
+    ahead_added.added([Term(x, w)], stream, Norm(stream[0], EPS))
     assert found["STAGES"] == stages
 
 
@@ -73,7 +79,10 @@ def test_only_matrices_of_bfloat16_that_divide_well_are_served(
     assert not ahead_added.supports(17, w)
     assert not ahead_added.supports(8, w.half())
     assert not ahead_added.supports(8, w[:, :60].contiguous())
-    assert not ahead_added.supports(8, w[:32])
+    assert not ahead_added.supports(8, w[:16])
+    assert ahead_added.supports(8, w, w)
+    assert not ahead_added.supports(8, w, w[:48])
+    assert not ahead_added.supports(8, w, w, w)
 
 
 def test_what_a_backend_of_the_users_own_gives_is_made_the_matrixs_type_and_aligned(
@@ -87,80 +96,108 @@ def test_what_a_backend_of_the_users_own_gives_is_made_the_matrixs_type_and_alig
     )
     x = drawn(3, 65, torch.float32, torch.device("cpu"), 1)[:, 1:]
     with both_emulated([]):
-        found = ahead_added.added(
-            x, w, None, torch.zeros(3, 64, dtype=torch.bfloat16), weight
-        ).stream
+        stream = torch.zeros(3, 64, dtype=torch.bfloat16)
+        found = ahead_added.added([Term(x, w)], stream, Norm(weight, EPS)).stream
     assert_close(found, x.double() @ w.double().T)
 
 
+KINDS = pytest.mark.parametrize("kind", ["rms", "offset_rms", "layer"])
+
+
+@KINDS
+@pytest.mark.parametrize("parallel", [False, True], ids=["one", "two"])
 @pytest.mark.parametrize(
     ("rows", "hidden", "inner", "multiprocessors"),
     [(1, 272, 336, 20), (5, 144, 528, 5), (16, 272, 336, 6), (9, 130, 64, 9)],
 )
 def test_a_norm_between_two_products_takes_no_kernel(
-    rows: int, hidden: int, inner: int, multiprocessors: int, monkeypatch: pytest.MonkeyPatch
+    rows: int,
+    hidden: int,
+    inner: int,
+    multiprocessors: int,
+    parallel: bool,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """out, added to the stream; norm, gate and up; down, added to the stream; norm, the next one:
     beside norms and products apart.
     """
     for module in (ahead, ahead_added):
         monkeypatch.setattr(module, "multiprocessors", lambda _: multiprocessors)
-    check_norms(rows, hidden, inner, both_emulated, torch.device("cpu"))
+    case = Case(rows, hidden, inner, kind, parallel)
+    case.check(both_emulated, torch.device("cpu"))
 
 
 @pytest.mark.gpu
+@KINDS
+@pytest.mark.parametrize("parallel", [False, True], ids=["one", "two"])
 @pytest.mark.parametrize(
     ("rows", "hidden", "inner"),
-    [(1, 2048, 5632), (8, 4096, 11008), (15, 2000, 520), (16, 4096, 14336)],
+    [(1, 2048, 5632), (8, 4096, 11008), (15, 2000, 520), (16, 4096, 14336), (14, 768, 3072)],
 )
 def test_a_norm_between_two_products_takes_no_kernel_on_hopper(
-    rows: int, hidden: int, inner: int, hopper: torch.device
+    rows: int, hidden: int, inner: int, parallel: bool, kind: str, hopper: torch.device
 ) -> None:
-    check_norms(rows, hidden, inner, lambda late: nullcontext(), hopper)
+    Case(rows, hidden, inner, kind, parallel).check(lambda late: nullcontext(), hopper)
 
 
-def check_norms(rows: int, hidden: int, inner: int, where: Any, device: torch.device) -> None:
-    number = torch.bfloat16
+@dataclass(frozen=True)
+class Case:
+    """Products and norms; `parallel`: the first sum has two terms."""
 
-    def weight(n: int, k: int, seed: int) -> torch.Tensor:
-        return drawn(n, k, number, device, seed) / k**0.5
+    rows: int
+    hidden: int
+    inner: int
+    kind: str
+    parallel: bool
 
-    def normed(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        return (
-            x.double() * (x.double().square().mean(1, keepdim=True) + EPS).rsqrt() * weight.double()
+    def normed(self, x: torch.Tensor, norm: Norm) -> torch.Tensor:
+        x, weight = x.double(), norm.weight.double() + (self.kind == "offset_rms")
+        if self.kind == "layer":
+            x = x - x.mean(1, keepdim=True)
+        y = x * (x.square().mean(1, keepdim=True) + EPS).rsqrt() * weight
+        return y if norm.bias is None else y + norm.bias.double()
+
+    def check(self, where: Any, device: torch.device) -> None:
+        number, hidden, inner = torch.bfloat16, self.hidden, self.inner
+
+        def weight(n: int, k: int, seed: int) -> torch.Tensor:
+            return drawn(n, k, number, device, seed) / k**0.5
+
+        def vector(seed: int) -> torch.Tensor:
+            return drawn(1, hidden, number, device, seed)[0] / 4
+
+        layer = self.kind == "layer"
+        norms = [
+            Norm(1 + vector(i), EPS, self.kind, vector(i + 1) if layer else None) for i in (12, 16)
+        ]
+        both, down, after = (
+            weight(2 * inner, hidden, 1),
+            weight(hidden, inner, 2),
+            weight(96, hidden, 3),
         )
+        stream = 3 * drawn(self.rows, hidden, number, device, 10) + (2 if layer else 0)
+        attended = drawn(self.rows, hidden, number, device, 11)
+        terms = [Term(attended, weight(hidden, hidden, 0), vector(14))]
+        if self.parallel:
+            terms.append(Term(drawn(self.rows, inner, number, device, 15), down, vector(18)))
+        with where([term.x for term in terms] + [stream]):
+            left = ahead_added.added(terms, stream, norms[0])
+        late = [left.weighted, left.norm.squares]
+        with where(late):
+            middle = ahead.gated(left.weighted, both, "silu", left.norm, None, number)
+        with where([middle, left.stream]):
+            last = ahead_added.added([Term(middle, down)], left.stream, norms[1])
+        with where([last.weighted, last.norm.squares]):
+            end = ahead.linear(last.weighted, after, None, last.norm, None, number).sum(0)
 
-    out, both, down, after = (
-        weight(hidden, hidden, 0),
-        weight(2 * inner, hidden, 1),
-        weight(hidden, inner, 2),
-        weight(96, hidden, 3),
-    )
-    stream, attended = (
-        3 * drawn(rows, hidden, number, device, 10),
-        drawn(rows, hidden, number, device, 11),
-    )
-    first, second = (1 + drawn(1, hidden, number, device, seed)[0] / 4 for seed in (12, 13))
-    bias = drawn(1, hidden, number, device, 14)[0]
-    with where([attended, stream]):
-        left = ahead_added.added(attended, out, bias, stream, first)
-    with where([left.weighted, left.sums]):
-        middle = ahead.gated(
-            left.weighted, both, "silu", ahead.Squares(left.sums, EPS), None, number
-        )
-    with where([middle, left.stream]):
-        last = ahead_added.added(middle, down, None, left.stream, second)
-    with where([last.weighted, last.sums]):
-        end = ahead.linear(
-            last.weighted, after, None, ahead.Squares(last.sums, EPS), None, number
-        ).sum(0)
-
-    assert_close(left.stream, stream.double() + attended.double() @ out.double().T + bias.double())
-    assert_close(left.sums.sum(0), left.stream.double().square().sum(1))
-    gate, up = (normed(left.stream, first) @ both.double().T).chunk(2, 1)
-    assert_close(middle, gate * gate.sigmoid() * up)
-    assert_close(last.stream, left.stream.double() + middle.double() @ down.double().T)
-    assert_close(end, normed(last.stream, second) @ after.double().T)
+        added = [t.x.double() @ t.w.double().T + t.bias.double() for t in terms]
+        assert_close(left.stream, sum(added, stream.double()))
+        assert_close(left.norm.squares.sum(0), left.stream.double().square().sum(1))
+        gate, up = (self.normed(left.stream, norms[0]) @ both.double().T).chunk(2, 1)
+        assert_close(middle, gate * gate.sigmoid() * up)
+        assert_close(last.stream, left.stream.double() + middle.double() @ down.double().T)
+        assert_close(end, self.normed(last.stream, norms[1]) @ after.double().T)
 
 
 def assert_close(found: torch.Tensor, expected: torch.Tensor) -> None:

@@ -213,22 +213,22 @@ def attentions() -> None:
 
 def five_launches() -> None:
     """The kernels of a block in five launches."""
-    for n, rows_of_x in ((2048, 1), (4096, 16)):
-        left = gemm_residual.added(
-            numbers(rows_of_x, 4096),
-            numbers(n, 4096),
-            numbers(n),
-            numbers(rows_of_x, n),
-            numbers(n),
-        )
-        squares = gemm.Squares(left.sums, 1e-5)
-        gemm.linear(left.weighted, numbers(4096, n), None, squares, None, BF16)
-        gemm.gated(left.weighted, numbers(4096, n), "silu", squares, None, BF16)
+    for n, rows_of_x, kind in ((2048, 1, "rms"), (4096, 16, "offset_rms"), (1024, 3, "layer")):
+        term = gemm_residual.Term(numbers(rows_of_x, n), numbers(n, n), numbers(n))
+        norm = residual_norm.Norm(numbers(n), 1e-5, kind, numbers(n) if kind == "layer" else None)
+        terms = [term] * (2 if kind == "layer" else 1)
+        left = gemm_residual.added(terms, numbers(rows_of_x, n), norm)
+        gemm.linear(left.weighted, numbers(4096, n), None, left.norm, None, BF16)
+        gemm.linear(left.weighted, numbers(4096, n), numbers(4096), left.norm, None, BF16, "relu")
+        gemm.gated(left.weighted, numbers(4096, n), "silu", left.norm, None, BF16)
     for parts, queries, groups, dim, kind in (
         (1, 8, 1, 128, BF16),
         (1, 1, 1, 64, BF16),
         (2, 5, 4, 128, F32),
         (1, 17, 1, 128, BF16),
+        (1, 5, 7, 128, BF16),
+        (1, 5, 2, 256, BF16),
+        (1, 1, 2, 256, BF16),
     ):
         window, slots = (
             numbers(parts, 2, queries, 8 * (groups + 2), dim, dtype=kind),
@@ -238,9 +238,11 @@ def five_launches() -> None:
             [numbers(64, dim, dtype=F32)] * 2,
             (numbers(2, dtype=I64), numbers(2, queries, dtype=I64)),
         )
+        normed = kv_store.HeadNorm(numbers(8 * (groups + 1) * dim), 1e-5, groups == 7)
         hopper_attention.ragged(
             window,
-            *angles,
+            normed if groups in (4, 7) else None,
+            None if groups == 2 else tuple(angles),
             *slots,
             *places,
             0.3,

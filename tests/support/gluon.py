@@ -194,11 +194,16 @@ def product(a: Any, b: Any, total: Tensor, use_acc: Any = True) -> Tensor:
     return ((a.to(wide) @ b.to(wide)) + (total.to(wide) if use_acc else 0)).to(total.dtype)
 
 
+def activation(x: Tensor, act: str) -> Tensor:
+    """Triton's own, which the interpreter tries elsewhere."""
+    if act in ("silu", "relu"):
+        return F.silu(x) if act == "silu" else F.relu(x)
+    return F.gelu(x, approximate="tanh" if act == "gelu_tanh" else "none")
+
+
 def activated(gate: Tensor, up: Tensor, act: str) -> Tensor:
     """Triton's own, which the interpreter tries elsewhere."""
-    if act == "silu":
-        return F.silu(gate) * up
-    return F.gelu(gate, approximate="tanh" if act == "gelu_tanh" else "none") * up
+    return activation(gate, act) * up
 
 
 def no_layout(*_: Any) -> None:
@@ -240,7 +245,9 @@ def language(device: Device) -> dict[str, Any]:
     return {
         "gl": made, "mbarrier": barriers,
         "tma": SimpleNamespace(async_copy_global_to_shared=device.copy),
-        "mma_v2": product, "warpgroup_mma": product, "activated": activated, "capped": capped,
+        "mma_v2": product, "warpgroup_mma": product,
+        "activated": activated, "activation": activation,
+        "capped": capped,
         "gdc_wait": device.waits, "gdc_launch_dependents": lambda: None,
         "TRITON_DTYPES": {kind: kind for kind in TRITON_DTYPES},
         "TensorDescriptor": lambda base, shape, strides, block, layout: SimpleNamespace(

@@ -1,8 +1,17 @@
 """Operations in plain torch and float64: what kernels must equal."""
 
+from functools import partial
+
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
+
+ACTS = {
+    "silu": F.silu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+}
 
 
 def linear(
@@ -18,9 +27,7 @@ def gated(
 ) -> Float[Tensor, "rows inner"]:
     """act(gate) · up, where the first half of w's rows makes the gates."""
     gate, up = linear(x, w, None).chunk(2, -1)
-    if act == "silu":
-        return F.silu(gate) * up
-    return F.gelu(gate, approximate="tanh" if act == "gelu_tanh" else "none") * up
+    return ACTS[act](gate) * up
 
 
 def add_norm(

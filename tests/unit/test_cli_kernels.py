@@ -9,10 +9,12 @@ import torch
 from bass.attention import SDPA, TritonPad, TritonRagged
 from bass.caches import PaddedCache, SplitCache
 from bass.cli import kernels
+from bass.models.codegen import CodeGen, CodeGenConfig
 from bass.models.decoder import CausalDecoder
 from bass.models.gemma3_text import Gemma3Text, Gemma3TextConfig
 from bass.models.gpt2 import GPT2, GPT2Config
 from bass.models.llama import Llama, LlamaConfig
+from bass.models.qwen3 import Qwen3, Qwen3Config
 from bass.ops.dispatch import Capability, Unsupported
 from bass.quantization import QUANTIZATIONS, quantize
 from unit.checkpoints import Pair, Said
@@ -75,7 +77,9 @@ def test_the_fused_path_names_what_is_against_it(where: kernels.Setting, reason:
 
 
 def test_the_fused_path_needs_whole_weights_and_heads_of_a_known_size() -> None:
-    assert no(llama(32), setting()) == {kernels.FUSED: "heads have 32 dimensions, not 64 or 128"}
+    assert no(llama(32), setting()) == {
+        kernels.FUSED: "heads have 32 dimensions, not 64, 128 or 256"
+    }
     quantized = llama()
     quantize(quantized, QUANTIZATIONS["int8"]())
     assert no(quantized, setting()) == {kernels.FUSED: "weights are quantized"}
@@ -86,14 +90,25 @@ def test_a_backend_of_torchs_is_named() -> None:
     assert reasons["attention"] == "backend `SDPA` uses no kernel of bass"
 
 
-def test_an_mlp_without_a_gate_and_a_norm_of_heads_are_named() -> None:
-    gpt2 = no(GPT2(GPT2Config(32, 16, 8, 1, 2)), setting())
-    assert gpt2 == {
-        "activations": "the MLP has no gate",
-        kernels.FUSED: "a norm is `LayerNorm`, not `RMSNorm`",
-    }
-    gemma = no(Gemma3Text(Gemma3TextConfig(32, 32, 64, 1, 2, 1, 16)), setting())
-    assert gemma == {kernels.FUSED: "the block is `SandwichNorm`, not `PreNorm`"}
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        GPT2(GPT2Config(32, 16, 64, 1, 1)),
+        Qwen3(Qwen3Config(32, 64, 64, 1, 2, 1, 64)),
+        CodeGen(CodeGenConfig(32, 16, 256, 1, 4)),
+    ],
+    ids=lambda decoder: type(decoder).__name__,
+)
+def test_layer_norms_norms_of_heads_and_parallel_blocks_are_fused(decoder: CausalDecoder) -> None:
+    assert no(decoder, setting()) == {}
+
+
+def test_a_block_and_an_activation_without_kernels_are_named() -> None:
+    gemma = no(Gemma3Text(Gemma3TextConfig(32, 32, 64, 1, 2, 1, 64)), setting())
+    assert gemma == {kernels.FUSED: "the block is `SandwichNorm`, not `PreNorm` or `Parallel`"}
+    decoder: Any = llama()
+    decoder.blocks[0].mlp.act = torch.tanh
+    assert no(decoder, setting())["activations"] == "no kernel computes `tanh`"
 
 
 def test_a_layer_and_a_norm_of_ones_own_are_named() -> None:

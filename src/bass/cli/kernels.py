@@ -10,13 +10,13 @@ from torch import nn
 from bass.attention.kernels import KernelBackend
 from bass.caches import CACHES, SplitCache
 from bass.models.decoder import CausalDecoder
-from bass.models.layers import MLP, GatedMLP, PreNorm
+from bass.models.layers import MLP, GatedMLP, Parallel, PreNorm
 from bass.models.rope import Rotary
 from bass.ops import dispatch, kv_store, residual
 from bass.ops.activation import IN_KERNELS
 from bass.ops.attention import FUSED_DIMS
 from bass.ops.linear import Linear, QuantizedLinear
-from bass.ops.norms import HeadNorm, RMSNorm
+from bass.ops.norms import HeadNorm
 from bass.records import DecoderShape
 
 FUSED = "five launches"
@@ -46,7 +46,8 @@ class Setting:
 def by_part(decoder: CausalDecoder, setting: Setting) -> dict[str, str | None]:
     """For each part of the model, why torch computes it in a decoding step; None if a kernel does.
 
-    `FUSED` is the path of five launches per block on Hopper, for up to 16 rows.
+    `FUSED` is the path of five launches per block on Hopper (four where attention and MLP read one
+    norm), for up to 16 rows.
     """
     if (reason := setting.why_none) is not None:
         return dict.fromkeys((*PARTS, FUSED), reason)
@@ -97,9 +98,7 @@ def _attention(decoder: CausalDecoder, setting: Setting) -> str | None:
 
 
 def _activations(decoder: CausalDecoder, setting: Setting) -> str | None:
-    if any(True for _ in _modules(decoder, MLP)):
-        return "the MLP has no gate"
-    unknown = [mlp for mlp in _modules(decoder, GatedMLP) if mlp.act not in IN_KERNELS]
+    unknown = [mlp for mlp in _modules(decoder, MLP | GatedMLP) if mlp.act not in IN_KERNELS]
     return f"no kernel computes `{unknown[0].act.__name__}`" if unknown else None
 
 
@@ -123,27 +122,20 @@ def _against_fusion(decoder: CausalDecoder, setting: Setting) -> Iterator[str]:
     if setting.cache is not SplitCache:
         yield f"the cache is `{_known(setting.cache)}`, not `split`"
     for block in decoder.blocks:
-        if type(block) is not PreNorm:
-            yield f"the block is `{type(block).__name__}`, not `PreNorm`"
+        if type(block) not in (PreNorm, Parallel):
+            yield f"the block is `{type(block).__name__}`, not `PreNorm` or `Parallel`"
             break
     if any(True for _ in _modules(decoder, QuantizedLinear)):
         yield "weights are quantized"
-    if any(True for _ in _modules(decoder, HeadNorm)):
-        yield "heads are normalised"
-    for norm in decoder.modules():
-        if type(norm) in residual.KINDS and type(norm) is not RMSNorm:
-            yield f"a norm is `{type(norm).__name__}`, not `RMSNorm`"
-            break
     for why in (_products, _norms):
         if (reason := why(decoder, setting)) is not None:
             yield reason
-    if not any(True for _ in _modules(decoder, Rotary)):
-        yield "positions are not rotary"
     if shape.head_dim not in FUSED_DIMS:
-        yield f"heads have {shape.head_dim} dimensions, not {' or '.join(map(str, FUSED_DIMS))}"
+        *most, last = map(str, FUSED_DIMS)
+        yield f"heads have {shape.head_dim} dimensions, not {', '.join(most)} or {last}"
 
 
-def _modules(decoder: CausalDecoder, kind: type) -> Iterator[Any]:
+def _modules(decoder: CausalDecoder, kind: Any) -> Iterator[Any]:
     return (module for module in decoder.modules() if isinstance(module, kind))
 
 

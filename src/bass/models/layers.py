@@ -13,7 +13,15 @@ from torch import Tensor, nn
 
 from bass.interfaces import Attend
 from bass.ops.activation import ACTIVATIONS
-from bass.ops.linear import Linear, Operand, Product, gated_linear, linear, project_qkv
+from bass.ops.linear import (
+    Linear,
+    Operand,
+    Product,
+    activated_linear,
+    gated_linear,
+    linear,
+    project_qkv,
+)
 from bass.ops.norms import HeadNorm
 from bass.ops.residual import Residual
 from bass.records import Projection, Rotation
@@ -67,7 +75,7 @@ class MLP(nn.Module):
         self.act = ACTIVATIONS[act]
 
     def __call__(self, x: Hidden) -> Product:
-        return linear(self.act(linear(x, self.up).tensor()), self.down)
+        return linear(activated_linear(x, self.up, self.act), self.down)
 
 
 class Attention(nn.Module):

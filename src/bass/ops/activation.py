@@ -22,7 +22,12 @@ ACTIVATIONS: dict[str, Activation] = {
     "gelu_pytorch_tanh": _tanh_gelu,
 }
 # activations that kernels support, with their names there
-IN_KERNELS: dict[Activation, str] = {F.silu: "silu", F.gelu: "gelu", _tanh_gelu: "gelu_tanh"}
+IN_KERNELS: dict[Activation, str] = {
+    F.silu: "silu",
+    F.gelu: "gelu",
+    _tanh_gelu: "gelu_tanh",
+    F.relu: "relu",
+}
 
 
 def gate(y: Float[Tensor, "*rows twice"], act: Activation) -> Float[Tensor, "*rows inner"]:

@@ -19,7 +19,7 @@ from bass.kernels import cpu, hopper
 from bass.kernels import triton as kernels
 from bass.kernels.shapes import FUSED_DIMS as FUSED_DIMS
 from bass.kernels.shapes import Blocks, Padded, Pool, Positions, Queries
-from bass.ops import cpu_products, dispatch
+from bass.ops import cpu_products, dispatch, kv_store
 from bass.records import AttentionRule, PaddedView, PagedView, Projection, RaggedView
 
 
@@ -163,8 +163,7 @@ def supports_projection(projection: Projection, view: RaggedView, span: int) -> 
     """Whether Hopper's attention supports the projection: it completes, stores and attends."""
     return (
         dispatch.hopper(view.k)
-        and projection.rotation is not None
-        and projection.qk_norm is None
+        and kv_store.known_norm(projection.qk_norm)
         and hopper.attention.supports(projection.partial_sums, view.k, view.v, span)
     )
 
@@ -173,10 +172,11 @@ def hopper_projection(
     projection: Projection, view: RaggedView, positions: Positions, rule: AttentionRule
 ) -> Queries:
     """Complete a supported projection, store its keys and values, and attend."""
-    assert projection.rotation is not None
+    rotation = projection.rotation
     return hopper.attention.ragged(
         projection.partial_sums,
-        *projection.rotation.tables,
+        kv_store.norm_of(projection.qk_norm),
+        None if rotation is None else rotation.tables,
         view.k,
         view.v,
         view.starts,

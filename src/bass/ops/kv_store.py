@@ -3,6 +3,8 @@
 The torch version is `KVCache.store`: `Projection.rotated`, then the cache's own `write`.
 """
 
+from typing import Any
+
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -23,8 +25,20 @@ def supports(projection: Projection, k: Tensor) -> bool:
         and k.dtype in dispatch.DTYPES
         and rows <= dispatch.MOST_ROWS
         and parts.shape[4] % 2 == 0
-        and (norm is None or (isinstance(norm, HeadNorm) and norm.scale in SCALES))
+        and known_norm(norm)
     )
+
+
+def known_norm(norm: Any) -> bool:
+    """Whether kernels compute this norm of heads; None: there is none."""
+    return norm is None or (isinstance(norm, HeadNorm) and norm.scale in SCALES)
+
+
+def norm_of(norm: Any) -> kernels.kv_store.HeadNorm | None:
+    """A known norm's parameters for a kernel."""
+    if norm is None:
+        return None
+    return kernels.kv_store.HeadNorm(norm.weight, norm.unit.eps, norm.scale is offset_scaled)
 
 
 def store(
@@ -45,9 +59,7 @@ def store(
     return kernels.kv_store.rotate_and_store(
         projection.partial_sums,
         None if rotation is None else rotation.tables,
-        None
-        if not isinstance(norm, HeadNorm)
-        else kernels.kv_store.HeadNorm(norm.weight, norm.unit.eps, norm.scale is offset_scaled),
+        norm_of(norm),
         positions,
         k,
         v,

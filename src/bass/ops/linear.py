@@ -137,7 +137,7 @@ class Rows:
     """The input of a kernel's product."""
 
     x: Num[Tensor, "rows size"]
-    # scales of quantized rows; or `hopper.gemm.Squares` of rows with an unfinished norm
+    # scales of quantized rows; or `hopper.gemm.PendingNorm` of rows with an unfinished norm
     scale: Any = None
 
 
@@ -230,6 +230,22 @@ def dense(
     ):
         return _summed(gemm(rows, weight).linear(rows, weight, bias, None, None, x.dtype), x)
     return cpu_products.product(x, weight, bias) if x.is_cpu else F.linear(x, weight, bias)
+
+
+def activated_linear(
+    x: Float[Tensor, "*rows in"] | Operand, layer: Any, act: Activation
+) -> Float[Tensor, "*rows out"]:
+    """act(x Wᵀ + b)."""
+    product = linear(x, layer)
+    if product.by_kernel and act in IN_KERNELS:
+        like, rows = product.like, product.rows()
+        if len(rows.x) <= kernels.small_m_gemm.MOST_ROWS:
+            y = gemm(rows.x, layer.weight).linear(
+                rows.x, layer.weight, layer.bias, rows.scale, _scale(layer), like.dtype,
+                act=IN_KERNELS[act],
+            )  # fmt: skip
+            return y.view(*like.shape[:-1], -1)
+    return act(product.tensor())
 
 
 def gated_linear(

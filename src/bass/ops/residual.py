@@ -7,8 +7,8 @@
     x.plus(product).normed(norm)                  here
 
 The kernel of the next norm adds pending products, from their partial sums. For up to 16 rows on
-Hopper the product adds itself and leaves the norm to the next product (`hopper.gemm_residual`), so
-neither needs a launch. Elsewhere torch adds, then normalises.
+Hopper the products add themselves and leave the norm to the next product (`hopper.gemm_residual`),
+so neither needs a launch. Elsewhere torch adds, then normalises.
 """
 
 from typing import Any, NamedTuple, final
@@ -99,12 +99,14 @@ class Residual:
         shape = self._base.shape
         base = self._base.reshape(-1, shape[-1])
         if layer is not None and self._added_by_product(norm, layer):
-            [product] = (summand.product for summand in self._pending)
-            left = hopper.gemm_residual.added(
-                product.rows().x, product.layer.weight, product.layer.bias, base, norm.weight
-            )
+            products = [summand.product for summand in self._pending]
+            terms = [
+                hopper.gemm_residual.Term(p.rows().x, p.layer.weight, p.layer.bias)
+                for p in products
+            ]
+            left = hopper.gemm_residual.added(terms, base, _numbers(norm))
             self._base, self._pending = left.stream.view(shape), ()
-            return Rows(left.weighted, hopper.gemm.Squares(left.sums, norm.unit.eps))
+            return Rows(left.weighted, left.norm)
         if not self._added_by_norm():
             base = self.tensor().reshape(-1, shape[-1])
         parts = [summand.product.partial_sums() for summand in self._pending]
@@ -135,22 +137,22 @@ class Residual:
         return throughs in ([], [type(None)], [RMSNorm], [OffsetRMSNorm])
 
     def _added_by_product(self, norm: Any, layer: Any) -> bool:
-        """Whether Hopper's product adds itself to the stream, and the layer's product completes the
-        norm. Rows before their norm may exceed float16.
+        """Whether Hopper's products add themselves to the stream, and the layer's product completes
+        the norm. Rows before their norm may exceed float16.
         """
         base, pending = self._base, self._pending
-        if len(pending) != 1 or type(norm) is not RMSNorm:
+        if len(pending) not in (1, 2) or type(norm) not in KINDS:
             return False
         if base.dtype != torch.bfloat16 or not dispatch.hopper(base):
             return False
-        product, plain = pending[0].product, pending[0].plain
-        matrices = product.layer, layer
-        rows = base.numel() // base.shape[-1]
+        products = [summand.product for summand in pending]
+        matrices = *(product.layer for product in products), layer
         return (
-            plain
-            and product.by_kernel
+            all(summand.plain and summand.product.by_kernel for summand in pending)
             and all(type(m) is Linear and m.weight.dtype == base.dtype for m in matrices)
-            and hopper.gemm_residual.supports(rows, product.layer.weight)
+            and hopper.gemm_residual.supports(
+                base.numel() // base.shape[-1], *(product.layer.weight for product in products)
+            )
             and hopper.gemm.supports_matrix(layer.weight)
         )
 

@@ -18,7 +18,7 @@ from bass.kernels.cpu.runtime import compiled, floats, integers, thread_number
 from bass.kernels.cpu.tiles import LANES, MOST, WIDTHS, tile
 
 BLOCK = 12  # rows of W: a multiple of each of `WIDTHS`
-ACTIVATIONS = ("silu", "gelu", "gelu_tanh")
+ACTIVATIONS = ("silu", "gelu", "relu", "gelu_tanh")
 
 
 @njit(cache=True)
@@ -83,6 +83,8 @@ def _activated(gate, act):
         return gate / (1 + math.exp(-gate))
     if act == 1:
         return 0.5 * gate * (1 + math.erf(gate * 0.7071067811865476))
+    if act == 2:
+        return max(gate, 0.0)
     inner = 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)
     return 0.5 * gate * (1 + math.tanh(inner))
 

@@ -19,8 +19,13 @@ partial sum of the result. Otherwise the program with the tile's last block adds
 others first write their sums to a workspace, so it rarely waits. It waits only for programs with
 lower numbers, which start before it.
 
-Input rows may still have to be divided by their root mean square (`Squares`, from
-`gemm_residual.py`); the product applies the division to its result.
+The norm of input rows may be unfinished (`PendingNorm`, from `gemm_residual.py`); the product
+finishes it in its result: with x' = x · weight
+
+    RMSNorm     x' wᵀ / sqrt(mean(x²) + eps)
+    LayerNorm   (x' wᵀ - mean(x) (weight wᵀ)) / sqrt(var(x) + eps) + shift wᵀ
+
+For a LayerNorm, weight and shift are two more rows of x', so their products cost no launch.
 
 The kernels are in Gluon, Triton's dialect with explicit shared memory, barriers and copies.
 """
@@ -38,65 +43,12 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warp
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from bass.kernels.hopper.cut import TILE, cut_for
 from bass.kernels.triton.launch import TRITON_DTYPES, kept_zeros
-from bass.kernels.triton.small_m_gemm import activated
+from bass.kernels.triton.small_m_gemm import activated, activation
 
 MOST_ROWS = 32  # of x; beyond, its share of what a multiprocessor takes in is too large
 KINDS = (torch.float16, torch.bfloat16, torch.int8, torch.float8_e4m3fn)
-TILE = 64  # rows of w: what one instruction multiplies
-# bytes of a row of a tile per load; half as many for two tiles
-BLOCK = 1024
-LEAST_BLOCK = 256  # where there are blocks for less than a third of the multiprocessors
-# bytes in flight of a program, or two blocks; with less memory is idle at times, with more the
-# small kernels come late
-ROOM = 150_000
-EVEN = 0.95  # of all multiprocessors busy: enough not to cut tiles
-
-
-@dataclass(frozen=True)
-class Cut:
-    """How a product is cut:
-
-    `blocks` of a tile, of `width` numbers of each row, `stages` of them in flight; `pieces` of a
-    tile at most.
-    """
-
-    block_rows: int  # of x, with those that are not there
-    width: int
-    blocks: int
-    stages: int
-    programs: int
-    pieces: int
-
-
-def rows_in_block(rows: int) -> int:
-    """Rows of x with padding: a power of two, and at least 8, as the instructions require."""
-    return max(8, 1 << (rows - 1).bit_length())
-
-
-@functools.cache
-def cut_for(n: int, k: int, rows: int, size: int, gated: bool, processors: int) -> Cut:
-    """How to cut a product of `rows` rows with a matrix of n rows (gated: twice n) of k numbers of
-    `size` bytes.
-    """
-    parts = 2 if gated else 1
-    block, tiles = BLOCK // parts, -(-n // TILE)
-    while block > LEAST_BLOCK and tiles * -(-k * size // block) < processors // 3:
-        block //= 2
-    width = block // size
-    blocks = -(-k // width)
-    stage, total = (parts * TILE + rows_in_block(rows)) * block, tiles * blocks
-    splits = (1,) if gated else (1, 2, 4, 8)
-    even = [
-        tiles * s for s in splits if EVEN * processors <= tiles * s <= processors and s <= blocks
-    ]
-    # no more than the largest share needs
-    programs = even[0] if even else -(-total // -(-total // processors))
-    # the program of a tile's first block, as below
-    first = [((tile * blocks + 1) * programs - 1) // total for tile in range(tiles)]
-    last = [((tile + 1) * blocks * programs - 1) // total for tile in range(tiles)]
-    pieces = max(b - a + 1 for a, b in zip(first, last, strict=True))
-    return Cut(rows_in_block(rows), width, blocks, max(2, ROOM // stage), programs, pieces)
 
 
 @gluon.jit
@@ -132,11 +84,23 @@ def _prefetch(
         )
 
 
+@gluon.jit
+@no_type_check
+def _centered(value, m, rows, means, x_scales):
+    """The products with normalised rows: columns `rows` and `rows` + 1 are the products with the
+    norm's weight and shift.
+    """
+    weight = gl.sum(gl.where(m[None, :] == rows, value, 0.0), 1)
+    shift = gl.sum(gl.where(m[None, :] == rows + 1, value, 0.0), 1)
+    return (value - weight[:, None] * means[None, :]) * x_scales[None, :] + shift[:, None]
+
+
 @gluon.jit(do_not_specialize=["rows", "n_size", "k_size", "tiles", "each", "square_tiles"])
 @no_type_check
 def _product(
-    w_map, x_map, bias, x_scale, w_scale, squares, y, workspace, flags,
+    w_map, x_map, bias, x_scale, w_scale, squares, sums, y, workspace, flags,
     rows, n_size, k_size, tiles, each, square_tiles, eps,
+    CENTERED: gl.constexpr,
     ROWS: gl.constexpr, TILE: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr,
     SUMMANDS: gl.constexpr, COMBINES: gl.constexpr, GATED: gl.constexpr, ACT: gl.constexpr,
     BIAS: gl.constexpr, X_SCALED: gl.constexpr, W_SCALED: gl.constexpr, SUM: gl.constexpr,
@@ -202,15 +166,13 @@ def _product(
             gl.arange(0, SQUARE_TILES, gl.SliceLayout(1, of_squares))[:, None],
             gl.arange(0, ROWS, gl.SliceLayout(0, of_squares))[None, :],
         )
-        sums = gl.sum(
-            gl.load(
-                squares + square_tile * rows + row,
-                mask=(square_tile < square_tiles) & (row < rows),
-                other=0.0,
-            ),
-            0,
-        )
-        x_scales = gl.convert_layout(gl.rsqrt(sums / k_size + eps), gl.SliceLayout(0, layout))
+        at, there = square_tile * rows + row, (square_tile < square_tiles) & (row < rows)
+        spread = gl.sum(gl.load(squares + at, mask=there, other=0.0), 0) / k_size
+        if CENTERED:
+            mean = gl.sum(gl.load(sums + at, mask=there, other=0.0), 0) / k_size
+            spread = gl.maximum(spread - mean * mean, 0.0)
+            means = gl.convert_layout(mean, gl.SliceLayout(0, layout))
+        x_scales = gl.convert_layout(gl.rsqrt(spread + eps), gl.SliceLayout(0, layout))
     total = gl.zeros([TILE, ROWS], SUM, layout)
     if GATED:
         up = gl.zeros([TILE, ROWS], SUM, layout)
@@ -266,14 +228,23 @@ def _product(
                     y + m[None, :] * n_size + n[:, None],
                     live_n[:, None] & live_m[None, :],
                 )
-                value = total.to(gl.float32) * x_scales[None, :] * w_scales[:, None]
+                value = total.to(gl.float32)
+                if CENTERED:
+                    value = _centered(value, m, rows, means, x_scales)
+                else:
+                    value = value * x_scales[None, :] * w_scales[:, None]
                 if GATED:
-                    value = activated(
-                        value, up.to(gl.float32) * x_scales[None, :] * up_scales[:, None], ACT
-                    )
+                    other = up.to(gl.float32)
+                    if CENTERED:
+                        other = _centered(other, m, rows, means, x_scales)
+                    else:
+                        other = other * x_scales[None, :] * up_scales[:, None]
+                    value = activated(value, other, ACT)
                 if BIAS:
                     added = gl.load(bias + n, mask=live_n, other=0.0).to(gl.float32)
                     value += gl.where(piece == 0, added, gl.zeros_like(added))[:, None]
+                if ACT != "" and not GATED:
+                    value = activation(value, ACT)
                 gl.store(place + piece * rows * n_size, value.to(y.dtype.element_ty), mask=written)
                 if SUMMANDS > 1:  # those that this tile does not have are zero
                     for other in range(gl.where(block == each - 1, piece + 1, SUMMANDS), SUMMANDS):
@@ -304,73 +275,80 @@ def supports_matrix(x: Num[Tensor, "rows size"]) -> bool:
 
 
 @dataclass(frozen=True)
-class Squares:
-    """The unfinished norm of rows x: the product divides them by sqrt(Σ sums / size of a row +
+class PendingNorm:
+    """The unfinished norm of rows x: the product divides them by sqrt(Σ squares / size of a row +
     eps).
+
+    sums: for a LayerNorm; the last two rows of x are then its weight and shift.
     """
 
-    sums: Float32[Tensor, "tiles rows"]
+    squares: Float32[Tensor, "tiles rows"]
     eps: float
+    sums: Float32[Tensor, "tiles rows"] | None = None
 
 
 def linear(
-    x: Num[Tensor, "rows in"],
+    x: Num[Tensor, "read in"],
     w: Num[Tensor, "out in"],
     bias: Float[Tensor, " out"] | None,
-    x_scale: Float[Tensor, " rows"] | Squares | None,
+    x_scale: Float[Tensor, " read"] | PendingNorm | None,
     w_scale: Float[Tensor, " out"] | None,
     dtype: torch.dtype,
+    act: str | None = None,
 ) -> Float[Tensor, "splits rows out"]:
     """As `small_m_gemm.linear`."""
-    return _launched(x, w, bias, x_scale, w_scale, dtype, None)
+    return _launched(x, w, bias, x_scale, w_scale, dtype, act, gated=False)
 
 
 def gated(
-    x: Num[Tensor, "rows in"],
+    x: Num[Tensor, "read in"],
     w: Num[Tensor, "twice in"],
     act: str,
-    x_scale: Float[Tensor, " rows"] | Squares | None,
+    x_scale: Float[Tensor, " read"] | PendingNorm | None,
     w_scale: Float[Tensor, " twice"] | None,
     dtype: torch.dtype,
 ) -> Float[Tensor, "rows inner"]:
     """As `small_m_gemm.gated`."""
-    return _launched(x, w, None, x_scale, w_scale, dtype, act)[0]
+    return _launched(x, w, None, x_scale, w_scale, dtype, act, gated=True)[0]
 
 
 def _launched(
     x: Tensor,
     w: Tensor,
     bias: Tensor | None,
-    x_scale: Tensor | Squares | None,
+    x_scale: Tensor | PendingNorm | None,
     w_scale: Tensor | None,
     dtype: torch.dtype,
     act: str | None,
+    gated: bool,
 ) -> Float[Tensor, "splits rows out"]:
-    (rows, k), n = x.shape, len(w) // 2 if act else len(w)
-    cut = cut_for(n, k, rows, x.element_size(), act is not None, multiprocessors(x.device))
-    tiles, sums = -(-n // TILE), torch.int32 if x.dtype == torch.int8 else torch.float32
+    (read, k), n = x.shape, len(w) // 2 if gated else len(w)
+    pending, x_scale = (x_scale, None) if isinstance(x_scale, PendingNorm) else (None, x_scale)
+    squares, sums = (None, None) if pending is None else (pending.squares, pending.sums)
+    rows = read if sums is None else read - 2
+    cut = cut_for(n, k, read, x.element_size(), gated, multiprocessors(x.device), act is not None)
+    tiles, total = -(-n // TILE), torch.int32 if x.dtype == torch.int8 else torch.float32
     combines = cut.pieces > 1 and (act is not None or cut.programs <= tiles)
     summands = 1 if combines else cut.pieces
     y = x.new_empty(summands, rows, n, dtype=dtype if summands == 1 else torch.float32)
     workspace = (
-        x.new_empty(cut.programs, 2 if act else 1, TILE, cut.block_rows, dtype=sums)
+        x.new_empty(cut.programs, 2 if gated else 1, TILE, cut.block_rows, dtype=total)
         if combines
         else None
     )
-    squares, x_scale = (x_scale, None) if isinstance(x_scale, Squares) else (None, x_scale)
-    square_tiles = 0 if squares is None else len(squares.sums)
+    square_tiles = 0 if squares is None else len(squares)
     launch: Any = _product[(cut.programs,)]
     with torch.cuda.device_of(x):
         launch(
             descriptor(w, TILE, cut.width), descriptor(x, cut.block_rows, cut.width), bias, x_scale,
-            w_scale,
-            None if squares is None else squares.sums, y, workspace,
+            w_scale, squares, sums, y, workspace,
             kept_zeros("product", multiprocessors(x.device), x.device),
-            rows, n, k, tiles, cut.blocks, square_tiles, 0.0 if squares is None else squares.eps,
+            rows, n, k, tiles, cut.blocks, square_tiles, 0.0 if pending is None else pending.eps,
+            CENTERED=sums is not None,
             ROWS=cut.block_rows, TILE=TILE, WIDTH=cut.width, STAGES=cut.stages,
-            SUMMANDS=summands, COMBINES=combines, GATED=act is not None, ACT=act or "",
+            SUMMANDS=summands, COMBINES=combines, GATED=gated, ACT=act or "",
             BIAS=bias is not None, X_SCALED=x_scale is not None, W_SCALED=w_scale is not None,
-            SUM=TRITON_DTYPES[sums], SIZE=x.element_size(),
+            SUM=TRITON_DTYPES[total], SIZE=x.element_size(),
             SQUARE_TILES=0 if square_tiles == 0 else 1 << (square_tiles - 1).bit_length(),
             num_warps=4, launch_pdl=True,
         )  # fmt: skip

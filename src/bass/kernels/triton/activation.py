@@ -26,7 +26,7 @@ def _gate(y, out, size, ACT: tl.constexpr, WIDTH: tl.constexpr, PDL: tl.constexp
 
 
 def gate(y: Float[Tensor, "rows twice"], act: str) -> Float[Tensor, "rows inner"]:
-    """act(gate) · up, as `small_m_gemm.gated` computes it. act: silu, gelu or gelu_tanh."""
+    """act(gate) · up, as `small_m_gemm.gated` computes it. act: as there."""
     y, rows, size = y.contiguous(), y.shape[0], y.shape[1] // 2
     out = y.new_empty(rows, size)
     launch: Any = _gate[(rows, -(-size // WIDTH))]
