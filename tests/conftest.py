@@ -77,6 +77,7 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shapes, "LEAST_SPAN", 8)
     monkeypatch.setattr(shapes, "SHORT_SPAN", 8)
     monkeypatch.setattr(slots, "PREFILL_WINDOW", 3)
+    monkeypatch.setattr(slots, "PREFILL_TOKENS", 3)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from bass.kernels.triton import attention
 from bass.kernels.triton import attention_schedule as schedule
 from kernels.layouts import EXACT, LAYOUTS, Problem, Rule
+from support.matrix import night
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 RULES: tuple[Rule, ...] = (
@@ -73,9 +74,9 @@ def test_what_is_in_flight_hangs_on_how_many_programs_share_a_multiprocessor_and
     assert schedule.in_flight(7, 64, schedule.MOST_SHARED) == schedule.SHARED
     # 6 programs; tiles of 64 keys or of 128
     problem = Problem.draw([[140, 141], [8, -1], [-1, -1]], 2, 1, 64, torch.float16, device)
-    asked, choose = [], attention.in_flight
+    asked, choose = [], schedule.in_flight
     monkeypatch.setattr(
-        attention, "in_flight", lambda *given: asked.append(given[:2]) or choose(*given)
+        schedule, "in_flight", lambda *given: asked.append(given[:2]) or choose(*given)
     )
     for layout in LAYOUTS:
         assert_equal(problem.kernel(layout, RULES[0], 1), problem.twin(layout, RULES[0]))
@@ -110,11 +111,16 @@ def test_a_kernel_equals_its_twin_for_queries_anywhere(
     )
 
 
+@pytest.mark.parametrize("rule", [RULES[0], (0.2, 150, None), night((0.2, 500, 30.0))])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_long_prefill_window_equals_the_twin(layout: str, device: torch.device) -> None:
+def test_a_long_prefill_window_equals_the_twin(
+    layout: str, rule: Rule, device: torch.device
+) -> None:
+    """In which most keys are visible to all queries of a block, and are not masked."""
     places = [list(range(10, 266)), [*range(200), *[-1] * 56]]
-    problem = Problem.draw(places, 1, 1, 16, torch.float16, device)
-    assert_equal(problem.kernel(layout, RULES[0]), problem.twin(layout, RULES[0]))
+    problem = Problem.draw(places, 1, 2, 16, torch.float16, device)
+    assert schedule.cut_for(512, 266, 16, 2, 2, schedule.MOST_SHARED, None).many
+    assert_equal(problem.kernel(layout, rule), problem.twin(layout, rule))
 
 
 @pytest.mark.parametrize("splits", [1, 3])

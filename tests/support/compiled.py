@@ -192,6 +192,8 @@ def attentions() -> None:
         (32, 32, 128, 8, 5),
         (32, 8, 128, 8, 1),
         (4, 1, 20, 33, 5),
+        (32, 8, 128, 256, 1),
+        (16, 8, 256, 256, 1),
     ):
         q, positions = numbers(2, queries, heads, dim), numbers(2, queries, dtype=I64)
         places = (

@@ -10,8 +10,16 @@ from bass.engine.requests import Request
 from bass.interfaces import Drafter, RowStore
 from bass.records import CacheBudget, RowAssignment, Sequences, Window
 
-PREFILL_WINDOW = 256  # prompt tokens per row and pass: bounds the memory of a long prompt's prefill
+# prompt tokens per row and pass: bounds the memory of a long prompt's prefill; on a GPU, so many in
+# all if these are more, since products of fewer rows wait for the weights
+PREFILL_WINDOW, PREFILL_TOKENS = 256, 2048
 SPAN_STEP = 64  # spans are multiples of this, so that few distinct ones occur
+
+
+def prefill_window(rows: int, device: torch.device) -> int:
+    """Prompt tokens of each of these rows that a pass feeds."""
+    most = PREFILL_TOKENS // rows if device.type == "cuda" else 0
+    return max(PREFILL_WINDOW, most)
 
 
 def bucket(length: int, capacity: int) -> int:
@@ -94,13 +102,14 @@ class Slots:
         """Feed all tokens of each prompt but the last, in windows; -1 pads the shorter prompts."""
         device = self.sequences.tokens.device
         counts = np.array([len(prompt) - 1 for prompt in prompts])
-        for first in range(0, counts.max(), PREFILL_WINDOW):
-            positions = np.arange(first, min(first + PREFILL_WINDOW, counts.max()))[None].repeat(
+        size = prefill_window(len(prompts), device)
+        for first in range(0, counts.max(), size):
+            positions = np.arange(first, min(first + size, counts.max()))[None].repeat(
                 len(prompts), 0
             )
             tokens = np.zeros_like(positions)
             for row, prompt in enumerate(prompts):
-                part = prompt[first : min(first + PREFILL_WINDOW, counts[row])]
+                part = prompt[first : min(first + size, counts[row])]
                 tokens[row, : len(part)] = part
             positions = np.where(positions < counts[:, None], positions, -1)
             span = bucket(first + positions.shape[1], self.sequences.capacity)

@@ -17,13 +17,11 @@ SCALES = (scaled, offset_scaled)  # of a norm of heads
 
 
 def supports(projection: Projection, k: Tensor) -> bool:
-    """Whether the kernel supports the projection: one of a decoding step."""
+    """Whether the kernel supports the projection."""
     parts, norm = projection.partial_sums, projection.qk_norm
-    rows = parts.shape[1] * parts.shape[2]
     return (
         dispatch.use_kernels(k)
         and k.dtype in dispatch.DTYPES
-        and rows <= dispatch.MOST_ROWS
         and parts.shape[4] % 2 == 0
         and known_norm(norm)
     )

@@ -179,8 +179,8 @@ MUTANTS = (
     Mutant(
         "a later window of a prefill starts again at 0",
         "Slots._feed",
-        "np.arange(first, min(first + PREFILL_WINDOW, counts.max()))",
-        "np.arange(min(first + PREFILL_WINDOW, counts.max()) - first)",
+        "np.arange(first, min(first + size, counts.max()))",
+        "np.arange(min(first + size, counts.max()) - first)",
         (WITNESS,),
     ),
     Mutant(

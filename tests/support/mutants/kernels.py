@@ -46,7 +46,7 @@ MUTANTS = (
     ),
     Mutant(
         "a kernel's query sees one stale key",
-        "triton.attention._attend",
+        "triton.attention._more",
         "key[None, :] <= own[:, None]",
         "key[None, :] <= own[:, None] + 1",
         (ABOVE,),
@@ -60,7 +60,7 @@ MUTANTS = (
     ),
     Mutant(
         "a kernel's window is one position too long",
-        "triton.attention._attend",
+        "triton.attention._more",
         "key[None, :] > own[:, None] - WINDOW",
         "key[None, :] >= own[:, None] - WINDOW",
         (TWINS,),
@@ -81,7 +81,7 @@ MUTANTS = (
     ),
     Mutant(
         "a kernel finds the next block of the table",
-        "triton.attention._attend",
+        "triton.attention._more",
         "key // PAGE * place_entry",
         "(key + 1) // PAGE * place_entry",
         (TWINS,),

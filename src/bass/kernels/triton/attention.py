@@ -26,7 +26,8 @@ from torch import Tensor
 
 from bass.kernels.shapes import Blocks, Padded, Pool, Positions, Queries
 from bass.kernels.support import shared_memory
-from bass.kernels.triton.attention_schedule import ALONE, LEAST_ROWS, in_flight, splits_for
+from bass.kernels.triton import attention_schedule as schedule
+from bass.kernels.triton.attention_schedule import MOST_TILES
 from bass.kernels.triton.launch import (
     INTERPRETED,
     TRITON_DTYPES,
@@ -38,12 +39,6 @@ from bass.kernels.triton.launch import (
 )
 
 UNROLLED = tl.constexpr(8)  # most splits that are combined without a loop
-MOST_TILES = 65536  # of queries, heads and rows
-# of a block, by the bytes of a number: what fits in registers at 256 dimensions of a head
-MOST_ROWS = {2: 64, 4: 32, 8: 16}
-
-# bytes of shared memory next to the keys and values in flight: queries, scores, exchange
-SCRATCH = 48 * 1024
 
 
 @triton.jit
@@ -70,60 +65,84 @@ def _share(parts, tops, split, count, rows, at, level, inside, written, DIM: tl.
     )
 
 
+@triton.jit
+@no_type_check
+def _more(
+    q_tile, own, k_base, v_base, entries, at, end, top, total, acc,
+    k_row, k_key, k_dim, v_row, v_key, v_dim, place_entry,
+    SCALE: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, LAYOUT: tl.constexpr,
+    PAGE: tl.constexpr, DIM: tl.constexpr, KEYS: tl.constexpr, WIDTH: tl.constexpr,
+    OPERAND: tl.constexpr, SUM: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Add the next KEYS keys, their scores and values, to the running softmax."""
+    key, dim = at + tl.arange(0, KEYS), tl.arange(0, WIDTH)
+    exists, in_dim = key < end, dim < DIM
+    if LAYOUT == "paged":
+        block = tl.load(entries + (key // PAGE) * place_entry, mask=exists, other=0).to(tl.int64)
+        k_at = block * k_row + (key % PAGE) * k_key
+        v_at = block * v_row + (key % PAGE) * v_key
+    else:
+        k_at = key.to(tl.int64) * k_key
+        v_at = key.to(tl.int64) * v_key
+    k_places = k_base + k_at[:, None] + dim[None, :] * k_dim
+    v_places = v_base + v_at[:, None] + dim[None, :] * v_dim
+    loaded = exists[:, None] & in_dim[None, :]
+    if MASKED or DIM != WIDTH:
+        keys = tl.load(k_places, mask=loaded, other=0.0).to(OPERAND)
+    else:
+        keys = tl.load(k_places).to(OPERAND)
+    scores = tl.dot(q_tile, tl.trans(keys), input_precision="ieee").to(SUM) * SCALE
+    if SOFTCAP is not None:
+        scores = capped(scores, SOFTCAP)
+    if MASKED:
+        visible = (key[None, :] <= own[:, None]) & exists[None, :]
+        if WINDOW is not None:
+            visible = visible & (key[None, :] > own[:, None] - WINDOW)
+        scores = tl.where(visible, scores, float("-inf"))
+    higher = tl.maximum(top, tl.max(scores, 1))
+    # no key so far: -inf - -inf is NaN
+    level = tl.where(higher > float("-inf"), higher, 0.0) if MASKED else higher
+    weights = tl.exp(scores - level[:, None])
+    rescale = tl.exp(top - level)
+    if MASKED or DIM != WIDTH:
+        values = tl.load(v_places, mask=loaded, other=0.0).to(OPERAND)
+    else:
+        values = tl.load(v_places).to(OPERAND)
+    acc = acc * rescale[:, None] + tl.dot(weights.to(OPERAND), values, input_precision="ieee").to(
+        SUM
+    )
+    total = total * rescale + tl.sum(weights, 1)
+    return higher, total, acc
+
+
 @triton.jit(
     do_not_specialize=["first", "batch", "span", "queries", "splits", "place_row", "position_row"]
 )
 @no_type_check
 def _attend(
-    q,
-    k,
-    v,
+    q, k, v,
     place,  # ragged: starts [B]; paged: table [B, entries]
     positions,
     out,  # [B, W, H, D]
-    parts,  # with SPLITS > 1 [splits, B, W, H, D]
-    tops,  # with SPLITS > 1 [splits, B, W, H]
-    totals,
+    parts, tops, totals,  # with SPLITS > 1 [splits, B, W, H, D], [splits, B, W, H] twice
     counts,  # with SPLITS > 1: zeros, one for each tile of queries, key head and row
     first,  # the first row
-    batch,
-    queries,
-    span,
-    splits,
-    q_row,
-    q_query,
-    q_head,
-    q_dim,
+    batch, queries, span, splits, q_row, q_query, q_head, q_dim,
     k_row,  # padded: of a row; paged: of a block
-    k_key,
-    k_head,
-    k_dim,
-    v_row,
-    v_key,
-    v_head,
-    v_dim,
-    place_row,
-    place_entry,
-    position_row,
+    k_key, k_head, k_dim, v_row, v_key, v_head, v_dim, place_row, place_entry, position_row,
     position_query,
-    SCALE: tl.constexpr,
-    WINDOW: tl.constexpr,
-    SOFTCAP: tl.constexpr,
-    LAYOUT: tl.constexpr,
+    SCALE: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, LAYOUT: tl.constexpr,
     PAGE: tl.constexpr,
     MOST_SPLITS: tl.constexpr,  # a power of 2, 1 where nothing is split
-    GROUPS: tl.constexpr,
-    DIM: tl.constexpr,
-    ROWS: tl.constexpr,
-    KEYS: tl.constexpr,
-    WIDTH: tl.constexpr,
-    OPERAND: tl.constexpr,
-    SUM: tl.constexpr,
+    GROUPS: tl.constexpr, DIM: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+    WIDTH: tl.constexpr, OPERAND: tl.constexpr, SUM: tl.constexpr, MANY: tl.constexpr,
     PDL: tl.constexpr,
-):
+):  # fmt: skip
     wait_for_inputs(PDL)
     split = tl.program_id(0) % splits
     tile = tl.program_id(0) // splits
+    if MANY:  # the last queries, which see the most keys, first
+        tile = tl.num_programs(0) // splits - 1 - tile
     head = tl.program_id(1)
     row = (first + tl.program_id(2)).to(tl.int64)
 
@@ -166,45 +185,30 @@ def _attend(
         k_base += slot * k_key
         v_base += slot * v_key
 
+    entries = k_base
+    if LAYOUT == "paged":
+        entries = place + row * place_row
     top = tl.full((ROWS,), float("-inf"), SUM)
     total = tl.full((ROWS,), 0.0, SUM)
     acc = tl.full((ROWS, WIDTH), 0.0, SUM)
-    for at in range(begin, end, KEYS):
-        key = at + tl.arange(0, KEYS)
-        exists = key < end
-        if LAYOUT == "paged":
-            block = tl.load(
-                place + row * place_row + (key // PAGE) * place_entry, mask=exists, other=0
-            ).to(tl.int64)
-            k_at = block * k_row + (key % PAGE) * k_key
-            v_at = block * v_row + (key % PAGE) * v_key
-        else:
-            k_at = key.to(tl.int64) * k_key
-            v_at = key.to(tl.int64) * v_key
-        loaded = exists[:, None] & in_dim[None, :]
-        keys = tl.load(k_base + k_at[:, None] + dim[None, :] * k_dim, mask=loaded, other=0.0).to(
-            OPERAND
-        )
-        scores = tl.dot(q_tile, tl.trans(keys), input_precision="ieee").to(SUM) * SCALE
-        if SOFTCAP is not None:
-            scores = capped(scores, SOFTCAP)
-        visible = (key[None, :] <= own[:, None]) & exists[None, :]
+    if MANY:  # keys that every query of the block sees need no masks
+        least = tl.min(tl.where(inside, own, 2147483647), 0) + 1
         if WINDOW is not None:
-            visible = visible & (key[None, :] > own[:, None] - WINDOW)
-        scores = tl.where(visible, scores, float("-inf"))
-        higher = tl.maximum(top, tl.max(scores, 1))
-        # no key so far: -inf - -inf is NaN
-        level = tl.where(higher > float("-inf"), higher, 0.0)
-        weights = tl.exp(scores - level[:, None])
-        rescale = tl.exp(top - level)
-        values = tl.load(v_base + v_at[:, None] + dim[None, :] * v_dim, mask=loaded, other=0.0).to(
-            OPERAND
-        )
-        acc = acc * rescale[:, None] + tl.dot(
-            weights.to(OPERAND), values, input_precision="ieee"
-        ).to(SUM)
-        total = total * rescale + tl.sum(weights, 1)
-        top = higher
+            least = tl.where(tl.max(own, 0) < WINDOW, least, 0)
+        clear = begin + tl.maximum(tl.minimum(least, end) - begin, 0) // KEYS * KEYS
+        for at in range(begin, clear, KEYS):
+            top, total, acc = _more(
+                q_tile, own, k_base, v_base, entries, at, end, top, total, acc,
+                k_row, k_key, k_dim, v_row, v_key, v_dim, place_entry, SCALE, WINDOW, SOFTCAP,
+                LAYOUT, PAGE, DIM, KEYS, WIDTH, OPERAND, SUM, False,
+            )  # fmt: skip
+        begin = clear
+    for at in range(begin, end, KEYS):
+        top, total, acc = _more(
+            q_tile, own, k_base, v_base, entries, at, end, top, total, acc,
+            k_row, k_key, k_dim, v_row, v_key, v_dim, place_entry, SCALE, WINDOW, SOFTCAP,
+            LAYOUT, PAGE, DIM, KEYS, WIDTH, OPERAND, SUM, True,
+        )  # fmt: skip
 
     rows = (row * queries + query) * (tl.num_programs(1) * GROUPS) + heads
     written = inside[:, None] & in_dim[None, :]
@@ -322,10 +326,6 @@ def paged(
     return _launch("paged", q, k, v, table, positions, span, (scale, window, softcap), splits)
 
 
-def _power_of_2(size: int) -> int:
-    return max(LEAST_ROWS, 1 << (size - 1).bit_length())
-
-
 def _launch(
     layout: str,
     q: Tensor,
@@ -340,29 +340,20 @@ def _launch(
 ) -> Tensor:
     batch, queries, heads, dim = q.shape
     kv_heads = k.shape[-2]
-    groups, width, size = heads // kv_heads, _power_of_2(dim), q.element_size()
-    rows = min(_power_of_2(queries * groups), MOST_ROWS[size])
-    tiles = -(-queries * groups // rows)
-    count = 1 if each_row else batch
-    if splits is None:
-        programs = tiles * kv_heads * count
-        keys = span if rule[1] is None else min(span, rule[1] + queries)
-        splits = splits_for(programs, keys) if programs <= MOST_TILES else 1
-    queue = in_flight(tiles * kv_heads * count * splits, rows, shared_memory(q.device))
-    most_keys, tile_bytes, stages = queue
-    keys = min(most_keys, max(16, tile_bytes // (width * size)))
-    stages = max(
-        2, min(stages, 1 + (shared_memory(q.device) - SCRATCH) // (2 * keys * width * size))
-    )
+    groups, count = heads // kv_heads, 1 if each_row else batch
+    keys = span if rule[1] is None else min(span, rule[1] + queries)
+    cut = schedule.cut_for(
+        queries * groups, keys, dim, q.element_size(), kv_heads * count, shared_memory(q.device),
+        splits,
+    )  # fmt: skip
+    tiles, splits = -(-queries * groups // cut.rows), cut.splits
     sums = torch.promote_types(q.dtype, torch.float32)
     out, parts, tops, totals, counts = q.new_empty(q.shape), None, None, None, None
     if splits > 1:
         parts = q.new_empty((splits, *q.shape), dtype=sums)
         tops, totals = q.new_empty((2, *parts.shape[:-1]), dtype=sums)
         counts = kept_zeros("attention", MOST_TILES, q.device)
-        assert tiles * kv_heads * count <= MOST_TILES, (
-            f"{tiles * kv_heads * count} tiles of queries"
-        )
+        assert tiles * kv_heads * count <= MOST_TILES, f"{tiles * kv_heads * count} tiles"
     row_stride = () if k.ndim == 4 else (0,)
     place_strides = (0, 0) if place is None else (*place.stride(), 0)[:2]
     launch: Any = _attend[(tiles * splits, kv_heads, count)]
@@ -375,13 +366,8 @@ def _launch(
                 *positions.stride(),
                 *rule, layout, k.shape[1] if layout == "paged" else 1,
                 1 << (splits - 1).bit_length(), groups, dim,
-                ROWS=rows,
-                KEYS=keys,
-                WIDTH=width,
-                OPERAND=operand(q.dtype),
-                SUM=TRITON_DTYPES[sums],
-                num_warps=8 if rows == 32 and queue == ALONE else 4,
-                num_stages=stages,
-                **dependent(q),
+                ROWS=cut.rows, KEYS=cut.keys, WIDTH=schedule.power_of_2(dim),
+                OPERAND=operand(q.dtype), SUM=TRITON_DTYPES[sums], MANY=cut.many,
+                num_warps=cut.warps, num_stages=cut.stages, **dependent(q),
             )  # fmt: skip
     return out
