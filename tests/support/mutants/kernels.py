@@ -392,9 +392,9 @@ MUTANTS = (
     ),
     Mutant(
         "splits are not counted as programs",
-        "attention._launch",
-        "tiles * kv_heads * count * splits",
-        "tiles * kv_heads * count",
+        "attention_schedule.cut_for",
+        "programs * splits",
+        "programs",
         (
             f"{KERNELS}::test_what_is_in_flight_hangs_on_how_many_programs_share_a_multiprocessor_and_changes_nothing",
         ),
