@@ -33,16 +33,17 @@ def both_emulated(late: Sequence[torch.Tensor]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("n", "tile"),
+    ("n", "ks", "rows", "tile"),
     [
-        (4096, 32), (2048, 16), (3072, 32), (8192, 64), (5120, None), (1024, 16), (768, 16),
-        (512, None), (14336, None),
+        (4096, [4096], 8, 32), (4096, [14336], 16, 32), (2048, [8192], 16, 16),
+        (1024, [3072], 8, 16), (768, [768], 10, 16), (1024, [1024, 4096], 10, 16), (5120, [5120], 8, None),
+        (6144, [6144], 1, 64), (6144, [6144, 24576], 1, None), (14336, [4096], 1, None),
     ],
 )  # fmt: skip
-def test_tiles_are_at_most_one_for_each_multiprocessor_and_not_many_fewer(
-    n: int, tile: int | None
+def test_a_product_adds_itself_where_that_takes_less_time(
+    n: int, ks: list[int], rows: int, tile: int | None
 ) -> None:
-    assert ahead_added.tile_for(n, 4096 if n >= 2048 else n, 132) == tile
+    assert ahead_added.tile_for(n, ks, rows, 132) == tile
 
 
 @pytest.mark.parametrize(("k", "stages"), [(64, 2), (2048, 4), (5632, 6)])
@@ -79,7 +80,7 @@ def test_only_matrices_of_bfloat16_that_divide_well_are_served(
     assert not ahead_added.supports(17, w)
     assert not ahead_added.supports(8, w.half())
     assert not ahead_added.supports(8, w[:, :60].contiguous())
-    assert not ahead_added.supports(8, w[:16])
+    assert not ahead_added.supports(8, torch.zeros(320, 64, dtype=torch.bfloat16))
     assert ahead_added.supports(8, w, w)
     assert not ahead_added.supports(8, w, w[:48])
     assert not ahead_added.supports(8, w, w, w)

@@ -229,8 +229,7 @@ def five_launches() -> None:
         (2, 5, 4, 128, F32),
         (1, 17, 1, 128, BF16),
         (1, 5, 7, 128, BF16),
-        (1, 5, 2, 256, BF16),
-        (1, 1, 2, 256, BF16),
+        (1, 5, 2, 64, BF16),
     ):
         window, slots = (
             numbers(parts, 2, queries, 8 * (groups + 2), dim, dtype=kind),

@@ -77,9 +77,7 @@ def test_the_fused_path_names_what_is_against_it(where: kernels.Setting, reason:
 
 
 def test_the_fused_path_needs_whole_weights_and_heads_of_a_known_size() -> None:
-    assert no(llama(32), setting()) == {
-        kernels.FUSED: "heads have 32 dimensions, not 64, 128 or 256"
-    }
+    assert no(llama(32), setting()) == {kernels.FUSED: "heads have 32 dimensions, not 64 or 128"}
     quantized = llama()
     quantize(quantized, QUANTIZATIONS["int8"]())
     assert no(quantized, setting()) == {kernels.FUSED: "weights are quantized"}
@@ -95,7 +93,7 @@ def test_a_backend_of_torchs_is_named() -> None:
     [
         GPT2(GPT2Config(32, 16, 64, 1, 1)),
         Qwen3(Qwen3Config(32, 64, 64, 1, 2, 1, 64)),
-        CodeGen(CodeGenConfig(32, 16, 256, 1, 4)),
+        CodeGen(CodeGenConfig(32, 16, 512, 1, 4)),
     ],
     ids=lambda decoder: type(decoder).__name__,
 )

@@ -239,10 +239,11 @@ def activated_linear(
     product = linear(x, layer)
     if product.by_kernel and act in IN_KERNELS:
         like, rows = product.like, product.rows()
-        if len(rows.x) <= kernels.small_m_gemm.MOST_ROWS:
-            y = gemm(rows.x, layer.weight).linear(
+        # elsewhere a product whose K is not divided takes longer than both
+        if gemm(rows.x, layer.weight) is hopper.gemm:
+            y = hopper.gemm.linear(
                 rows.x, layer.weight, layer.bias, rows.scale, _scale(layer), like.dtype,
-                act=IN_KERNELS[act],
+                IN_KERNELS[act],
             )  # fmt: skip
             return y.view(*like.shape[:-1], -1)
     return act(product.tensor())

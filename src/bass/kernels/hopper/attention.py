@@ -35,20 +35,12 @@ KINDS = (torch.float16, torch.bfloat16)
 MOST_ROWS = 64  # queries times heads of a group
 MOST_SPAN = 512
 KEYS = 64  # at a time
-# of a thread, so that a product fits on the multiprocessor too; heads of 256 need all
-MOST_REGISTERS, ALL_REGISTERS = 192, 255
+MOST_REGISTERS = 192  # of a thread, so that a product fits on the multiprocessor too
 MOST_WARPS = 8
 # rows of programs that fit in a multiprocessor's registers; a later program prefetches nothing
 AT_ONCE = 32
 # bytes of old keys and values in flight: what a product of up to 8 rows leaves on a multiprocessor
 ROOM = 65536
-
-
-def stages_for(dim: int, size: int) -> int:
-    """Tiles of keys and values in flight. At least two: with one, logits were not finite in whole
-    runs, and why is not settled.
-    """
-    return max(2, ROOM // (2 * KEYS * dim * size))
 
 
 def supports(
@@ -74,8 +66,7 @@ def supports(
         and 1 <= rows <= MOST_ROWS
         and span <= MOST_SPAN
     )
-    at_once = AT_ONCE if dim <= 128 else AT_ONCE // 2
-    return known and kv_heads * batch * block_rows(rows) <= at_once * multiprocessors(k.device)
+    return known and kv_heads * batch * block_rows(rows) <= AT_ONCE * multiprocessors(k.device)
 
 
 def ragged(
@@ -114,8 +105,8 @@ def ragged(
             NORM=norm is not None, OFFSET=norm is not None and norm.offset, ROTARY=cos is not None,
             SCALE=scale, WINDOW=rule_window, SOFTCAP=softcap, GROUPS=groups, HALF=dim // 2,
             ROWS=rows, OWN=block_rows(queries), KEYS=KEYS,
-            STAGES=stages_for(dim, k.element_size()), PARTS=parts, SIZE=k.element_size(),
-            num_warps=min(rows // 4, MOST_WARPS),
-            maxnreg=MOST_REGISTERS if dim <= 128 else ALL_REGISTERS, launch_pdl=True,
+            STAGES=ROOM // (2 * KEYS * dim * k.element_size()), PARTS=parts,
+            SIZE=k.element_size(),
+            num_warps=min(rows // 4, MOST_WARPS), maxnreg=MOST_REGISTERS, launch_pdl=True,
         )  # fmt: skip
     return out

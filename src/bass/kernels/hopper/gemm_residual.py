@@ -29,11 +29,12 @@ from bass.kernels.hopper.gemm import PendingNorm, descriptor, multiprocessors, s
 from bass.kernels.triton.residual_norm import Norm
 
 MOST_ROWS = 16  # of x; with a tile of 32, 32 rows of x are as many bytes as w
-TILES = (16, 32, 64)  # rows of w
+TILES = (16, 32, 64)  # rows of w; the smallest of which there is one for each multiprocessor
 BLOCK = 16384  # bytes of a tile per load
-# of the multiprocessors, at least: each takes in up to 1.3 times its share; and of small matrices,
-# whose tiles are nearly loaded when the previous kernel ends
-BUSY, LEAST_BUSY = 0.7, 0.3
+# Bytes a microsecond that a multiprocessor takes in, 1.3 times its share of the memory's bandwidth,
+# and that products in equal shares read from memory. A norm of its own takes NORM microseconds, the
+# boundary between two products BETWEEN.
+EACH, ALL, NORM, BETWEEN = 42e3, 4.0e6, 4.2, 2.5
 SHARES = 4  # of a block's columns, one for each warp
 
 
@@ -158,30 +159,29 @@ class Added:
     norm: PendingNorm
 
 
-def tile_for(n: int, k: int, processors: int) -> int | None:
-    """Rows of w of a program, for matrices of n rows and k columns in all; None if the rows do not
-    divide evenly enough.
+def tile_for(n: int, ks: Sequence[int], rows: int, processors: int) -> int | None:
+    """Rows of w of a program, for one or two matrices of n rows and `ks` columns; None where
+    products in equal shares and a norm of its own take less time.
     """
-
-    def enough(tiles: int, tile: int) -> bool:
-        small = 2 * tile * k <= 1.25 * ROOM
-        return (LEAST_BUSY if small else BUSY) * processors <= tiles <= processors
-
-    fitting = [tile for tile in TILES if enough(-(-n // tile), tile)]
-    return fitting[0] if fitting else None
+    k, saved = sum(ks), NORM + BETWEEN * (len(ks) - 1)
+    for tile in TILES:
+        share = 2 * (tile + rows_in_block(rows)) * k  # bytes
+        if -(-n // tile) <= processors:
+            return tile if share / EACH <= 2 * n * k / ALL + saved else None
+    return None
 
 
 def supports(rows: int, *matrices: Tensor) -> bool:
     """Whether the kernel supports this number of rows and one or two matrices [out, in],
     and divides them evenly.
     """
-    n, k = len(matrices[0]), sum(w.shape[1] for w in matrices)
+    n, ks = len(matrices[0]), [w.shape[1] for w in matrices]
     return (
         0 < rows <= MOST_ROWS
         and len(matrices) <= 2
         and all(w.dtype == torch.bfloat16 and supports_matrix(w) for w in matrices)
         and all(len(w) == n for w in matrices)
-        and tile_for(n, k, multiprocessors(matrices[0].device)) is not None
+        and tile_for(n, ks, rows, multiprocessors(matrices[0].device)) is not None
     )
 
 
@@ -190,7 +190,7 @@ def added(terms: Sequence[Term], stream: Float[Tensor, "rows out"], norm: Norm) 
     stream = stream.contiguous()
     xs = [_readable(term) for term in terms]
     rows, n = stream.shape
-    tile = tile_for(n, sum(x.shape[1] for x in xs), multiprocessors(stream.device))
+    tile = tile_for(n, [x.shape[1] for x in xs], rows, multiprocessors(stream.device))
     assert tile is not None
     block_rows, width, tiles = rows_in_block(rows), BLOCK // (2 * tile), -(-n // tile)
     blocks = [-(-x.shape[1] // width) for x in xs]

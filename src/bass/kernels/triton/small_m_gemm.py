@@ -1,6 +1,6 @@
 """Products of a few rows with a large matrix, bound by the matrix's bytes.
 
-    linear   y[m, n] = Σ_k x[m, k] w[n, k] + b[n], or act(that)
+    linear   y[m, n] = Σ_k x[m, k] w[n, k] + b[n]
     gated    y[m, i] = act(Σ_k x[m, k] w[i, k]) · Σ_k x[m, k] w[I + i, k]
 
 w is read once, in tiles of BN rows. If the tiles are too few to fill the GPU, `splits` programs
@@ -90,8 +90,8 @@ def _linear(
     x, w, bias, x_scale, w_scale, y, rows, n_size, k_size,
     SIZE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
     EVEN: tl.constexpr,
-    BIAS: tl.constexpr, X_SCALED: tl.constexpr, W_SCALED: tl.constexpr, ACT: tl.constexpr,
-    SUM: tl.constexpr, OPERAND: tl.constexpr, PDL: tl.constexpr,
+    BIAS: tl.constexpr, X_SCALED: tl.constexpr, W_SCALED: tl.constexpr, SUM: tl.constexpr,
+    OPERAND: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     n = tl.program_id(0) * BN + tl.arange(0, BN)
     split = tl.program_id(1)
@@ -108,8 +108,6 @@ def _linear(
         result += tl.where(
             split == 0, tl.load(bias + n, mask=n < n_size, other=0.0).to(tl.float32), 0.0
         )[:, None]
-    if ACT != "":
-        result = activation(result, ACT)
     places = y + split.to(tl.int64) * rows * n_size + m[None, :] * n_size + n[:, None]
     tl.store(
         places, result.to(y.dtype.element_ty), mask=(n < n_size)[:, None] & (m < rows)[None, :]
@@ -185,9 +183,8 @@ def linear(
     w_scale: Float[Tensor, " out"] | None = None,
     dtype: torch.dtype | None = None,
     tile: Tile | None = None,
-    act: str | None = None,
 ) -> Float[Tensor, "splits rows out"]:
-    """The partial sums of x wᵀ + b for up to MOST_ROWS rows, or act of their only one.
+    """The partial sums of x wᵀ + b for up to MOST_ROWS rows.
 
     x: floats, or int8 / e4m3 with `x_scale`. w: of x's type, or int8 / e4m3 with `w_scale`;
     quantized weights with float x are supported. Partial sums are in float32; a single one is in
@@ -195,14 +192,7 @@ def linear(
     """
     x, (rows, k), n = x.contiguous(), x.shape, w.shape[0]
     tile = tile or tile_for(
-        n,
-        k,
-        rows,
-        x.element_size(),
-        w.element_size(),
-        False,
-        shared_memory(x.device),
-        act is not None,
+        n, k, rows, x.element_size(), w.element_size(), False, shared_memory(x.device)
     )
     splits, size = _divided(k, tile)
     y = torch.empty(
@@ -217,8 +207,7 @@ def linear(
             SIZE=size, BM=block_rows(rows), BN=tile.bn, BK=tile.bk, STAGES=tile.stages,
             EVEN=splits * size == k,
             BIAS=bias is not None, X_SCALED=x_scale is not None, W_SCALED=w_scale is not None,
-            ACT=act or "", SUM=_sum(x), OPERAND=operand(x.dtype), num_warps=tile.warps,
-            **dependent(x),
+            SUM=_sum(x), OPERAND=operand(x.dtype), num_warps=tile.warps, **dependent(x),
         )  # fmt: skip
     return y
 
@@ -260,13 +249,12 @@ def tile_for(
     size: int,
     gated: bool,
     room: int = MOST_SHARED,
-    whole: bool = False,
 ) -> Tile:
     """How to cut a product of `rows` rows of numbers of `x_size` bytes with a matrix of n rows of k
     numbers of `size` bytes.
 
     room: bytes of shared memory of a program; below an H100's, tiles are smaller and fewer are in
-    flight. whole: K is not divided.
+    flight.
 
     The rule comes from about 3,000 tiles timed on an H200 (docs/log.md): the same number of
     programs for all multiprocessors, one with deep queues or three with short ones.
@@ -293,7 +281,7 @@ def tile_for(
     even = {
         s: _evenness(tiles * s)
         for s in (1, 2, 4, 8)
-        if s == 1 or (not whole and k // s >= LEAST_K and tiles * s <= 3 * MULTIPROCESSORS)
+        if s == 1 or (k // s >= LEAST_K and tiles * s <= 3 * MULTIPROCESSORS)
     }
     splits = min(s for s in even if even[s] > max(even.values()) - 0.02)
     if tiles * splits <= MULTIPROCESSORS:
