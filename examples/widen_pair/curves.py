@@ -29,7 +29,9 @@ BUDGETS = (0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
 
 def judge(path: Path, data: Path) -> None:
     """Judge the samples of a folder that have no score."""
-    config, problems = read_manifest(path)["config"], read_problems("humaneval", data)
+    manifest = read_manifest(path)
+    config, count = manifest["config"], manifest["problems"]  # fewer with `--limit`
+    problems = read_problems("humaneval", data)[:count]
     evaluation = Evaluation("humaneval", problems, config["options"])
     if evaluation.fingerprint != config["problems"]:
         raise RequestError(
