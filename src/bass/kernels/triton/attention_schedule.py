@@ -6,6 +6,7 @@ from bass.kernels.support import MOST_SHARED
 
 PROGRAMS = 132  # one for each multiprocessor of an H100 or H200
 SPLIT_KEYS = 256  # with fewer keys per split, combining the splits costs more than it saves
+WIDE, WIDE_SPLIT_KEYS = 256, 128  # dimensions of a head, and the same of these
 LONGEST_SPLIT = 2048
 MOST_SPLITS = 32
 LEAST_ROWS = 16  # of a block: what a product of blocks wants
@@ -56,17 +57,19 @@ def cut_for(
     programs = -(-queries // rows) * heads
     if splits is None:
         longest = span if not many else LONGEST_SPLIT  # its queries fill the GPU
-        splits = splits_for(programs, min(span, longest)) if programs <= MOST_TILES else 1
+        least = WIDE_SPLIT_KEYS if width >= WIDE else SPLIT_KEYS
+        splits = splits_for(programs, min(span, longest), least) if programs <= MOST_TILES else 1
     queue = PREFILL if many else in_flight(programs * splits, rows, shared)
     most_keys, tile_bytes, stages = queue
     keys = min(most_keys, max(16, tile_bytes // (width * size)))
     stages = max(2, min(stages, 1 + (shared - SCRATCH) // (2 * keys * width * size)))
-    warps = 8 if rows > 64 or (rows == 32 and queue == ALONE) else 4
-    return Cut(rows, keys, stages, warps, splits, many)
+    large = rows > 64 or (queue == ALONE and (rows == 32 or width >= WIDE))
+    return Cut(rows, keys, stages, 8 if large else 4, splits, many)
 
 
-def splits_for(programs: int, keys: int) -> int:
-    """The number of splits of `keys` keys, for `programs` programs without splits.
+def splits_for(programs: int, keys: int, least: int = SPLIT_KEYS) -> int:
+    """The number of splits of `keys` keys, of at least `least` each, for `programs` programs
+    without splits.
 
     Enough splits to fill the GPU, also for one long row among short ones.
     """
@@ -74,7 +77,7 @@ def splits_for(programs: int, keys: int) -> int:
         1,
         min(
             max(PROGRAMS // programs, -(-keys // LONGEST_SPLIT)),
-            -(-keys // SPLIT_KEYS),
+            -(-keys // least),
             MOST_SPLITS,
         ),
     )
