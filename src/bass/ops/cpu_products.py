@@ -94,6 +94,18 @@ def fused(x: Tensor, *weights: Tensor | None) -> bool:
     )
 
 
+def few(tokens: Tensor, *weights: Tensor) -> bool:
+    """Whether the embedding of these tokens of a step uses a kernel: as `fused`."""
+    return (
+        in_use()
+        and tokens.is_cpu
+        and tokens.dtype == torch.int64
+        and 0 < tokens.numel() <= ROWS[-1]
+        and all(weight.dtype == torch.float32 for weight in weights)
+        and not dispatch.has_gradient(*weights)
+    )
+
+
 def chosen(x: Tensor, w: Tensor) -> str:
     """The way for these rows: a key of `WAYS`."""
     if not _chosen or x.dtype != w.dtype:

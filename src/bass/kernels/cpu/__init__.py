@@ -9,9 +9,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bass.kernels.cpu import attention, gemm, noise, norms, runtime
+    from bass.kernels.cpu import attention, embedding, gemm, noise, norms, program, runtime
 
-__all__ = ["attention", "gemm", "noise", "norms", "runtime"]
+__all__ = ["attention", "embedding", "gemm", "noise", "norms", "program", "runtime"]
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -129,8 +129,7 @@ def linear(
     wide, add = _floats(x), _floats(bias)
     y = torch.empty(rows, columns)
     _linear(
-        rows * columns * size, w.data_ptr(), wide.data_ptr(), y.data_ptr(), _address(add), rows,
-        columns, size, half,
+        rows * columns * size, w, wide, y, add, rows, columns, size, half,
     )  # fmt: skip
     return y.bfloat16() if half else y
 
@@ -144,12 +143,10 @@ def gated(
     """act(gate) · up in x's type; the first half of W's rows give the gates."""
     (rows, size), inner, half = x.shape, w.shape[0] // 2, x.dtype == torch.bfloat16
     wide, add = _floats(x), _floats(bias)
-    both = torch.empty(3 * rows * inner)  # the product, then the result
-    y = both[2 * rows * inner :].view(rows, inner)
+    both, y = torch.empty(2 * rows * inner), torch.empty(rows, inner)
     _gated(
-        2 * rows * inner * size,
-        w.data_ptr(), wide.data_ptr(), both.data_ptr(), y.data_ptr(), _address(add), rows, inner,
-        size, half, ACTIVATIONS.index(act),
+        2 * rows * inner * size, w, wide, both, y, add, rows, inner, size, half,
+        ACTIVATIONS.index(act),
     )  # fmt: skip
     return y.bfloat16() if half else y
 
@@ -160,6 +157,3 @@ def _floats(values: Tensor | None) -> Any:
         return values
     return values.float().contiguous()
 
-
-def _address(tensor: Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()

@@ -45,5 +45,5 @@ def uniforms(
     """float64 uniforms in (0, 1), four streams per slot of each row's step."""
     keys, steps, rows = keys.contiguous(), steps.contiguous(), keys.shape[0]
     out = torch.empty(rows, slots, 4, dtype=torch.float64)
-    _uniforms(0, keys.data_ptr(), steps.data_ptr(), out.data_ptr(), rows, slots, domain)
+    _uniforms(0, keys, steps, out, rows, slots, domain)
     return out
