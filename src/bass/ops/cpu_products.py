@@ -38,6 +38,7 @@ Key = tuple[int, int, str, int, int]  # outputs, inputs, type, largest number of
 ROWS = (1, 2, 4, 5, 8, 16, 32, 64)  # numbers of rows that are measured, each for those up to it
 # of W: smaller ones use torch, and of larger ones only as many are measured
 LEAST_NUMBERS, MOST_NUMBERS = 1 << 16, 1 << 21
+STORED = (torch.float32, torch.int64)  # what kernels read, but for matrices
 SECONDS = 0.5  # of all measurements of a load
 ADVANTAGE = 0.85  # of the kernel's time, that another way must take less than
 VARIABLE = "BASS_CPU_PRODUCTS"
@@ -91,6 +92,15 @@ def fused(x: Tensor, *weights: Tensor | None) -> bool:
         and x.dtype == torch.float32
         and 0 < x.numel() <= ROWS[-1] * x.shape[-1]
         and not dispatch.has_gradient(x, *weights)
+    )
+
+
+def step(*tensors: Tensor | None) -> bool:
+    """Whether the work of a step between its passes uses kernels, on these tensors."""
+    return (
+        in_use()
+        and all(t is None or (t.is_cpu and t.dtype in STORED) for t in tensors)
+        and not dispatch.has_gradient(*tensors)
     )
 
 

@@ -9,9 +9,31 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bass.kernels.cpu import attention, embedding, gemm, noise, norms, program, runtime
+    from bass.kernels.cpu import (
+        attention,
+        batch_state,
+        embedding,
+        gemm,
+        noise,
+        norms,
+        program,
+        rejection_sampling,
+        runtime,
+        sampling,
+    )
 
-__all__ = ["attention", "embedding", "gemm", "noise", "norms", "program", "runtime"]
+__all__ = [
+    "attention",
+    "batch_state",
+    "embedding",
+    "gemm",
+    "noise",
+    "norms",
+    "program",
+    "rejection_sampling",
+    "runtime",
+    "sampling",
+]
 
 
 def __getattr__(name: str) -> ModuleType:

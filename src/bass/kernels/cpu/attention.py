@@ -19,7 +19,7 @@ from torch import Tensor
 from bass.kernels.cpu.runtime import bits, compiled, double, floats, integers, thread_number
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 @no_type_check
 def _completed(y, at, norm, weight, offset, eps, angles, cos, sin, out, to, dim):
     """Write a head with its norm (weight -1: none) and its rotary embedding (angles -1: none)."""
@@ -41,7 +41,7 @@ def _completed(y, at, norm, weight, offset, eps, angles, cos, sin, out, to, dim)
         out[to + i] = value
 
 
-@njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
+@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 @no_type_check
 def _attended(q, at, k, v, base, step, first, last, scale, softcap, scores, out, to, dim):
     """One query over the positions [first, last)."""

@@ -21,7 +21,7 @@ BLOCK = 12  # rows of W: a multiple of each of `WIDTHS`
 ACTIVATIONS = ("silu", "gelu", "gelu_tanh")
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 @no_type_check
 def _columns(w, x, y, rows, size, count, stride, half):
     """Columns [0, count) of y, whose rows are `stride` numbers apart."""
@@ -48,7 +48,7 @@ def _columns(w, x, y, rows, size, count, stride, half):
         done += share
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 @no_type_check
 def _share(count, threads):
     """The range of a thread's columns, in whole blocks."""
@@ -76,7 +76,7 @@ def _linear(argument):
                     out[row * columns + i] += add[i]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 @no_type_check
 def _activated(gate, act):
     if act == 0:
@@ -156,4 +156,3 @@ def _floats(values: Tensor | None) -> Any:
     if values is None or (values.dtype == torch.float32 and values.is_contiguous()):
         return values
     return values.float().contiguous()
-

@@ -41,9 +41,9 @@ def compiled(function: Callable[[Any], None]) -> Callable[..., None]:
     """
     signature = types.void(types.voidptr)
     try:
-        kernel = cfunc(signature, cache=True)(function)
+        kernel = cfunc(signature, cache=True, error_model="numpy")(function)
     except RuntimeError:  # no folder is writable
-        kernel = cfunc(signature)(function)
+        kernel = cfunc(signature, error_model="numpy")(function)
     address: Any = kernel.address
     alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
 
@@ -87,6 +87,7 @@ def _pointer(kind: Any, element: ir.Type) -> Any:
 integers = _pointer(types.int64, ir.IntType(64))
 floats = _pointer(types.float32, ir.FloatType())
 doubles = _pointer(types.float64, ir.DoubleType())
+bytes_ = _pointer(types.uint8, ir.IntType(8))
 
 
 @intrinsic
