@@ -13,7 +13,7 @@ def embedding(
     tokens: Int[Tensor, "*rows"], table: Float[Tensor, "vocab size"]
 ) -> Float[Tensor, "*rows size"]:
     """The rows of the table for the tokens; on a GPU by a kernel, which for few tokens takes a
-    fifth of torch's time, and for the few tokens of a step on a CPU, so that the whole pass consists
+    fifth of torch's time, and for the few tokens of a step on a CPU, so that the pass consists
     of kernels (`bass.ops.recorded`).
 
     With a gradient, torch looks them up: the kernels have none.

@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bass.kernels.cpu import runtime
-from bass.kernels.cpu.runtime import compiled, integers, thread_number
+from bass.kernels.cpu.runtime import compiled, integers
 
 ALIGNMENT = 64  # bytes of a buffer
 _aten = torch.ops.aten
