@@ -96,6 +96,16 @@ def test_what_was_measured_is_measured_once_per_machine(
 
 
 @needs_kernels
+def test_a_way_that_is_not_clearly_faster_is_not_chosen(
+    choose: Choose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter(["torch", "kernel"] * len(cpu_products.ROWS))
+    monkeypatch.setattr(cpu_products, "_fastest", lambda same, rows: next(answers))
+    cpu_products.measure([WEIGHT])
+    assert cpu_products.in_words() == "numba"
+
+
+@needs_kernels
 def test_the_fastest_way_is_found(choose: Choose, monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(10**6))
     monkeypatch.setattr(cpu_products.time, "perf_counter", lambda: next(now))

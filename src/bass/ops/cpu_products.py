@@ -7,18 +7,18 @@
     torch       `F.linear`
 
 `measure` runs when a model is loaded, and stores its choices per machine in the user's cache
-folder. On a busy machine, whose times mean little, it takes the kernel and stores nothing. A shape
-of no loaded model uses torch. BASS_CPU_PRODUCTS names one way for all shapes.
+folder. Another way than the kernel has to be clearly faster in two measurements. On a busy machine,
+whose times mean little, it takes the kernel and stores nothing: an idle one chooses the kernel for
+nearly all shapes too, so a later load computes the same. A shape of no loaded model uses torch.
+BASS_CPU_PRODUCTS names one way for all shapes, whatever the times.
 
 A row's result by the kernel does not depend on the other rows, so the kernel has precedence where
 no other way is clearly faster.
 """
 
-import functools
 import itertools
 import json
 import os
-import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -33,6 +33,7 @@ from bass.errors import OptionError
 from bass.files import read_text, write_atomically
 from bass.kernels import cpu
 from bass.ops import dispatch
+from bass.processor import cpu_name
 
 Key = tuple[int, int, str, int, int]  # outputs, inputs, type, largest number of rows, threads
 ROWS = (1, 2, 4, 5, 8, 16, 32, 64)  # numbers of rows that are measured, each for those up to it
@@ -172,6 +173,8 @@ def _choose(missing: dict[Key, list[Tensor]], known: dict[Key, str]) -> None:
         if busy() or time.perf_counter() > until:
             return
         way = _fastest(same, key[3])
+        if way != "kernel" and _fastest(same, key[3]) != way:
+            way = "kernel"  # it was not clear
         if busy():  # meanwhile
             return
         _chosen[key] = known[key] = way
@@ -222,16 +225,9 @@ def in_words() -> str:
     return f"{share} of {len(_chosen)} shapes"
 
 
-@functools.cache
 def _machine() -> str:
     """What the choices depend on, but for shapes and threads."""
-    model = platform.processor() or platform.machine()
-    try:
-        lines = read_text(Path("/proc/cpuinfo"), LARGEST_FILE).splitlines()
-        model = next(line.partition(":")[2].strip() for line in lines if "model name" in line)
-    except (OSError, UnicodeDecodeError, StopIteration):
-        pass
-    return f"{model}, {os.cpu_count()} CPUs, torch {torch.__version__}, kernels 1"
+    return f"{cpu_name()}, {os.cpu_count()} CPUs, torch {torch.__version__}, kernels 1"
 
 
 def _path() -> Path | None:
