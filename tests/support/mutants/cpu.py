@@ -63,8 +63,8 @@ MUTANTS = (
     Mutant(
         "the slowest way of a CPU's product is chosen",
         "cpu_products._fastest",
-        "min(least, key=lambda name: least[name])",
-        "max(least, key=lambda name: least[name])",
+        "min(own, key=lambda way: own[way])",
+        "max(own, key=lambda way: own[way])",
         (CPU_WAYS,),
     ),
     Mutant(
