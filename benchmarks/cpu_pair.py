@@ -7,7 +7,8 @@ FOLDER holds HumanEval.jsonl.gz. Its first prompts are continued in float32, eac
 of tokens. In one process, in turn, after a warm-up of each, it times our autoregressive decoding,
 our speculative decoding, `transformers` generate, and `transformers` with `assistant_model` (batch
 1 only). Prints the processor and the bound first, a table, and one JSON line last. llama.cpp's
-plain decoding at batch 1 is a row if `llama-bench` and `convert_hf_to_gguf.py` are on the PATH.
+rates follow if `convert_hf_to_gguf.py`, in llama.cpp's source, `llama-batched-bench` and
+`llama-speculative-simple` are on the PATH.
 """
 
 import argparse
@@ -15,9 +16,11 @@ import gzip
 import json
 import os
 import platform
+import re
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -35,7 +38,7 @@ import bass
 from bass import pair
 from bass.engine.cost import measure_peaks
 from bass.ops import cpu_products
-from bass.provenance.environment import cpu_name
+from bass.processor import cpu_name
 from bass.text import Tokenizer
 
 
@@ -190,23 +193,55 @@ def table_of(
     return table
 
 
-def llama_cpp(arguments: argparse.Namespace) -> float | str:
-    """llama.cpp's tokens/s with the target's float32 weights at batch 1, or why there are none."""
-    tools = [shutil.which(name) for name in ("llama-bench", "convert_hf_to_gguf.py")]
-    if tools[0] is None or tools[1] is None:
-        return "llama-bench or convert_hf_to_gguf.py is not on the PATH"
+# The converter knows tokenizers by a checksum. For these figures any splitting of words will do.
+CONVERT = """
+import runpy, sys
+from pathlib import Path
+sys.argv = sys.argv[1:]
+folder = Path(sys.argv[0]).parent
+sys.path[:0] = [str(folder), str(folder / "gguf-py")]
+from conversion import base
+base.TextModel.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+TOOLS = ("convert_hf_to_gguf.py", "llama-batched-bench", "llama-speculative-simple")
+
+
+def llama_cpp(arguments: argparse.Namespace) -> dict[str, float] | str:
+    """llama.cpp's tokens/s with the pair's float32 weights: autoregressive at batch 1 and 8, and
+    with 4 drafted tokens, greedy, at batch 1. A text says why there are none.
+    """
+    found = [shutil.which(name) for name in TOOLS]
+    if None in found:
+        return f"{TOOLS[found.index(None)]} is not on the PATH"
+    convert, bench, speculate = map(str, found)
+    new, threads = str(arguments.new_tokens), ["-t", str(arguments.threads)]
     with tempfile.TemporaryDirectory() as folder:
-        file = f"{folder}/target.gguf"
-        options = f"-t {arguments.threads} -p 0 -n {arguments.new_tokens} -r {arguments.repeats}"
-        steps = (
-            [tools[1], str(pair.TARGET), "--outtype", "f32", "--outfile", file],
-            [tools[0], "-m", file, "-o", "json", *options.split()],
-        )
-        for step in steps:
-            ended = subprocess.run(step, capture_output=True, text=True)
-            if ended.returncode:
-                return f"{Path(step[0]).name} failed: {ended.stderr.strip()[-200:]}"
-    return float(json.loads(ended.stdout)[0]["avg_ts"])
+        target, draft = f"{folder}/target.gguf", f"{folder}/draft.gguf"
+        code = [sys.executable, "-c", CONVERT, convert]
+        try:
+            for checkpoint, file in ((pair.TARGET, target), (pair.DRAFT, draft)):
+                output([*code, str(checkpoint), "--outtype", "f32", "--outfile", file])
+            sizes = ["-npp", "64", "-ntg", new, "-npl", "1,8", "-c", "8192"]
+            lines = output([bench, "-m", target, *threads, *sizes, "--output-format", "jsonl"])
+            rates = [json.loads(line)["speed_tg"] for line in lines.splitlines() if line[:1] == "{"]
+            options = ["-n", new, "--temp", "0", "--ignore-eos", "-p", "def add(a, b):"]
+            lengths = [*threads, "--spec-type", "draft-simple", "--spec-draft-n-max", "4"]
+            drafted = output([speculate, "-m", target, "-md", draft, *lengths, *options])
+            speeds = re.findall(r"decoded .* speed: +([0-9.]+) t/s", drafted)
+        except subprocess.CalledProcessError as error:
+            return f"{Path(error.cmd[-1]).name} failed: {error.stderr.strip()[-200:]}"
+    return {
+        "plain, batch 1": rates[0],
+        "plain, batch 8": rates[1],
+        "speculative, batch 1": float(speeds[0]),
+    }
+
+
+def output(command: list[str]) -> str:
+    """What a command writes. Raises `CalledProcessError`."""
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    return ended.stdout + ended.stderr
 
 
 def parse() -> argparse.Namespace:
@@ -257,8 +292,11 @@ def main() -> None:
     rate = {name: tokens / statistics.median(times) for name, times in seconds.items()}
     console.print(table_of(seconds, stats, len(prompts), arguments.new_tokens))
     llama = llama_cpp(arguments)
-    told = f"{llama:.0f} tokens/s" if isinstance(llama, float) else f"not measured ({llama})"
-    console.print(f"  llama.cpp, plain, batch 1: {told}")
+    if isinstance(llama, str):
+        console.print(f"  llama.cpp: not measured ({llama})")
+    else:
+        for what, value in llama.items():
+            console.print(f"  llama.cpp, {what}: {value:.0f} tokens/s")
     console.print(f"  bass's products: {cpu_products.in_words()}")
     ratios = {what: round(rate[a] / rate[b], 3) for what, a, b in PAIRINGS}
     for what, ratio in ratios.items():

@@ -1,6 +1,6 @@
 """The kernels for CPUs compute what torch computes, for odd shapes and any number of rows."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ from bass.kernels import cpu
 from bass.kernels.support import cpu_unsupported
 from bass.ops import noise
 from bass.ops.attention import padded
-from bass.ops.norms import LayerNorm, OffsetRMSNorm, RMSNorm
+from bass.ops.norms import HeadNorm, LayerNorm, OffsetRMSNorm, RMSNorm, offset_scaled, scaled
 
 if cpu_unsupported() is not None:
     pytest.skip("the kernels for CPUs do not run here", allow_module_level=True)
@@ -108,6 +108,7 @@ def test_a_norm_adds_the_product_before_it(
     st.sampled_from([None, 1, 5]),
     st.sampled_from([None, 2.0]),
     st.booleans(),
+    st.sampled_from([None, scaled, offset_scaled]),
     st.integers(0, 9),
 )
 def test_attention_stores_what_it_then_reads(
@@ -117,6 +118,7 @@ def test_attention_stores_what_it_then_reads(
     seen: int | None,
     softcap: float | None,
     rotates: bool,
+    scale: Callable[..., torch.Tensor] | None,
     seed: int,
 ) -> None:
     (count, kv_heads, dim), extent = heads, 12
@@ -128,10 +130,17 @@ def test_attention_stores_what_it_then_reads(
     )
     positions = first + torch.arange(window)
     positions[-1, window - 1] = -1
-    angles = (made(2, batch, window, 1, dim), made(3, batch, window, 1, dim)) if rotates else None
+    tables = (made(2, extent, dim), made(3, extent, dim)) if rotates else None
     qk, values = y[:, :, : count + kv_heads], y[:, :, count + kv_heads :]
-    if angles is not None:
-        qk = qk * angles[0] + qk.roll(dim // 2, -1) * angles[1]
+    norm = None
+    if scale is not None:
+        module = HeadNorm(count + kv_heads, dim, 1e-5, HERE, torch.float32, scale)
+        module.weight = torch.nn.Parameter(made(4, (count + kv_heads) * dim), requires_grad=False)
+        norm = cpu.attention.HeadNorm(module.weight, 1e-5, scale is offset_scaled)
+        qk = module(qk)
+    if tables is not None:
+        cos, sin = (table[positions][:, :, None] for table in tables)
+        qk = qk * cos + qk.roll(dim // 2, -1) * sin
     stored = storage.clone()
     for b in range(batch):
         for w, p in enumerate(positions[b].tolist()):
@@ -148,9 +157,11 @@ def test_attention_stores_what_it_then_reads(
         softcap,
     )
     assert cpu.attention.supports(y, k, v)
-    out = cpu.attention.store_and_attend(y, angles, positions, k, v, extent, 0.3, seen, softcap)
+    out = cpu.attention.store_and_attend(
+        y, norm, tables, positions, k, v, extent, 0.3, seen, softcap
+    )
     assert close(out, expected)
-    assert torch.allclose(storage, stored, atol=1e-6)
+    assert torch.allclose(storage, stored, atol=1e-5)
 
 
 @given(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from bass.kernels.triton.kv_store import HeadNorm
+from bass.kernels.shapes import HeadNorm
 from bass.ops import attention as reference
 from support.gluon import emulated
 

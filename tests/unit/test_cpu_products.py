@@ -83,32 +83,39 @@ def test_what_was_measured_is_measured_once_per_machine(
     choose: Choose, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        cpu_products, "_fastest", lambda same, rows: "torch" if rows == 1 else "kernel"
+        cpu_products,
+        "_times",
+        lambda same, rows: {"kernel": 2.0, "torch": 1.0 if rows == 1 else 3.0},
     )
     cpu_products.measure([WEIGHT, WEIGHT[:, :64]])
     assert (ways(1), ways(2)) == ("torch", "kernel")
     assert cpu_products.in_words() == "numba 7, torch 1 of 8 shapes"
     choose(None)
-    monkeypatch.setattr(cpu_products, "_fastest", lambda same, rows: pytest.fail("measured again"))
+    monkeypatch.setattr(cpu_products, "_times", lambda same, rows: pytest.fail("measured again"))
     cpu_products.measure([WEIGHT])
     assert (ways(1), ways(2)) == ("torch", "kernel")
     assert len(json.loads(stored(tmp_path).read_text())) == 1
 
 
 @needs_kernels
-def test_the_fastest_way_is_found(choose: Choose, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_shapes_use_the_kernel_unless_other_ways_save_enough_together() -> None:
+    keys = [(n, 256, "torch.float32", 1, 2) for n in (64, 128)]
+    near, far = ({"kernel": 1.0, "torch": other} for other in (0.1, 9.0))
+    assert cpu_products._fastest({keys[0]: near}) == {keys[0]: "torch"}
+    both = cpu_products._fastest(dict(zip(keys, (near, far | {"kernel": 8.0}), strict=True)))
+    assert both == dict.fromkeys(keys, "kernel")
+    both = cpu_products._fastest(dict(zip(keys, (near, far), strict=True)))
+    assert both == dict(zip(keys, ("torch", "kernel"), strict=True))
+
+
+@needs_kernels
+def test_the_times_are_those_of_all_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(10**6))
     monkeypatch.setattr(cpu_products.time, "perf_counter", lambda: next(now))
-    assert cpu_products._fastest([WEIGHT], 2) == "kernel"  # all take as long
-    slow = {"kernel": 100}
-
-    def counted(name: str) -> None:
-        for _ in range(slow.get(name, 0)):
-            next(now)
-
-    for name in cpu_products.WAYS:
-        monkeypatch.setitem(cpu_products.WAYS, name, lambda x, w, b, name=name: counted(name))
-    assert cpu_products._fastest([WEIGHT], 2) != "kernel"
+    assert cpu_products._times([WEIGHT], 2) == dict.fromkeys(cpu_products.WAYS, 1)
+    assert cpu_products._times([WEIGHT, WEIGHT], 2)["kernel"] == 2
+    monkeypatch.setattr(cpu_products, "MOST_NUMBERS", WEIGHT.numel() // 4)
+    assert cpu_products._times([WEIGHT], 2)["kernel"] == 4
 
 
 @needs_kernels

@@ -26,6 +26,7 @@ ORDER: list[set[str]] = [
         "own_modules",
         "interrupt",
     },
+    {"processor"},
     {"problems"},
     {"kernels"},
     {"host_records"},

@@ -18,6 +18,7 @@ from bass.interfaces import (
     RowStore,
     Scorer,
 )
+from bass.ops.recorded import RecordedPasses
 from bass.records import AttentionRule, Features, Projection, RowAssignment, Scored, Window
 
 
@@ -77,7 +78,23 @@ class ModelScorer(Scorer):
     def fill(self, window: Window) -> Features:
         return self._complete(self.decoder.fill(window, self._attend(window), self.layers))
 
+    @functools.cached_property
+    def passes(self) -> RecordedPasses:
+        """The passes of few rows on a CPU that were recorded."""
+        return RecordedPasses()
+
     def __call__(self, window: Window) -> Scored:
+        if not self.decoder.replayable or not RecordedPasses.supports(window.tokens):
+            return self._scored(window)
+
+        def run(tokens: Tensor, positions: Tensor) -> tuple[Tensor, ...]:
+            scored = self._scored(replace(window, tokens=tokens, positions=positions))
+            return scored.logits, *scored.features
+
+        logits, *features = self.passes(run, window.tokens, window.positions, window.start)
+        return Scored(logits, tuple(features))
+
+    def _scored(self, window: Window) -> Scored:
         hidden, features = self.decoder.hidden(window, self._attend(window), self.layers)
         return Scored(self.decoder.unembed(hidden), self._complete(features))
 

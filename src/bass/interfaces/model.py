@@ -28,7 +28,13 @@ class Attend(Protocol):
 
 
 class Decoder(ABC):
-    """Weights and positions, without caches, batches in flight, or sampling."""
+    """Weights and positions, without caches, batches in flight, or sampling.
+
+    replayable: a pass keeps nothing and reads no value on the host, so that a CPU may replay its
+    kernels, as a CUDA graph does.
+    """
+
+    replayable: ClassVar[bool] = False
 
     @property
     @abstractmethod

@@ -4,6 +4,8 @@
 `Blocks`: position p of row b in block `table[b, p // block]`.
 """
 
+from dataclasses import dataclass
+
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -14,3 +16,12 @@ Blocks = Float[Tensor, "blocks block kv_heads dim"]
 Positions = Int[Tensor, "batch window"]
 
 FUSED_DIMS = (64, 128)  # of a head, that Hopper's attention supports
+
+
+@dataclass(frozen=True)
+class HeadNorm:
+    """A norm of each head of q and k. `offset`: the weights are their distance from 1."""
+
+    weight: Float[Tensor, " heads_dim"]
+    eps: float
+    offset: bool

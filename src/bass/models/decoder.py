@@ -31,6 +31,7 @@ class CausalDecoder(nn.Module, Decoder):
     `ignored`: endings of tensor names in old checkpoints that no decoder needs.
     """
 
+    replayable: ClassVar[bool] = True
     config_type: ClassVar[type[FamilyConfig]]
     prefix: ClassVar[str] = "model."
     ignored: ClassVar[tuple[str, ...]] = (".rotary_emb.inv_freq",)

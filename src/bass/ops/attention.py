@@ -187,26 +187,36 @@ def hopper_projection(
 
 def supports_projection_on_cpu(projection: Projection, view: PaddedView) -> bool:
     """Whether the CPU's kernel supports the projection: it completes, stores and attends."""
-    y = projection.partial_sums
-    rotation = projection.rotation
+    y, rotation = projection.partial_sums, projection.rotation
     return (
         len(y) == 1
         and cpu_products.fused(y.view(1, -1, y.shape[3] * y.shape[4]))
         and cpu.attention.supports(y[0], view.k, view.v)
-        and (rotation is None or rotation.angles[0].dtype == y.dtype)
+        and (rotation is None or _covers(rotation.tables[0], y, view))
+        and kv_store.known_norm(projection.qk_norm)
     )
+
+
+def _covers(table: Tensor, y: Tensor, view: PaddedView) -> bool:
+    """Whether a table of angles has y's type and a row for every position of the view."""
+    return table.dtype == y.dtype and len(table) >= view.k.shape[1]
 
 
 def cpu_projection(
     projection: Projection, view: PaddedView, positions: Positions, span: int, rule: AttentionRule
 ) -> Queries:
     """Complete a supported projection, store its keys and values, and attend."""
-    y, rotation = projection.partial_sums[0], projection.rotation
-    if projection.qk_norm is not None:
-        qk, v = y.split_with_sizes((y.shape[2] - projection.kv_heads, projection.kv_heads), 2)
-        y = torch.cat((projection.qk_norm(qk), v), 2)
-    angles = None if rotation is None else rotation.angles
-    return cpu.attention.store_and_attend(y, angles, positions, view.k, view.v, span, *_parts(rule))
+    rotation = projection.rotation
+    return cpu.attention.store_and_attend(
+        projection.partial_sums[0],
+        kv_store.norm_of(projection.qk_norm),
+        None if rotation is None else rotation.tables,
+        positions,
+        view.k,
+        view.v,
+        span,
+        *_parts(rule),
+    )
 
 
 def _parts(rule: AttentionRule) -> tuple[float, int | None, float | None]:

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from bass.kernels import cpu
 from bass.kernels import triton as kernels
 from bass.kernels.flags import (
     IMPOSSIBLE_TOKEN,
@@ -24,7 +25,7 @@ from bass.kernels.flags import (
     TOLERANCE,
     UNKNOWN_TOKEN,
 )
-from bass.ops import dispatch
+from bass.ops import cpu_products, dispatch
 from bass.records import Draft, Sequences, Verdict
 
 Window = tuple[Int[Tensor, "batch window"], Int[Tensor, "batch window"]]
@@ -96,7 +97,7 @@ def valid_part(
     tokens = torch.where(counts & ~unknown, tokens, 0)
     if probs is not None:
         impossible = counts & ~unknown & (probs.gather(2, tokens[..., None])[..., 0] == 0)
-        flags = flags + distribution_flags(probs, counts) + IMPOSSIBLE_TOKEN * impossible.any(1)
+        flags = flags + distribution_flags(probs, lengths) + IMPOSSIBLE_TOKEN * impossible.any(1)
     return Draft(tokens, probs, lengths), flags
 
 
@@ -111,14 +112,16 @@ def with_target_flags(
     """
     if dispatch.use_kernels(probs):
         return kernels.validity.with_target_flags(flags, probs, counted)
-    counts = torch.arange(probs.shape[1], device=probs.device) < counted[:, None]
-    return flags + TARGET * distribution_flags(probs, counts)
+    return flags + TARGET * distribution_flags(probs, counted)
 
 
 def distribution_flags(
-    probs: Float[Tensor, "batch k vocab"], counts: Bool[Tensor, "batch k"]
+    probs: Float[Tensor, "batch k vocab"], counted: Int[Tensor, " batch"]
 ) -> Int[Tensor, " batch"]:
-    """The flags of the distributions that `counts` selects in each row."""
+    """The flags of the first `counted[b]` distributions of each row."""
+    if cpu_products.step(probs):
+        return cpu.rejection_sampling.distribution_flags(probs, counted)
+    counts = torch.arange(probs.shape[1], device=probs.device) < counted[:, None]
     total, least = probs.sum(2, dtype=torch.float32), probs.amin(2)
     finite = counts & total.isfinite()
     flags = NOT_FINITE * (counts & ~finite).any(1) + NEGATIVE * (finite & (least < 0)).any(1)
@@ -133,6 +136,10 @@ def window(rows: Sequences, draft: Draft) -> Window:
     """
     if dispatch.use_kernels(rows.lens):
         return kernels.batch_state.window(
+            rows.tokens, rows.lens, rows.active, draft.tokens, draft.lengths
+        )
+    if cpu_products.step(draft.tokens, draft.lengths, rows.tokens):
+        return cpu.batch_state.window(
             rows.tokens, rows.lens, rows.active, draft.tokens, draft.lengths
         )
     current, position = last(rows, 1)
@@ -162,6 +169,11 @@ def commit(rows: Sequences, verdict: Verdict, vocab: int) -> Int[Tensor, " batch
     if dispatch.use_kernels(rows.lens):
         state = rows.tokens, rows.lens, rows.limits, rows.active, rows.steps
         return kernels.batch_state.commit(
+            *state, rows.end_tokens, verdict.tokens, verdict.accepted, vocab
+        )
+    if cpu_products.step(rows.tokens, verdict.tokens, verdict.accepted):
+        state = rows.tokens, rows.lens, rows.limits, rows.active, rows.steps
+        return cpu.batch_state.commit(
             *state, rows.end_tokens, verdict.tokens, verdict.accepted, vocab
         )
     tokens, size = verdict.tokens.clamp(0, vocab - 1), verdict.tokens.shape[1]
@@ -199,6 +211,10 @@ def pack_report(
     if dispatch.use_kernels(emitted):
         return kernels.batch_state.pack_report(
             *state, verdict.tokens, logprobs, draft.tokens, draft.probs
+        )
+    if cpu_products.step(logprobs, draft.probs, draft.tokens):
+        return cpu.batch_state.pack_report(
+            state, verdict.tokens, logprobs, draft.tokens, draft.probs
         )
     numbers = torch.stack([one.to(torch.int64) for one in state], 1)
     floats = torch.cat((logprobs, drawn_probs(draft, logprobs)), 1).to(torch.float64)

@@ -7,18 +7,17 @@
     torch       `F.linear`
 
 `measure` runs when a model is loaded, and stores its choices per machine in the user's cache
-folder. On a busy machine, whose times mean little, it takes the kernel and stores nothing. A shape
-of no loaded model uses torch. BASS_CPU_PRODUCTS names one way for all shapes.
-
-A row's result by the kernel does not depend on the other rows, so the kernel has precedence where
-no other way is clearly faster.
+folder. For a number of rows, all shapes use the kernel unless other ways save 15 % in all shapes
+together: a row's result by the kernel does not depend on the other rows, and a pass of kernels
+alone is replayed (`bass.ops.recorded`). On a busy machine, whose times mean little, it takes the
+kernel and stores nothing: an idle one nearly always chooses the kernel too, so a later load
+computes the same. A shape of no loaded model uses torch. BASS_CPU_PRODUCTS names one way for all
+shapes, whatever the times.
 """
 
-import functools
 import itertools
 import json
 import os
-import platform
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -33,13 +32,15 @@ from bass.errors import OptionError
 from bass.files import read_text, write_atomically
 from bass.kernels import cpu
 from bass.ops import dispatch
+from bass.processor import cpu_name
 
 Key = tuple[int, int, str, int, int]  # outputs, inputs, type, largest number of rows, threads
 ROWS = (1, 2, 4, 5, 8, 16, 32, 64)  # numbers of rows that are measured, each for those up to it
 # of W: smaller ones use torch, and of larger ones only as many are measured
 LEAST_NUMBERS, MOST_NUMBERS = 1 << 16, 1 << 21
+STORED = (torch.float32, torch.int64)  # what kernels read, but for matrices
 SECONDS = 0.5  # of all measurements of a load
-ADVANTAGE = 0.85  # of the kernel's time, that another way must take less than
+ADVANTAGE = 0.85  # of the kernels' time for all shapes, that other ways must take less than
 VARIABLE = "BASS_CPU_PRODUCTS"
 LARGEST_FILE = 1 << 20  # bytes
 _chosen: dict[Key, str] = {}
@@ -91,6 +92,27 @@ def fused(x: Tensor, *weights: Tensor | None) -> bool:
         and x.dtype == torch.float32
         and 0 < x.numel() <= ROWS[-1] * x.shape[-1]
         and not dispatch.has_gradient(x, *weights)
+    )
+
+
+def step(*tensors: Tensor | None) -> bool:
+    """Whether the work of a step between its passes uses kernels, on these tensors."""
+    return (
+        in_use()
+        and all(t is None or (t.is_cpu and t.dtype in STORED) for t in tensors)
+        and not dispatch.has_gradient(*tensors)
+    )
+
+
+def few(tokens: Tensor, *weights: Tensor) -> bool:
+    """Whether the embedding of these tokens of a step uses a kernel: as `fused`."""
+    return (
+        in_use()
+        and tokens.is_cpu
+        and tokens.dtype == torch.int64
+        and 0 < tokens.numel() <= ROWS[-1]
+        and all(weight.dtype == torch.float32 for weight in weights)
+        and not dispatch.has_gradient(*weights)
     )
 
 
@@ -146,13 +168,28 @@ def _choose(missing: dict[Key, list[Tensor]], known: dict[Key, str]) -> None:
     """Measure what is missing, and add it to what is known, within `SECONDS`."""
     _chosen.update(dict.fromkeys(missing, "kernel"))
     until = time.perf_counter() + SECONDS
-    for key, same in missing.items():
-        if busy() or time.perf_counter() > until:
-            return
-        way = _fastest(same, key[3])
+    for rows, keys in itertools.groupby(missing, key=lambda key: key[3]):
+        times = {}
+        for key in keys:
+            if busy() or time.perf_counter() > until:
+                return
+            times[key] = _times(missing[key], rows)
         if busy():  # meanwhile
             return
-        _chosen[key] = known[key] = way
+        ways = _fastest(times)
+        _chosen.update(ways)
+        known.update(ways)
+
+
+def _fastest(times: dict[Key, dict[str, float]]) -> dict[Key, str]:
+    """The way of each shape for the same rows: the kernel for all, unless others save enough in
+    all together, since a pass that uses kernels alone is replayed (`bass.ops.recorded`).
+    """
+    ways = {key: min(own, key=lambda way: own[way]) for key, own in times.items()}
+    best = sum(own[ways[key]] for key, own in times.items())
+    if best < ADVANTAGE * sum(own["kernel"] for own in times.values()):
+        return ways
+    return dict.fromkeys(times, "kernel")
 
 
 def busy() -> bool:
@@ -166,8 +203,10 @@ def busy() -> bool:
 
 
 @torch.inference_mode()
-def _fastest(weights: list[Tensor], rows: int) -> str:
-    """The way of the least time. The matrices take turns, so that caches do not hold them."""
+def _times(weights: list[Tensor], rows: int) -> dict[str, float]:
+    """Seconds of each way for all of these matrices. They take turns, so that caches do not hold
+    them.
+    """
     most = max(1, MOST_NUMBERS // weights[0].shape[1])
     turns = itertools.cycle([w[:most] for w in weights])
     x = torch.ones(rows, weights[0].shape[1], dtype=weights[0].dtype)
@@ -178,8 +217,8 @@ def _fastest(weights: list[Tensor], rows: int) -> str:
             began = time.perf_counter()
             way(x, w, None)
             least[name] = min(least[name], time.perf_counter() - began)
-    best = min(least, key=lambda name: least[name])
-    return best if least[best] < ADVANTAGE * least["kernel"] else "kernel"
+    share = len(weights) * max(1.0, len(weights[0]) / most)
+    return {name: seconds * share for name, seconds in least.items()}
 
 
 def in_use() -> bool:
@@ -200,16 +239,9 @@ def in_words() -> str:
     return f"{share} of {len(_chosen)} shapes"
 
 
-@functools.cache
 def _machine() -> str:
     """What the choices depend on, but for shapes and threads."""
-    model = platform.processor() or platform.machine()
-    try:
-        lines = read_text(Path("/proc/cpuinfo"), LARGEST_FILE).splitlines()
-        model = next(line.partition(":")[2].strip() for line in lines if "model name" in line)
-    except (OSError, UnicodeDecodeError, StopIteration):
-        pass
-    return f"{model}, {os.cpu_count()} CPUs, torch {torch.__version__}, kernels 1"
+    return f"{cpu_name()}, {os.cpu_count()} CPUs, torch {torch.__version__}, kernels 2"
 
 
 def _path() -> Path | None:

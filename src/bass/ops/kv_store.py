@@ -8,6 +8,7 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from bass.kernels import shapes
 from bass.kernels import triton as kernels
 from bass.ops import dispatch
 from bass.ops.norms import HeadNorm, offset_scaled, scaled
@@ -32,11 +33,11 @@ def known_norm(norm: Any) -> bool:
     return norm is None or (isinstance(norm, HeadNorm) and norm.scale in SCALES)
 
 
-def norm_of(norm: Any) -> kernels.kv_store.HeadNorm | None:
+def norm_of(norm: Any) -> shapes.HeadNorm | None:
     """A known norm's parameters for a kernel."""
     if norm is None:
         return None
-    return kernels.kv_store.HeadNorm(norm.weight, norm.unit.eps, norm.scale is offset_scaled)
+    return shapes.HeadNorm(norm.weight, norm.unit.eps, norm.scale is offset_scaled)
 
 
 def store(

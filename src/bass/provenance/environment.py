@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
 from bass.errors import DISTRIBUTION
+from bass.processor import cpu_name
 
 if TYPE_CHECKING:
     import torch
@@ -28,15 +29,6 @@ def bass_version() -> str:
             return str(project["project"]["version"])
         except (OSError, ValueError, KeyError):
             return "unknown"
-
-
-def cpu_name() -> str:
-    """The product name of the processor if the system reports it, else its architecture."""
-    lines = _read(Path("/proc/cpuinfo")).splitlines()
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
-        platform.machine(),
-    )
 
 
 def processors() -> float:

@@ -1,6 +1,6 @@
 """Defects of the kernels for CPUs, and of their choice."""
 
-from support.mutants.killers import BY_CPU, CPU_WAYS
+from support.mutants.killers import BY_CPU, BY_CPU_PROGRAM, BY_CPU_STEP, CPU_WAYS
 from support.mutants.mutant import Mutant
 
 MUTANTS = (
@@ -63,8 +63,8 @@ MUTANTS = (
     Mutant(
         "the slowest way of a CPU's product is chosen",
         "cpu_products._fastest",
-        "min(least, key=lambda name: least[name])",
-        "max(least, key=lambda name: least[name])",
+        "min(own, key=lambda way: own[way])",
+        "max(own, key=lambda way: own[way])",
         (CPU_WAYS,),
     ),
     Mutant(
@@ -73,5 +73,61 @@ MUTANTS = (
         "busy() or time.perf_counter() > until",
         "time.perf_counter() > until",
         (CPU_WAYS,),
+    ),
+    Mutant(
+        "a CPU's threads begin a recorded kernel before the one before has ended",
+        "cpu.program._kernels",
+        "_barrier()",
+        "pass",
+        (BY_CPU_PROGRAM,),
+    ),
+    Mutant(
+        "buffers of a CPU's program overlap at the launch that ends one and begins the other",
+        "cpu.program._offsets",
+        "other.life[0] <= last",
+        "other.life[0] < last",
+        (BY_CPU_PROGRAM,),
+    ),
+    Mutant(
+        "a pass with operations that are no kernel is recorded",
+        "cpu.program.Recording.program",
+        "self.foreign is not None",
+        "False",
+        (BY_CPU_PROGRAM,),
+    ),
+    Mutant(
+        "a CPU's top-p drops the token that reaches the sum",
+        "cpu.sampling._floor",
+        "count == 0 or total >= mass",
+        "count == 0 or total + heap[0] >= mass",
+        (BY_CPU_STEP,),
+    ),
+    Mutant(
+        "a CPU's verdict draws from the target after a rejection",
+        "cpu.rejection_sampling._verdict",
+        "used = some",
+        "used = False",
+        (BY_CPU_STEP,),
+    ),
+    Mutant(
+        "a CPU's draw takes the token before the one that passes the noise",
+        "cpu.rejection_sampling._drawn",
+        "running > threshold",
+        "running + p[first + i] > threshold",
+        (BY_CPU_STEP,),
+    ),
+    Mutant(
+        "a CPU's step goes on after an end token",
+        "cpu.batch_state._commit",
+        "first_end >= own",
+        "True",
+        (BY_CPU_STEP,),
+    ),
+    Mutant(
+        "a CPU's check of distributions overlooks negative numbers",
+        "cpu.rejection_sampling._flag",
+        "least < 0",
+        "least < -9",
+        (BY_CPU_STEP,),
     ),
 )

@@ -340,21 +340,21 @@ MUTANTS = (
     ),
     Mutant(
         "a draft is taken though it is not finite",
-        "distribution_flags",
+        "ops.batch_state.distribution_flags",
         "NOT_FINITE * (counts & ~finite).any(1)",
         "0 * (counts & ~finite).any(1)",
         (INVALID,),
     ),
     Mutant(
         "a draft is taken though a probability is negative",
-        "distribution_flags",
+        "ops.batch_state.distribution_flags",
         "NEGATIVE * (finite & (least < 0)).any(1)",
         "0 * (finite & (least < 0)).any(1)",
         (INVALID,),
     ),
     Mutant(
         "a draft is taken though it does not sum to 1",
-        "distribution_flags",
+        "ops.batch_state.distribution_flags",
         "(total - 1).abs() > TOLERANCE",
         "(total - 1).abs() > 9",
         (INVALID,),
@@ -389,7 +389,7 @@ MUTANTS = (
     ),
     Mutant(
         "what stands beyond a row's length is checked",
-        "distribution_flags",
+        "ops.batch_state.distribution_flags",
         "finite = counts & total.isfinite()",
         "counts = counts | True\nfinite = counts & total.isfinite()",
         (f"{INVALID}::test_what_stands_beyond_a_rows_length_changes_nothing",),

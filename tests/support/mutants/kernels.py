@@ -281,7 +281,7 @@ MUTANTS = (
     ),
     Mutant(
         "a kernel commits what follows an end of sequence",
-        "_commit",
+        "triton.batch_state._commit",
         "tl.minimum(tl.load(accepted + row), first_end)",
         "tl.minimum(tl.load(accepted + row), WIDTH)",
         (f"{ROWS_TEST}::test_a_committed_verdict_and_its_report_equal_their_twins",),
@@ -295,7 +295,7 @@ MUTANTS = (
     ),
     Mutant(
         "a kernel feeds the target tokens beyond a row's own length",
-        "batch_state._window",
+        "triton.batch_state._window",
         "tl.load(lengths + row)",
         "k",
         (f"{ROWS_TEST}::test_what_is_fed_equals_its_twin",),
@@ -372,7 +372,7 @@ MUTANTS = (
     ),
     Mutant(
         "a kernel draws from the residual at a row's own length",
-        "_accepted",
+        "triton.rejection_sampling._accepted",
         "accepted < length",
         "accepted < k",
         (

@@ -9,9 +9,31 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bass.kernels.cpu import attention, gemm, noise, norms, runtime
+    from bass.kernels.cpu import (
+        attention,
+        batch_state,
+        embedding,
+        gemm,
+        noise,
+        norms,
+        program,
+        rejection_sampling,
+        runtime,
+        sampling,
+    )
 
-__all__ = ["attention", "gemm", "noise", "norms", "runtime"]
+__all__ = [
+    "attention",
+    "batch_state",
+    "embedding",
+    "gemm",
+    "noise",
+    "norms",
+    "program",
+    "rejection_sampling",
+    "runtime",
+    "sampling",
+]
 
 
 def __getattr__(name: str) -> ModuleType:

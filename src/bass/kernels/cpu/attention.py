@@ -1,6 +1,6 @@
 """Rotary embedding, storage of keys and values, and attention of a window, in float32.
 
-    k[b, p], v[b, p] <- rotated key, value
+    k[b, p], v[b, p] <- rotated key, value       with a norm of the heads of q and k before, if any
     out[b, w, h] = Σ_p softmax_p(cap(scale q[b, w, h] · k[b, p, h // G])) v[b, p, h // G]
 
 A thread takes a row's key head: its queries see no other head's keys.
@@ -16,22 +16,32 @@ from numba import njit
 from torch import Tensor
 
 from bass.kernels.cpu.runtime import bits, compiled, double, floats, integers, thread_number
+from bass.kernels.shapes import HeadNorm
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 @no_type_check
-def _rotated(y, at, angles, cos, sin, out, to, dim):
-    """Write a head with its rotary embedding."""
+def _completed(y, at, norm, weight, offset, eps, angles, cos, sin, out, to, dim):
+    """Write a head with its norm (weight -1: none) and its rotary embedding (angles -1: none)."""
+    scale = 1.0
+    if weight >= 0:
+        squares = 0.0
+        for i in range(dim):
+            squares += y[at + i] ** 2
+        scale = 1 / math.sqrt(squares / dim + eps)
     half = dim // 2
     for i in range(dim):
-        value = y[at + i]
+        j = i + half if i < half else i - half
+        value, other = y[at + i], y[at + j]
+        if weight >= 0:
+            value = np.float32(value * scale) * (norm[weight + i] + offset)
+            other = np.float32(other * scale) * (norm[weight + j] + offset)
         if angles >= 0:
-            other = y[at + (i + half if i < half else i - half)]
             value = value * cos[angles + i] + other * sin[angles + i]
         out[to + i] = value
 
 
-@njit(cache=True, fastmath={"reassoc", "contract", "nsz"})
+@njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 @no_type_check
 def _attended(q, at, k, v, base, step, first, last, scale, softcap, scores, out, to, dim):
     """One query over the positions [first, last)."""
@@ -66,32 +76,38 @@ def _store_and_attend(argument):
     y, cos, sin, positions = floats(a[0]), floats(a[1]), floats(a[2]), integers(a[3])
     k, v, out, scratch = floats(a[4]), floats(a[5]), floats(a[6]), floats(a[7])
     batch, window, heads, kv_heads, dim = a[8], a[9], a[10], a[11], a[12]
-    row_step, span, seen = a[13], a[14], a[15]
-    scale, softcap, threads = np.float32(double(a[16])), np.float32(double(a[17])), a[18]
+    row_step, extent, seen = a[13], a[14], a[15]
+    scale, softcap = np.float32(double(a[16])), np.float32(double(a[17]))
+    norm, offset, eps, threads = floats(a[18]), np.float32(a[19]), double(a[20]), a[21]
     group, all_heads, items = heads // kv_heads, heads + 2 * kv_heads, batch * kv_heads
     me = thread_number()
     for item in range(items * me // threads, items * (me + 1) // threads):
         b, head = item // kv_heads, item % kv_heads
         base, step = b * row_step + head * dim, kv_heads * dim
-        query, scores = item * (dim + span), item * (dim + span) + dim
+        query, scores = item * (dim + extent), item * (dim + extent) + dim
+        weight = (heads + head) * dim if a[18] else -1
         for w in range(window):
             own, place = positions[b * window + w], (b * window + w) * all_heads
             if own >= 0:
-                angles, to = (b * window + w) * dim if a[1] else -1, base + own * step
+                angles, to = own * dim if a[1] else -1, base + own * step
                 key = (place + heads + head) * dim
-                _rotated(y, key, angles, cos, sin, k, to, dim)
+                _completed(y, key, norm, weight, offset, eps, angles, cos, sin, k, to, dim)
                 for i in range(dim):
                     v[to + i] = y[key + kv_heads * dim + i]
         for w in range(window):
             own, place = positions[b * window + w], (b * window + w) * all_heads
-            angles = (b * window + w) * dim if a[1] else -1
+            angles = own * dim if a[1] else -1
             for h in range(head * group, (head + 1) * group):
                 to = ((b * window + w) * heads + h) * dim
                 if own < 0:
                     for i in range(dim):
                         out[to + i] = 0
                     continue
-                _rotated(y, (place + h) * dim, angles, cos, sin, scratch, query, dim)
+                weight = h * dim if a[18] else -1
+                _completed(
+                    y, (place + h) * dim, norm, weight, offset, eps, angles, cos, sin, scratch,
+                    query, dim,
+                )  # fmt: skip
                 first = max(own + 1 - seen, 0)
                 _attended(
                     scratch, query, k, v, base, step, first, own + 1, scale, softcap,
@@ -115,7 +131,8 @@ def supports(
 
 def store_and_attend(
     y: Float[Tensor, "batch window all_heads dim"],
-    angles: tuple[Tensor, Tensor] | None,
+    norm: HeadNorm | None,
+    tables: tuple[Tensor, Tensor] | None,
     positions: Int[Tensor, "batch window"],
     k: Float[Tensor, "batch extent kv_heads dim"],
     v: Float[Tensor, "batch extent kv_heads dim"],
@@ -126,18 +143,19 @@ def store_and_attend(
 ) -> Float[Tensor, "batch window heads dim"]:
     """Complete a projection, store its keys and values, and attend; zero for position -1.
 
-    angles: cosines and signed sines [batch, window, 1, dim]. No position is at or beyond `span`.
+    tables: cosines and signed sines of every position [context, dim]. No position is at or beyond
+    `span`.
     """
     y, positions = y.contiguous(), positions.contiguous()
-    (batch, width, count, dim), kv_heads = y.shape, k.shape[2]
-    cos, sin = (None, None) if angles is None else (one.contiguous() for one in angles)
+    (batch, width, count, dim), (extent, kv_heads) = y.shape, k.shape[1:3]
     out = y.new_empty(batch, width, count - 2 * kv_heads, dim)
-    scratch = torch.empty(batch * kv_heads * (dim + span))
+    # not of `span`, which differs between the passes of a program
+    scratch = torch.empty(batch * kv_heads * (dim + extent))
     _store_and_attend(
         2 * out.numel() * span,
-        y.data_ptr(), 0 if cos is None else cos.data_ptr(), 0 if sin is None else sin.data_ptr(),
-        positions.data_ptr(), k.data_ptr(), v.data_ptr(), out.data_ptr(), scratch.data_ptr(),
-        batch, width, count - 2 * kv_heads, kv_heads, dim, k.stride(0), span,
-        span if window is None else window, bits(scale), bits(softcap or 0.0),
+        y, *(tables or (None, None)), positions, k, v, out, scratch, batch, width,
+        count - 2 * kv_heads, kv_heads, dim, k.stride(0), extent,
+        extent if window is None else window, bits(scale), bits(softcap or 0.0),
+        *((None, 0, 0) if norm is None else (norm.weight, norm.offset, bits(norm.eps))),
     )  # fmt: skip
     return out

@@ -21,7 +21,7 @@ BLOCK = 12  # rows of W: a multiple of each of `WIDTHS`
 ACTIVATIONS = ("silu", "gelu", "relu", "gelu_tanh")
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 @no_type_check
 def _columns(w, x, y, rows, size, count, stride, half):
     """Columns [0, count) of y, whose rows are `stride` numbers apart."""
@@ -48,7 +48,7 @@ def _columns(w, x, y, rows, size, count, stride, half):
         done += share
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 @no_type_check
 def _share(count, threads):
     """The range of a thread's columns, in whole blocks."""
@@ -76,7 +76,7 @@ def _linear(argument):
                     out[row * columns + i] += add[i]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 @no_type_check
 def _activated(gate, act):
     if act == 0:
@@ -131,8 +131,7 @@ def linear(
     wide, add = _floats(x), _floats(bias)
     y = torch.empty(rows, columns)
     _linear(
-        rows * columns * size, w.data_ptr(), wide.data_ptr(), y.data_ptr(), _address(add), rows,
-        columns, size, half,
+        rows * columns * size, w, wide, y, add, rows, columns, size, half,
     )  # fmt: skip
     return y.bfloat16() if half else y
 
@@ -146,12 +145,10 @@ def gated(
     """act(gate) · up in x's type; the first half of W's rows give the gates."""
     (rows, size), inner, half = x.shape, w.shape[0] // 2, x.dtype == torch.bfloat16
     wide, add = _floats(x), _floats(bias)
-    both = torch.empty(3 * rows * inner)  # the product, then the result
-    y = both[2 * rows * inner :].view(rows, inner)
+    both, y = torch.empty(2 * rows * inner), torch.empty(rows, inner)
     _gated(
-        2 * rows * inner * size,
-        w.data_ptr(), wide.data_ptr(), both.data_ptr(), y.data_ptr(), _address(add), rows, inner,
-        size, half, ACTIVATIONS.index(act),
+        2 * rows * inner * size, w, wide, both, y, add, rows, inner, size, half,
+        ACTIVATIONS.index(act),
     )  # fmt: skip
     return y.bfloat16() if half else y
 
@@ -161,7 +158,3 @@ def _floats(values: Tensor | None) -> Any:
     if values is None or (values.dtype == torch.float32 and values.is_contiguous()):
         return values
     return values.float().contiguous()
-
-
-def _address(tensor: Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()

@@ -59,8 +59,7 @@ def add_norm(
     add = None if product is None else product.contiguous()
     stream, y = base if add is None else torch.empty_like(base), torch.empty_like(base)
     _add_norm(
-        0, base.data_ptr(), 0 if add is None else add.data_ptr(), stream.data_ptr(), y.data_ptr(),
-        0 if weight is None else weight.data_ptr(), 0 if bias is None else bias.data_ptr(),
-        base.numel() // size, size, KINDS.index(kind), bits(eps),
+        0, base, add, stream, y, weight, bias, base.numel() // size, size, KINDS.index(kind),
+        bits(eps),
     )  # fmt: skip
     return stream, y

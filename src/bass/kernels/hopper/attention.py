@@ -27,8 +27,7 @@ from torch import Tensor
 
 from bass.kernels.hopper import attention_kernel
 from bass.kernels.hopper.gemm import descriptor, multiprocessors
-from bass.kernels.shapes import FUSED_DIMS, Pool, Positions, Queries
-from bass.kernels.triton.kv_store import HeadNorm
+from bass.kernels.shapes import FUSED_DIMS, HeadNorm, Pool, Positions, Queries
 from bass.kernels.triton.small_m_gemm import block_rows
 
 KINDS = (torch.float16, torch.bfloat16)

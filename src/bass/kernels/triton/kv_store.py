@@ -6,7 +6,6 @@
 Sums are in float32; the partial sums come from products with a divided K.
 """
 
-from dataclasses import dataclass
 from typing import Any, no_type_check
 
 import torch
@@ -15,19 +14,11 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from bass.kernels.shapes import HeadNorm
 from bass.kernels.triton.launch import dependent, wait_for_inputs
 
 # heads of one program; few tokens have more programs
 HEADS, FEW_HEADS, FEW_TOKENS = 4, 4, 64
-
-
-@dataclass(frozen=True)
-class HeadNorm:
-    """A norm of each head of q and k. `offset`: the weights are their distance from 1."""
-
-    weight: Float[Tensor, " heads_dim"]
-    eps: float
-    offset: bool
 
 
 @triton.jit(do_not_specialize=["queries", "part_size", "place_row", "position_row"])

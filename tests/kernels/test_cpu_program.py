@@ -1,0 +1,149 @@
+"""Recorded passes on a CPU have the bits of the passes that they replay."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from bass.attention import SDPA
+from bass.caches import PaddedCache
+from bass.engine.scorer import ModelScorer
+from bass.kernels import cpu
+from bass.models.qwen3 import Qwen3, Qwen3Config
+from bass.ops.recorded import RecordedPasses
+from bass.records import CacheBudget, Window
+from bass.testing.worlds import LlamaWorld
+from support.cpu import UNSUPPORTED, cpu_kernels
+
+if UNSUPPORTED is not None:
+    pytest.skip("the kernels for CPUs do not run here", allow_module_level=True)
+
+LLAMA = LlamaWorld(layers=3).models["target"]
+CAPACITY = 40
+
+
+@pytest.fixture(params=[1, 2], autouse=True)
+def _threads(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)
+
+
+def qwen() -> Qwen3:
+    """Random, with norms of query and key heads."""
+    config = Qwen3Config(
+        13, 32, 48, 2, 4, 2, 8, max_position_embeddings=64, tie_word_embeddings=True
+    )
+    model, random = Qwen3(config), torch.Generator().manual_seed(1)
+    for parameter in model.requires_grad_(False).parameters():
+        parameter.copy_(torch.randn(parameter.shape, generator=random) * 0.3)
+    return model
+
+
+def scorer(model: LlamaWorld | nn.Module, batch: int, layers: tuple[int, ...] = ()) -> ModelScorer:
+    budget = CacheBudget.of(np.full(batch, CAPACITY))
+    cache = PaddedCache.allocate(model.shape, budget, torch.device("cpu"), torch.float32)
+    return ModelScorer(model, cache, SDPA(), batch, layers)
+
+
+def windows(batch: int, width: int, count: int) -> list[Window]:
+    """Consecutive windows of rows that begin at different positions; one place has no token."""
+    made, random = [], torch.Generator().manual_seed(batch)
+    for i in range(count):
+        positions = torch.arange(width) + torch.arange(batch)[:, None] + i * width
+        positions[-1, -1] = -1
+        tokens = torch.randint(0, 13, (batch, width), generator=random)
+        made.append(Window(tokens, positions, 8 * (i + 1)))
+    return made
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+@pytest.mark.parametrize(("batch", "width"), [(1, 1), (1, 2), (3, 4)])
+@pytest.mark.parametrize("layers", [(), (0,)])
+@torch.inference_mode()
+def test_a_replay_has_the_bits_of_the_pass(
+    family: str, batch: int, width: int, layers: tuple[int, ...]
+) -> None:
+    model = LLAMA if family == "llama" else qwen()
+    with cpu_kernels(model):
+        replayed, computed = (scorer(model, batch, layers) for _ in range(2))
+        for window in windows(batch, width, 6):
+            found, expected = replayed(window), computed._scored(window)
+            assert torch.equal(found.logits[:-1], expected.logits[:-1])
+            for one, other in zip(
+                (found.logits, *found.features), (expected.logits, *expected.features), strict=True
+            ):
+                fed = window.positions >= 0
+                assert torch.equal(one[fed], other[fed])
+        [program] = replayed.passes._programs.values()
+        assert program is not None
+        for ours, theirs in zip(vars(replayed.cache)["_slots"], computed.cache._slots, strict=True):
+            assert all(map(torch.equal, ours, theirs))
+
+
+@torch.inference_mode()
+def test_results_of_a_replay_stay_what_they_are() -> None:
+    with cpu_kernels(LLAMA):
+        score = scorer(LLAMA, 2)
+        found = [score(window).logits for window in windows(2, 1, 5)]
+        kept = [one.clone() for one in found]
+        score(windows(2, 1, 5)[0])
+        assert all(map(torch.equal, found, kept))
+
+
+class Doubled(nn.Module):
+    """A layer of a user, in place of a linear one."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.factor = layer, 2.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) * self.factor
+
+
+@torch.inference_mode()
+def test_a_pass_with_other_operations_is_not_recorded() -> None:
+    """The multiplication of the layer would be missing in a replay."""
+    model = LlamaWorld(seed=3).models["target"]
+    model.blocks[0].attention.out = Doubled(model.blocks[0].attention.out)
+    with cpu_kernels(model):
+        score = scorer(model, 1)
+        for i, window in enumerate(windows(1, 1, 5)):
+            model.blocks[0].attention.out.factor = float(i)
+            expected = scorer(model, 1)._scored(window).logits if i == 0 else None
+            found = score(window).logits
+            assert expected is None or torch.equal(found, expected)
+        assert list(score.passes._programs.values()) == [None]
+
+
+def test_a_pass_with_gradients_or_many_tokens_is_not_recorded() -> None:
+    tokens = torch.zeros(1, 64, dtype=torch.int64)
+    with cpu_kernels():
+        assert not RecordedPasses.supports(tokens)
+        with torch.inference_mode():
+            assert RecordedPasses.supports(tokens)
+            assert not RecordedPasses.supports(torch.zeros(1, 65, dtype=torch.int64))
+    with torch.inference_mode():
+        assert not RecordedPasses.supports(tokens)
+
+
+lives = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted)
+
+
+@given(st.lists(st.tuples(lives, st.integers(1, 300)), max_size=12))
+def test_buffers_in_use_at_the_same_time_do_not_overlap(made: list) -> None:
+    buffers = [
+        cpu.program.Buffer(size, [(first, 0, 0), (last, 0, 0)]) for (first, last), size in made
+    ]
+    placed = list(zip(buffers, cpu.program._offsets(buffers), strict=True))
+    for i, (one, at) in enumerate(placed):
+        assert at % cpu.program.ALIGNMENT == 0
+        for other, there in placed[:i]:
+            apart = one.life[1] < other.life[0] or other.life[1] < one.life[0]
+            assert apart or at + one.size <= there or there + other.size <= at
