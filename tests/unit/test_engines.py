@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -66,7 +65,7 @@ class Captured(Step):
             self.known.add((k, span))
 
     def launch(
-        self, sequences: Sequences, lengths: np.ndarray, k: int, span: int
+        self, sequences: Sequences, lengths: list[int], k: int, span: int
     ) -> Callable[[], StepReport]:
         assert self.prepared(k, span)
         assert self.rows is None or sequences is self.rows

@@ -4,6 +4,7 @@ import contextlib
 import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -43,6 +44,11 @@ class Captured:
     packed: Tensor
     layout: Layout
     reports: tuple[Tensor, Tensor]  # host, pinned
+
+    @cached_property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """The reports as NumPy arrays in the same memory."""
+        return tuple(report.numpy() for report in self.reports)
 
 
 @contextlib.contextmanager
@@ -93,12 +99,21 @@ class GraphedStep(Step):
         batch = len(sequences.lens)
         self.host_lengths = torch.zeros(batch, dtype=torch.int64, pin_memory=True)  # host
         self.lengths = torch.zeros_like(sequences.lens)  # device
+        self.staged = [0] * batch  # the values of `host_lengths`
+        self.here = torch.cuda.device_of(self.lengths)
+        # the ends of the last two launched steps, by the report buffer in use
+        self.ends = torch.cuda.Event(), torch.cuda.Event()
         self.side = torch.cuda.Stream(self.lengths.device)
         self.pool = torch.cuda.graph_pool_handle() if pool is None else pool
         # of the last launched step, until its report is collected
         self.in_flight: torch.cuda.Event | None = None
         self.turn = 0  # index of the report buffer in use
         self.captured: dict[tuple[int, int], Captured] = {}
+
+    @cached_property
+    def host_array(self) -> np.ndarray:
+        """`host_lengths` as a NumPy array in the same memory."""
+        return self.host_lengths.numpy()
 
     def span(self, length: int, capacity: int) -> int:
         return self.step_shapes.span(length)
@@ -120,7 +135,7 @@ class GraphedStep(Step):
         """
         if self.prepared(k, span):
             return
-        with torch.cuda.device_of(self.lengths):
+        with self.here:
             stream = torch.cuda.current_stream()
             try:
                 self.captured[k, span] = self._capture(k, span)
@@ -136,22 +151,22 @@ class GraphedStep(Step):
         return (k, span) in self.captured
 
     def launch(
-        self, sequences: Sequences, lengths: np.ndarray, k: int, span: int
+        self, sequences: Sequences, lengths: list[int], k: int, span: int
     ) -> Callable[[], StepReport]:
         assert sequences is self.sequences, "a graph works only with its own sequences"
-        self.prepare(sequences, k, span)
-        captured, self.turn = self.captured[k, span], 1 - self.turn
-        report, staged = captured.reports[self.turn], self.host_lengths.numpy()
-        if not np.array_equal(staged, lengths):
+        if (k, span) not in self.captured:
+            self.prepare(sequences, k, span)
+        captured, turn = self.captured[k, span], 1 - self.turn
+        if lengths != self.staged:
             if self.in_flight is not None:  # that step may not have read its lengths yet
                 self.in_flight.synchronize()
-            staged[:] = lengths
-        with torch.cuda.device_of(self.lengths):
-            ended = torch.cuda.Event()
+            self.host_array[:], self.staged = lengths, lengths
+        with self.here:
             try:
                 captured.graph.replay()
-                report.copy_(captured.packed, non_blocking=True)
+                captured.reports[turn].copy_(captured.packed, non_blocking=True)
             finally:  # also if the step is interrupted here
+                ended, self.turn = self.ends[turn], turn
                 ended.record()
                 self.in_flight = ended
 
@@ -159,7 +174,7 @@ class GraphedStep(Step):
             ended.synchronize()  # sync: the only one of a step
             if self.in_flight is ended:
                 self.in_flight = None
-            return unpacked(report.numpy().copy(), captured.layout)
+            return unpacked(captured.arrays[turn].copy(), captured.layout)
 
         return collect
 

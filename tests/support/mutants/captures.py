@@ -7,8 +7,8 @@ MUTANTS = (
     Mutant(
         "a step with longer drafts than its graph",
         "StepShapes.draft_length",
-        "length >= k",
-        "length >= k - 1",
+        "bisect_left(self.lengths, k)",
+        "bisect_left(self.lengths, k - 1)",
         (f"{ENGINES}::test_a_step_in_a_longer_shape_emits_the_same_tokens",),
     ),
     Mutant(
