@@ -17,6 +17,7 @@ from bass.engine.slots import bucket
 from bass.engine.step import SpeculativeStep, Step, StepReport, unpacked
 from bass.errors import OptionError, is_out_of_memory
 from bass.interfaces import Drafter, Scorer, Verifier, Warp
+from bass.ops.dispatch import FirstUse, existing_kernels_only
 from bass.records import Sequences
 
 
@@ -51,6 +52,15 @@ class Captured:
         return tuple(report.numpy() for report in self.reports)
 
 
+def pinned_pair(like: Tensor) -> tuple[Tensor, Tensor]:
+    """Two tensors of this shape and type in pinned memory of the host."""
+    with torch.inference_mode(False):  # writable inside and outside of inference mode
+        first, second = (
+            torch.empty(like.shape, dtype=like.dtype, pin_memory=True) for _ in range(2)
+        )
+    return first, second
+
+
 @contextlib.contextmanager
 def _without_garbage_collection() -> Iterator[None]:
     """Disable garbage collection: freeing an engine or a graph would end the capture."""
@@ -73,8 +83,10 @@ class GraphedStep(Step):
 
     A graph holds addresses: it works only with the `sequences` and the cache storage that it was
     captured with. `prepare` captures a shape before its first use. A run with all rows idle comes
-    first: it compiles kernels and loads libraries, which a capture does not allow. Every shape
-    needs that run, since a library may choose another kernel for it. All graphs share one memory
+    first: it compiles kernels and loads libraries, which a capture does not allow. Every draft
+    length needs that run, since a library may choose another kernel for it. A second span of a
+    backend that reads the rows' lengths does not: it changes attention alone, and if a kernel of
+    that is new, the capture is given up, and repeated after a run. All graphs share one memory
     pool, since no graph's memory is read after the next replay. Graphs are captured and replayed on
     the rows' device, whichever device is current.
 
@@ -109,6 +121,7 @@ class GraphedStep(Step):
         self.in_flight: torch.cuda.Event | None = None
         self.turn = 0  # index of the report buffer in use
         self.captured: dict[tuple[int, int], Captured] = {}
+        self.tried: set[int] = set()  # draft lengths that have run
 
     @cached_property
     def host_array(self) -> np.ndarray:
@@ -179,16 +192,25 @@ class GraphedStep(Step):
         return collect
 
     def _capture(self, k: int, span: int) -> Captured:
+        if k in self.tried and self.step_shapes.reads_lengths:
+            try:
+                with existing_kernels_only():
+                    return self._recorded(k, span)
+            except FirstUse:
+                pass
+        self._try(k, span)
+        return self._recorded(k, span)
+
+    def _try(self, k: int, span: int) -> None:
+        """Run a step of this shape with all rows idle."""
         self.side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.side):
-            packed = trial(self.inner, self.sequences, k, span)
+            trial(self.inner, self.sequences, k, span)
         torch.cuda.current_stream().wait_stream(self.side)
-        # normal tensors: writable inside and outside of inference mode
-        with torch.inference_mode(False):
-            first, second = (
-                torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True) for _ in range(2)
-            )
-        del packed
+        self.tried.add(k)
+
+    def _recorded(self, k: int, span: int) -> Captured:
+        """The graph of this shape, and its buffers."""
         graph = torch.cuda.CUDAGraph()
         try:
             # the default capture stream is on the process's first device
@@ -203,4 +225,4 @@ class GraphedStep(Step):
                 f"The step cannot be captured as a CUDA graph ({str(error).splitlines()[0]}): a "
                 "part of it reads from the host; give `cuda_graphs=False`."
             ) from error
-        return Captured(graph, packed, layout, (first, second))
+        return Captured(graph, packed, layout, pinned_pair(packed))

@@ -32,4 +32,20 @@ MUTANTS = (
         "False",
         (f"{ENGINES}::test_storage_in_which_a_run_failed_is_not_used_again",),
     ),
+    Mutant(
+        "a second span is captured without a run where the library chooses by it",
+        "GraphedStep._capture",
+        "k in self.tried and self.step_shapes.reads_lengths",
+        "k in self.tried",
+        (
+            f"{ENGINES}::test_a_draft_length_runs_once_before_it_is_captured_and_again_for_a_new_kernel",
+        ),
+    ),
+    Mutant(
+        "counters of a kernel are made while a graph is captured",
+        "launch.kept_zeros",
+        "if _restricted == get_ident():\n    raise FirstUse",
+        "pass",
+        (f"{ENGINES}::test_within_a_capture_only_existing_kernels_and_counters_are_used",),
+    ),
 )
