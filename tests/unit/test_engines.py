@@ -20,6 +20,7 @@ from triton import knobs
 import bass
 from bass.api import assembly, engines
 from bass.api.engines import batch_sizes
+from bass.api.options import RequestOptions
 from bass.drafters import Ensemble, ModelDraft
 from bass.engine.graphs import GraphedStep, trial
 from bass.engine.shapes import StepShapes
@@ -200,6 +201,28 @@ def test_a_lazy_call_captures_what_it_can_need_before_its_first_token(
     assert captures.count == 4 + 2 * 3
     llm.generate([3] * 10, max_new_tokens=20)
     assert captures.count == 10
+
+
+def test_after_a_warm_up_for_calls_none_of_them_captures_or_allocates(
+    silent_pair: Pair, captures: type[Captured]
+) -> None:
+    """The longest call is neither the first one nor the one with the most rows."""
+    llm = bass.load(
+        silent_pair.target, silent_pair.draft, device="cpu", cuda_graphs="lazy", policy=Fixed(2)
+    )
+    calls: list[tuple[Any, RequestOptions]] = [
+        (prompt, RequestOptions(max_new_tokens=new, num_return_sequences=rows, ignore_eos=True))
+        for prompt, new, rows in (([3] * 9, 9, 2), ([4] * 30, 12, 3), ([5] * 2, 4, 4), ([6], 3, 2))
+    ]
+    llm.warm_up_for(calls)
+    before, storage = captures.count, llm._engines.engines
+    for prompt, options in calls:
+        assert llm.start(prompt, options).result().stats.capture_seconds == 0
+    assert (captures.count, llm._engines.engines) == (before, storage)
+    without = bass.load(silent_pair.target, silent_pair.draft, device="cpu", cuda_graphs="lazy")
+    without.graphs = False
+    without.warm_up_for(calls)
+    assert without._engines.engines is None
 
 
 def test_a_call_while_another_is_under_way_has_storage_of_its_own(

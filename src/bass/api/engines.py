@@ -134,6 +134,11 @@ class EngineCache:
         engine.sequences.active.fill_(False)  # rows of a closed run
         return engine, engines
 
+    def reserve(self, rows: int, positions: int, end_tokens: int) -> None:
+        """Allocate storage for requests of up to this size, so that none of them makes it grow."""
+        if self.keeps:
+            self._kept(CacheBudget.of(np.full(rows, positions)), end_tokens)
+
     def for_all_requests(self) -> Engines | None:
         """Engines for any request, in new storage; None if none are kept."""
         if not self.keeps:

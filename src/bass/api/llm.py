@@ -3,7 +3,7 @@
 import functools
 import itertools
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, final
 
@@ -265,7 +265,7 @@ class LLM:
         """
         check_flag("progress", progress)
         if prompts is not None:
-            self._first_step(prompts, options)
+            _first_step(self.stream(prompts, **options))
             return
         if options:
             raise OptionError(
@@ -279,14 +279,30 @@ class LLM:
         sizes = (self.max_batch_size,) if engines is None else engines.sizes
         for length, rows in itertools.product(FIRST_PROMPTS, sizes):
             if length < self.max_model_len:
-                self._first_step([[0] * length] * rows, {"max_new_tokens": 1, "ignore_eos": True})
+                prompts = [[0] * length] * rows
+                _first_step(self.stream(prompts, max_new_tokens=1, ignore_eos=True))
 
-    def _first_step(self, prompts: Prompts, options: dict[str, Any]) -> None:
-        generation = self.stream(prompts, **options)
-        try:
-            next(iter(generation))
-        finally:
-            generation.close()
+    def warm_up_for(self, calls: Sequence[tuple[Prompts, RequestOptions]]) -> None:
+        """Do in advance what any of these calls, which come one by one, would wait for.
+
+        Where steps run as CUDA graphs, this allocates storage for the longest row of all calls, and
+        takes the first step of the longest and of the shortest call of each batch size. Elsewhere
+        there is nothing to do.
+        """
+        if not (self.graphs and calls):
+            return
+        requests = [
+            requests_for(self.models, prompts, options, 0, self.max_model_len)
+            for prompts, options in calls
+        ]
+        batches = [min(self.max_batch_size, len(ours)) for ours in requests]
+        longest = [max(request.limit for request in ours) for ours in requests]
+        shortest = [min(len(request.prompt) for request in ours) for ours in requests]
+        self._engines.reserve(max(batches), max(longest), max(map(_end_tokens, requests)))
+        for batch in {*batches}:
+            places = [i for i, rows in enumerate(batches) if rows == batch]
+            for i in {max(places, key=longest.__getitem__), min(places, key=shortest.__getitem__)}:
+                _first_step(self.start(*calls[i]))
 
     def start(self, prompts: Prompts, options: RequestOptions, first_sample: int = 0) -> Generation:
         """`stream`, with the options in one value.
@@ -309,8 +325,7 @@ class LLM:
         storage of its own.
         """
         budget = room_for(requests, min(self.max_batch_size, len(requests)))
-        ends = max(len(request.end_tokens) for request in requests)
-        engine, engines = self._engines.engine_for(budget, ends)
+        engine, engines = self._engines.engine_for(budget, _end_tokens(requests))
         run = Run(requests, engine.sequences, engine.step, self.parts.policy, time_budget)
         if engines is not None:
             engines.begin(run)
@@ -325,3 +340,16 @@ class LLM:
         drafting = [model_cost(draft)] if draft is not None else []
         drafting += [model_cost(target, layers)] if layers else []
         return PairCost(model_cost(target), sum(drafting, NOTHING))
+
+
+def _first_step(generation: Generation) -> None:
+    """Take the first step of a generation, and end it."""
+    try:
+        next(iter(generation))
+    finally:
+        generation.close()
+
+
+def _end_tokens(requests: list[Request]) -> int:
+    """The most end tokens of a request."""
+    return max(len(request.end_tokens) for request in requests)

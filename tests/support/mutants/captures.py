@@ -48,4 +48,11 @@ MUTANTS = (
         "pass",
         (f"{ENGINES}::test_within_a_capture_only_existing_kernels_and_counters_are_used",),
     ),
+    Mutant(
+        "storage is for the first of the calls to come",
+        "LLM.warm_up_for",
+        "max(longest)",
+        "longest[0]",
+        (f"{ENGINES}::test_after_a_warm_up_for_calls_none_of_them_captures_or_allocates",),
+    ),
 )
