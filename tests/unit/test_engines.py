@@ -5,32 +5,27 @@ runs in it, and works with its own rows alone.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Any, ClassVar, final
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from triton import knobs
 
 import bass
 from bass.api import assembly, engines
 from bass.api.engines import batch_sizes
+from bass.api.memory import Memory
 from bass.api.options import RequestOptions
 from bass.drafters import Ensemble, ModelDraft
-from bass.engine.graphs import GraphedStep, trial
+from bass.engine.graphs import trial
 from bass.engine.shapes import StepShapes
 from bass.engine.step import Step, StepReport
 from bass.errors import OptionError, PolicyError, RequestError, StrategyError
 from bass.interfaces import Verifier
 from bass.interfaces.lengths import captured_lengths
-from bass.kernels.triton import launch as support
-from bass.ops import dispatch
-from bass.ops.dispatch import FirstUse
 from bass.policies import BatchTable, Clamped, EmaTiers, Fixed
 from bass.records import Draft, Noise, Sequences, Verdict
 from bass.testing.policies import ByRow
@@ -203,6 +198,28 @@ def test_a_lazy_call_captures_what_it_can_need_before_its_first_token(
     assert captures.count == 10
 
 
+def test_the_memory_is_that_of_weights_and_of_the_storage_that_calls_share(
+    silent_pair: Pair, captures: type[Captured], capsys: pytest.CaptureFixture[str]
+) -> None:
+    llm = bass.load(
+        silent_pair.target, silent_pair.draft, device="cpu", cuda_graphs="lazy", max_batch_size=2
+    )
+    models = [model for model in (llm.models.target, llm.models.draft) if model is not None]
+    weights = sum(4 * tensor.numel() for model in models for tensor in model.state_dict().values())
+    assert weights * 0.9 < llm.memory.weights <= weights * 1.1  # rotary tables, tied matrices
+    assert (llm.memory.keys_and_values, llm.memory.graphs, llm.memory.free) == (0, 0, None)
+    llm.warm_up(progress=True)
+    position = sum(
+        2 * 4 * shape.layers * shape.kv_heads * shape.head_dim
+        for shape in (model.shape for model in models)
+    )
+    assert llm.memory.keys_and_values == 2 * 64 * position
+    assert f"memory: {llm.memory}\n" in capsys.readouterr().err
+    assert str(Memory(15_270_000_000, 2_000_000_000, 0, 10**11)) == (
+        "weights 15.27 GB, keys and values 2.00 GB, free 100.00 GB"
+    )
+
+
 def test_after_a_warm_up_for_calls_none_of_them_captures_or_allocates(
     silent_pair: Pair, captures: type[Captured]
 ) -> None:
@@ -319,76 +336,3 @@ def test_a_warm_up_takes_no_options_without_prompts(silent_pair: Pair) -> None:
     llm.warm_up()
     with pytest.raises(OptionError, match="`max_new_tokens` needs `prompts`"):
         llm.warm_up(max_new_tokens=3)
-
-
-@final
-class Recording:
-    """A step of which a part is new at the given calls of it; notes runs and captures."""
-
-    def __init__(self, new: set[int]) -> None:
-        self.calls, self.new, self.capturing = list[str](), new, False
-
-    def on_device(self, rows: Sequences, lengths: torch.Tensor, k: int, span: int) -> Any:
-        self.calls.append(f"{'capture' if self.capturing else 'run'} {k} {span}")
-        if self.capturing and len(self.calls) in self.new:
-            assert support._restricted is not None
-            raise FirstUse
-        return torch.zeros(2, 11, dtype=torch.int64), ()
-
-
-@pytest.mark.parametrize(
-    ("reads_lengths", "new", "calls"),
-    [
-        (False, set(), "run 2 16, capture 2 16, run 2 8, capture 2 8, run 0 8, capture 0 8"),
-        (True, set(), "run 2 16, capture 2 16, capture 2 8, run 0 8, capture 0 8"),
-        (
-            True,
-            {3},
-            "run 2 16, capture 2 16, capture 2 8, run 2 8, capture 2 8, run 0 8, capture 0 8",
-        ),
-    ],
-)
-def test_a_draft_length_runs_once_before_it_is_captured_and_again_for_a_new_kernel(
-    reads_lengths: bool, new: set[int], calls: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inner = Recording(new)
-
-    @contextmanager
-    def capture(*_: Any, **__: Any) -> Iterator[None]:
-        inner.capturing = True
-        try:
-            yield
-        finally:
-            inner.capturing = False
-
-    stream = SimpleNamespace(wait_stream=lambda _: None)
-    for name, stand_in in {
-        "graph": capture, "CUDAGraph": lambda: None, "stream": lambda _: nullcontext(),
-        "current_stream": lambda: stream, "set_stream": lambda _: None,
-    }.items():  # fmt: skip
-        monkeypatch.setattr(torch.cuda, name, stand_in)
-    monkeypatch.setattr("bass.engine.graphs.pinned_pair", lambda like: (like, like))
-    monkeypatch.setattr("bass.engine.graphs.Captured", lambda *parts: parts)
-    sequences = Sequences.empty(2, 16, [], torch.device("cpu"))
-    step: Any = object.__new__(GraphedStep)
-    vars(step).update(
-        inner=inner, sequences=sequences, step_shapes=StepShapes((0, 2), (8, 16), reads_lengths),
-        here=nullcontext(), side=stream, pool=None, captured={}, tried=set(),
-        host_lengths=sequences.lens, lengths=sequences.lens.clone(),
-    )  # fmt: skip
-    for k, span in ((2, 16), (2, 8), (0, 8)):
-        step.prepare(sequences, k, span)
-        assert step.prepared(k, span)
-    assert ", ".join(inner.calls) == calls
-
-
-def test_within_a_capture_only_existing_kernels_and_counters_are_used() -> None:
-    counters = support.kept_zeros("a test", 3, torch.device("cpu"))
-    with dispatch.existing_kernels_only():
-        assert support.kept_zeros("a test", 3, torch.device("cpu")) is counters
-        with pytest.raises(FirstUse):
-            support.kept_zeros("a test", 4, torch.device("cpu"))
-        with pytest.raises(FirstUse):
-            knobs.runtime.jit_cache_hook(key="", repr="", fn=None, compile={})
-    assert knobs.runtime.jit_cache_hook is None
-    assert len(support.kept_zeros("a test", 4, torch.device("cpu"))) == 4

@@ -4,7 +4,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ class Engines:
         self.storage = storage
         self.sizes = batch_sizes(storage.budget.batch)
         self._engines: dict[int, Engine] = {}
-        self._pool = torch.cuda.graph_pool_handle()
+        self.pool = torch.cuda.graph_pool_handle()
         self._run: weakref.ref[Run] | None = None
         self._status = RunStatus()
 
@@ -67,7 +67,7 @@ class Engines:
         """The smallest engine of at least `batch` rows."""
         size = next(size for size in self.sizes if size >= batch)
         if size not in self._engines:
-            self._engines[size] = assemble(self.storage, size, True, self._pool)
+            self._engines[size] = assemble(self.storage, size, True, self.pool)
         return self._engines[size]
 
     def begin(self, run: Run) -> None:
@@ -145,6 +145,19 @@ class EngineCache:
             return None
         self._complete, self.engines = True, None  # frees the storage first
         return self._kept(CacheBudget.of(np.ones(1, dtype=np.int64)), 1)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the keys and values of the kept storage."""
+        if self.engines is None:
+            return 0
+        storage = self.engines.storage
+        return storage.budget.batch * storage.sequences.capacity * self._row_bytes
+
+    @property
+    def pool(self) -> Any:
+        """The memory pool of the kept graphs, if any."""
+        return None if self.engines is None else self.engines.pool
 
     def explained(self, budget: CacheBudget) -> AbstractContextManager[None]:
         """Within it, want of memory is an error that says what the storage needs."""

@@ -11,6 +11,7 @@ from bass.api.checks import check_stops, check_value, stop_strings
 from bass.api.engines import EngineCache
 from bass.api.generation import Generation
 from bass.api.loading import ModelCache, Models
+from bass.api.memory import Memory
 from bass.api.options import (
     AttentionSpec,
     Checkpoint,
@@ -255,8 +256,8 @@ class LLM:
         policy may request, and every span. Later calls capture nothing, whatever their prompts,
         limits, seeds and sampling options. With `prompts`, whose options are those of `generate`,
         it captures only what these requests can need, and takes their first step. `progress` shows
-        a progress bar on standard error. A batch-wide drafter (`batch_invariant = False`) is built
-        for each call, and its graphs with it.
+        a progress bar on standard error, and `memory` below it. A batch-wide drafter
+        (`batch_invariant = False`) is built for each call, and its graphs with it.
 
         Without a warm-up, a call captures what it can need before its first token: that time is
         `stats.capture_seconds`, and counts neither as the policy's nor against a `time_budget`.
@@ -276,11 +277,18 @@ class LLM:
         if engines is not None:
             with self._engines.explained(engines.storage.budget):
                 captured(engines.capture(), progress)
+            if progress:
+                print(f"memory: {self.memory}", file=sys.stderr)
         sizes = (self.max_batch_size,) if engines is None else engines.sizes
         for length, rows in itertools.product(FIRST_PROMPTS, sizes):
             if length < self.max_model_len:
                 prompts = [[0] * length] * rows
                 _first_step(self.stream(prompts, max_new_tokens=1, ignore_eos=True))
+
+    @property
+    def memory(self) -> Memory:
+        """The memory of weights, keys and values and CUDA graphs, and what is free."""
+        return Memory.of(self.models, self._engines)
 
     def warm_up_for(self, calls: Sequence[tuple[Prompts, RequestOptions]]) -> None:
         """Do in advance what any of these calls, which come one by one, would wait for.

@@ -2,7 +2,7 @@
 
 from support.mutants.mutant import Mutant
 
-ENGINES = "unit/test_engines.py"
+ENGINES, GRAPHS = "unit/test_engines.py", "unit/test_graphs.py"
 MUTANTS = (
     Mutant(
         "a step with longer drafts than its graph",
@@ -38,7 +38,7 @@ MUTANTS = (
         "k in self.tried and self.step_shapes.reads_lengths",
         "k in self.tried",
         (
-            f"{ENGINES}::test_a_draft_length_runs_once_before_it_is_captured_and_again_for_a_new_kernel",
+            f"{GRAPHS}::test_a_draft_length_runs_once_before_it_is_captured_and_again_for_a_new_kernel",
         ),
     ),
     Mutant(
@@ -46,7 +46,7 @@ MUTANTS = (
         "launch.kept_zeros",
         "if _restricted == get_ident():\n    raise FirstUse",
         "pass",
-        (f"{ENGINES}::test_within_a_capture_only_existing_kernels_and_counters_are_used",),
+        (f"{GRAPHS}::test_within_a_capture_only_existing_kernels_and_counters_are_used",),
     ),
     Mutant(
         "storage is for the first of the calls to come",
