@@ -3,6 +3,7 @@ none.
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from bass.engine.graphs import GraphedStep
-from bass.engine.step import StepReport
+from bass.engine.step import unpacked
 from bass.kernels import support
 from bass.kernels.triton import (
     activation,
@@ -26,7 +27,6 @@ from bass.kernels.triton import (
     validity,
 )
 from bass.kernels.triton.residual_norm import Norm
-from bass.ops.batch_state import unpack_report
 from bass.ops.embedding import embedding
 from bass.records import Sequences
 from kernels.conftest import Choose
@@ -127,8 +127,8 @@ def test_a_drafted_token_that_is_none_is_reported_without_a_probability(
     probs = torch.full((2, 2, 5), 0.25, device=device)
     drafted = torch.tensor([[4, 5], [-1, 10**9]], device=device)
     told = numbers, active, *(numbers,) * 4, tokens, logprobs, drafted, probs
-    found = StepReport(*unpack_report(batch_state.pack_report(*told).cpu().numpy()))
-    np.testing.assert_array_equal(found.draft_probs, [[0.25, np.nan], [np.nan, np.nan]])
+    found = unpacked(batch_state.pack_report(*told).cpu().numpy(), ())
+    np.testing.assert_array_equal(found.text.draft_probs, [[0.25, np.nan], [np.nan, np.nan]])
 
 
 def test_a_table_that_is_trained_gets_its_gradient(kernels: Choose, device: torch.device) -> None:
@@ -180,31 +180,26 @@ def test_a_gpu_whose_shared_memory_is_too_small_is_left_to_torch(
     support.shared_memory.cache_clear()
 
 
-def test_the_lengths_of_an_abandoned_step_are_read_before_the_next_ones_are_written(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_lengths_of_an_abandoned_step_are_read_before_the_next_ones_are_written() -> None:
     """The device may be behind: what a graph copies from the host must stay until it has."""
     happened: list[object] = []
     step: Any = object.__new__(GraphedStep)
     sequences = Sequences.empty(2, 8, [], torch.device("cpu"))
     report = torch.zeros((2, 11), dtype=torch.int64)
+    reports = report.clone(), report.clone()
+    event = SimpleNamespace(record=lambda: None, synchronize=lambda: happened.append("waited"))
     graph: Any = SimpleNamespace(replay=lambda: happened.append(step.host_lengths.tolist()))
     vars(step).update(
         sequences=sequences, host_lengths=torch.zeros(2, dtype=torch.int64), lengths=torch.zeros(2),
-        in_flight=None, turn=0,
+        staged=[0, 0], here=nullcontext(), ends=(event, event), in_flight=None, turn=0,
         captured={(1, 8): SimpleNamespace(graph=graph, packed=report, layout=(),
-            reports=(report.clone(), report.clone()))},
+            reports=reports, arrays=tuple(report.numpy() for report in reports))},
     )  # fmt: skip
-    monkeypatch.setattr(
-        torch.cuda,
-        "Event",
-        lambda: SimpleNamespace(record=lambda: None, synchronize=lambda: happened.append("waited")),
-    )
-    step.launch(sequences, np.array([1, 0]), 1, 8)
-    step.launch(sequences, np.array([0, 1]), 1, 8)()
-    step.launch(sequences, np.array([1, 1]), 1, 8)
+    step.launch(sequences, [1, 0], 1, 8)
+    step.launch(sequences, [0, 1], 1, 8)()
+    step.launch(sequences, [1, 1], 1, 8)
     assert happened == [[1, 0], "waited", [0, 1], "waited", [1, 1]]
     happened.clear()
     for _ in range(2):  # the same lengths need no waiting
-        step.launch(sequences, np.array([1, 1]), 1, 8)
+        step.launch(sequences, [1, 1], 1, 8)
     assert happened == [[1, 1], [1, 1]]

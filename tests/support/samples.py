@@ -44,7 +44,8 @@ def first_tokens(
         lengths = np.where(active, np.minimum(policy.lengths(state), end - lens - 1), 0).astype(
             np.int64
         )
-        report = step.launch(s, lengths, int(lengths.max()), s.capacity)()
-        state = policy.update(state, Feedback(report.drafted, report.accepted, active, 0.01))
-        lens, drafted = report.lens, drafted + report.drafted
+        report = step.launch(s, lengths.tolist(), int(lengths.max()), s.capacity)()
+        counts = np.array(report.drafted), np.array(report.accepted)
+        state = policy.update(state, Feedback(*counts, active, 0.01))
+        lens, drafted = np.array(report.lens), drafted + np.array(report.drafted)
     return s.tokens[:, len(prompt) : end].cpu().numpy(), drafted

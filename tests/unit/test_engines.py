@@ -5,11 +5,11 @@ runs in it, and works with its own rows alone.
 """
 
 import itertools
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -18,6 +18,9 @@ from hypothesis import strategies as st
 import bass
 from bass.api import assembly, engines
 from bass.api.engines import batch_sizes
+from bass.api.memory import Memory
+from bass.api.options import RequestOptions
+from bass.attention import SDPA
 from bass.drafters import Ensemble, ModelDraft
 from bass.engine.graphs import trial
 from bass.engine.shapes import StepShapes
@@ -66,7 +69,7 @@ class Captured(Step):
             self.known.add((k, span))
 
     def launch(
-        self, sequences: Sequences, lengths: np.ndarray, k: int, span: int
+        self, sequences: Sequences, lengths: list[int], k: int, span: int
     ) -> Callable[[], StepReport]:
         assert self.prepared(k, span)
         assert self.rows is None or sequences is self.rows
@@ -143,6 +146,28 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> type[Captured]:
     return Captured
 
 
+@pytest.mark.parametrize("reads", [False, True])
+def test_kernels_are_compiled_in_several_threads_before_the_first_capture(
+    reads: bool, silent_pair: Pair, captures: type[Captured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[tuple[int, int, bool]] = []
+
+    def try_out(self: Captured, k: int, span: int) -> None:
+        assert captures.count == 0
+        here = threading.current_thread() is threading.main_thread()
+        tried.append((self.target.batch, k, here))
+
+    monkeypatch.setattr(captures, "try_out", try_out)
+    monkeypatch.setattr(SDPA, "reads_lengths", reads)
+    bass.load(
+        silent_pair.target, silent_pair.draft, device="cpu", policy=Fixed(2), max_batch_size=4
+    )
+    assert captures.count == 3 * 2 * (1 if reads else 4)  # a span of 64, below 512
+    of_all = [(batch, k) for batch in (4, 2, 1) for k in (2, 0)]
+    assert sorted((batch, k) for batch, k, _ in tried) == (sorted(of_all) if reads else [])
+    assert not reads or [here for *_, here in tried] == [True] + [False] * 5
+
+
 CALLS: dict[str, tuple[Any, dict[str, Any]]] = {
     "one": ([5, 6, 7], {"max_new_tokens": 9}),
     "six of a kind": ([5, 6], {"num_return_sequences": 6, "max_new_tokens": 8, "seed": 3}),
@@ -195,6 +220,50 @@ def test_a_lazy_call_captures_what_it_can_need_before_its_first_token(
     assert captures.count == 4 + 2 * 3
     llm.generate([3] * 10, max_new_tokens=20)
     assert captures.count == 10
+
+
+def test_the_memory_is_that_of_weights_and_of_the_storage_that_calls_share(
+    silent_pair: Pair, captures: type[Captured], capsys: pytest.CaptureFixture[str]
+) -> None:
+    llm = bass.load(
+        silent_pair.target, silent_pair.draft, device="cpu", cuda_graphs="lazy", max_batch_size=2
+    )
+    models = [model for model in (llm.models.target, llm.models.draft) if model is not None]
+    weights = sum(4 * tensor.numel() for model in models for tensor in model.state_dict().values())
+    assert weights * 0.9 < llm.memory.weights <= weights * 1.1  # rotary tables, tied matrices
+    assert (llm.memory.keys_and_values, llm.memory.graphs, llm.memory.free) == (0, 0, None)
+    llm.warm_up(progress=True)
+    position = sum(
+        2 * 4 * shape.layers * shape.kv_heads * shape.head_dim
+        for shape in (model.shape for model in models)
+    )
+    assert llm.memory.keys_and_values == 2 * 64 * position
+    assert f"memory: {llm.memory}\n" in capsys.readouterr().err
+    assert str(Memory(15_270_000_000, 2_000_000_000, 0, 10**11)) == (
+        "weights 15.27 GB, keys and values 2.00 GB, free 100.00 GB"
+    )
+
+
+def test_after_a_warm_up_for_calls_none_of_them_captures_or_allocates(
+    silent_pair: Pair, captures: type[Captured]
+) -> None:
+    """The longest call is neither the first one nor the one with the most rows."""
+    llm = bass.load(
+        silent_pair.target, silent_pair.draft, device="cpu", cuda_graphs="lazy", policy=Fixed(2)
+    )
+    calls: list[tuple[Any, RequestOptions]] = [
+        (prompt, RequestOptions(max_new_tokens=new, num_return_sequences=rows, ignore_eos=True))
+        for prompt, new, rows in (([3] * 9, 9, 2), ([4] * 30, 12, 3), ([5] * 2, 4, 4), ([6], 3, 2))
+    ]
+    llm.warm_up_for(calls)
+    before, storage = captures.count, llm._engines.engines
+    for prompt, options in calls:
+        assert llm.start(prompt, options).result().stats.capture_seconds == 0
+    assert (captures.count, llm._engines.engines) == (before, storage)
+    without = bass.load(silent_pair.target, silent_pair.draft, device="cpu", cuda_graphs="lazy")
+    without.graphs = False
+    without.warm_up_for(calls)
+    assert without._engines.engines is None
 
 
 def test_a_call_while_another_is_under_way_has_storage_of_its_own(

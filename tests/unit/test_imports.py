@@ -58,6 +58,7 @@ ORDER_OF_API: list[set[str]] = [
     {"plan", "progress"},
     {"assembly"},
     {"engines"},
+    {"memory"},
     {"llm"},
     {"__init__"},
 ]

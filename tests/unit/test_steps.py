@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, ClassVar, final
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -67,7 +66,7 @@ class Prepared(Step):
         self.clock.now += CAPTURE
 
     def launch(
-        self, sequences: Sequences, lengths: np.ndarray, k: int, span: int
+        self, sequences: Sequences, lengths: list[int], k: int, span: int
     ) -> Callable[[], StepReport]:
         assert (k, span) in self.met
         collect = self.inner.launch(sequences, lengths, k, span)
@@ -168,7 +167,7 @@ class Tried(Step):
         self.verifier, self.warp = inner.verifier, inner.warp
 
     def launch(
-        self, sequences: Sequences, lengths: np.ndarray, k: int, span: int
+        self, sequences: Sequences, lengths: list[int], k: int, span: int
     ) -> Callable[[], StepReport]:
         assert isinstance(self.inner, SpeculativeStep)
         trial(self.inner, sequences, k + 5, span)

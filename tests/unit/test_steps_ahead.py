@@ -51,7 +51,7 @@ class Queued(Step):
         return self.at_hand(k, span)
 
     def launch(
-        self, sequences: Sequences, lengths: np.ndarray, k: int, span: int
+        self, sequences: Sequences, lengths: list[int], k: int, span: int
     ) -> Callable[[], StepReport]:
         collect = self.inner.launch(sequences, lengths, k, span)
         self.told.append(self.launched - self.collected)
@@ -141,8 +141,8 @@ def test_nothing_of_a_flagged_step_or_of_one_launched_ahead_is_emitted(
 
         def later() -> StepReport:
             report = collect()
-            flags = report.flags + (next(reports) == flagged) * np.array([0, NOT_FINITE, 0])
-            return replace(report, flags=flags)
+            invalid = [0, NOT_FINITE, 0]
+            return replace(report, flags=invalid) if next(reports) == flagged else report
 
         return later
 

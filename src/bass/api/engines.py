@@ -2,9 +2,10 @@
 
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -12,13 +13,16 @@ import torch
 from bass.api.assembly import Engine, Storage, assemble, no_room
 from bass.api.loading import Models
 from bass.api.plan import Strategies
+from bass.drafters.ensemble import is_ours
 from bass.engine.cost import model_cost
 from bass.engine.run import Run, RunStatus
+from bass.engine.step import Step
 from bass.errors import BassError, explained
 from bass.records import CacheBudget
 
 END_TOKENS = 32  # of a row at most, in the engines that are kept
 SHARE_OF_MEMORY = 0.5  # of what is free, for keys and values, if no length is given
+COMPILERS = 4  # threads: more wait for Python's lock
 CAPACITY_STEP = 256  # positions: storage that grows with the requests has a multiple of it
 
 
@@ -39,7 +43,7 @@ class Engines:
         self.storage = storage
         self.sizes = batch_sizes(storage.budget.batch)
         self._engines: dict[int, Engine] = {}
-        self._pool = torch.cuda.graph_pool_handle()
+        self.pool = torch.cuda.graph_pool_handle()
         self._run: weakref.ref[Run] | None = None
         self._status = RunStatus()
 
@@ -67,7 +71,7 @@ class Engines:
         """The smallest engine of at least `batch` rows."""
         size = next(size for size in self.sizes if size >= batch)
         if size not in self._engines:
-            self._engines[size] = assemble(self.storage, size, True, self._pool)
+            self._engines[size] = assemble(self.storage, size, True, self.pool)
         return self._engines[size]
 
     def begin(self, run: Run) -> None:
@@ -90,12 +94,38 @@ class Engines:
         return sum(engine.step.prepared(k, span) for engine, k, span in self.shapes())
 
     def capture(self) -> Iterator[int]:
-        """Capture every shape, and yield after each the number of those that are left."""
+        """Capture every shape, and yield after each part the number of those that are left."""
         shapes = self.shapes()
+        for left in self._compile(shapes):
+            yield left + len(shapes)
         for done, (engine, k, span) in enumerate(shapes, 1):
             with torch.inference_mode():
                 engine.step.prepare(engine.sequences, k, span)
             yield len(shapes) - done
+
+    def _compile(self, shapes: list[tuple[Engine, int, int]]) -> Iterator[int]:
+        """Take a step of each batch size and draft length with idle rows, in several threads, and
+        yield after each the number of those that are left.
+
+        Triton compiles without Python's lock most of the time. A user's class may not run in
+        several threads.
+        """
+        parts = self.storage.parts
+        classes = (parts.verifier, parts.stop_rule or parts.verifier, parts.attention)
+        ours = all(type(part).__module__.startswith("bass.") for part in classes)
+        if not (parts.attention.reads_lengths and ours and is_ours(parts.drafter)):
+            return  # without `reads_lengths` no run serves two spans: see `GraphedStep`
+        runs: dict[tuple[int, int], tuple[Step, int, int]] = {}
+        for engine, k, span in shapes:
+            runs.setdefault((id(engine), k), (engine.step, k, span))
+        (step, k, span), *others = runs.values()
+        step.try_out(k, span)  # in this thread: libraries have a handle for each
+        yield len(others)
+        with ThreadPoolExecutor(COMPILERS) as pool:
+            jobs = [pool.submit(step.try_out, k, span) for step, k, span in others]
+            for done, job in enumerate(as_completed(jobs), 1):
+                job.result()
+                yield len(jobs) - done
 
 
 @final
@@ -134,12 +164,30 @@ class EngineCache:
         engine.sequences.active.fill_(False)  # rows of a closed run
         return engine, engines
 
+    def reserve(self, rows: int, positions: int, end_tokens: int) -> None:
+        """Allocate storage for requests of up to this size, so that none of them makes it grow."""
+        if self.keeps:
+            self._kept(CacheBudget.of(np.full(rows, positions)), end_tokens)
+
     def for_all_requests(self) -> Engines | None:
         """Engines for any request, in new storage; None if none are kept."""
         if not self.keeps:
             return None
         self._complete, self.engines = True, None  # frees the storage first
         return self._kept(CacheBudget.of(np.ones(1, dtype=np.int64)), 1)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the keys and values of the kept storage."""
+        if self.engines is None:
+            return 0
+        storage = self.engines.storage
+        return storage.budget.batch * storage.sequences.capacity * self._row_bytes
+
+    @property
+    def pool(self) -> Any:
+        """The memory pool of the kept graphs, if any."""
+        return None if self.engines is None else self.engines.pool
 
     def explained(self, budget: CacheBudget) -> AbstractContextManager[None]:
         """Within it, want of memory is an error that says what the storage needs."""

@@ -3,7 +3,7 @@
 import functools
 import itertools
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, final
 
@@ -11,6 +11,7 @@ from bass.api.checks import check_stops, check_value, stop_strings
 from bass.api.engines import EngineCache
 from bass.api.generation import Generation
 from bass.api.loading import ModelCache, Models
+from bass.api.memory import Memory
 from bass.api.options import (
     AttentionSpec,
     Checkpoint,
@@ -255,8 +256,8 @@ class LLM:
         policy may request, and every span. Later calls capture nothing, whatever their prompts,
         limits, seeds and sampling options. With `prompts`, whose options are those of `generate`,
         it captures only what these requests can need, and takes their first step. `progress` shows
-        a progress bar on standard error. A batch-wide drafter (`batch_invariant = False`) is built
-        for each call, and its graphs with it.
+        a progress bar on standard error, and `memory` below it. A batch-wide drafter
+        (`batch_invariant = False`) is built for each call, and its graphs with it.
 
         Without a warm-up, a call captures what it can need before its first token: that time is
         `stats.capture_seconds`, and counts neither as the policy's nor against a `time_budget`.
@@ -265,7 +266,7 @@ class LLM:
         """
         check_flag("progress", progress)
         if prompts is not None:
-            self._first_step(prompts, options)
+            _first_step(self.stream(prompts, **options))
             return
         if options:
             raise OptionError(
@@ -276,17 +277,40 @@ class LLM:
         if engines is not None:
             with self._engines.explained(engines.storage.budget):
                 captured(engines.capture(), progress)
+            if progress:
+                print(f"memory: {self.memory}", file=sys.stderr)
         sizes = (self.max_batch_size,) if engines is None else engines.sizes
         for length, rows in itertools.product(FIRST_PROMPTS, sizes):
             if length < self.max_model_len:
-                self._first_step([[0] * length] * rows, {"max_new_tokens": 1, "ignore_eos": True})
+                prompts = [[0] * length] * rows
+                _first_step(self.stream(prompts, max_new_tokens=1, ignore_eos=True))
 
-    def _first_step(self, prompts: Prompts, options: dict[str, Any]) -> None:
-        generation = self.stream(prompts, **options)
-        try:
-            next(iter(generation))
-        finally:
-            generation.close()
+    @property
+    def memory(self) -> Memory:
+        """The memory of weights, keys and values and CUDA graphs, and what is free."""
+        return Memory.of(self.models, self._engines)
+
+    def warm_up_for(self, calls: Sequence[tuple[Prompts, RequestOptions]]) -> None:
+        """Do in advance what any of these calls, which come one by one, would wait for.
+
+        Where steps run as CUDA graphs, this allocates storage for the longest row of all calls, and
+        takes the first step of the longest and of the shortest call of each batch size. Elsewhere
+        there is nothing to do.
+        """
+        if not (self.graphs and calls):
+            return
+        requests = [
+            requests_for(self.models, prompts, options, 0, self.max_model_len)
+            for prompts, options in calls
+        ]
+        batches = [min(self.max_batch_size, len(ours)) for ours in requests]
+        longest = [max(request.limit for request in ours) for ours in requests]
+        shortest = [min(len(request.prompt) for request in ours) for ours in requests]
+        self._engines.reserve(max(batches), max(longest), max(map(_end_tokens, requests)))
+        for batch in {*batches}:
+            places = [i for i, rows in enumerate(batches) if rows == batch]
+            for i in {max(places, key=longest.__getitem__), min(places, key=shortest.__getitem__)}:
+                _first_step(self.start(*calls[i]))
 
     def start(self, prompts: Prompts, options: RequestOptions, first_sample: int = 0) -> Generation:
         """`stream`, with the options in one value.
@@ -309,8 +333,7 @@ class LLM:
         storage of its own.
         """
         budget = room_for(requests, min(self.max_batch_size, len(requests)))
-        ends = max(len(request.end_tokens) for request in requests)
-        engine, engines = self._engines.engine_for(budget, ends)
+        engine, engines = self._engines.engine_for(budget, _end_tokens(requests))
         run = Run(requests, engine.sequences, engine.step, self.parts.policy, time_budget)
         if engines is not None:
             engines.begin(run)
@@ -325,3 +348,16 @@ class LLM:
         drafting = [model_cost(draft)] if draft is not None else []
         drafting += [model_cost(target, layers)] if layers else []
         return PairCost(model_cost(target), sum(drafting, NOTHING))
+
+
+def _first_step(generation: Generation) -> None:
+    """Take the first step of a generation, and end it."""
+    try:
+        next(iter(generation))
+    finally:
+        generation.close()
+
+
+def _end_tokens(requests: list[Request]) -> int:
+    """The most end tokens of a request."""
+    return max(len(request.end_tokens) for request in requests)

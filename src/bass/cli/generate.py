@@ -158,6 +158,7 @@ def ran_with(llm: LLM, interrupted: bool) -> str:
         how,
         f"kernels: {kernels_of(llm)}",
         *([f"products: {cpu_products.in_words()}"] if models.device.type == "cpu" else []),
+        f"memory: {llm.memory}",
     ]
     return ", ".join([*map(called, strategies), *machine]) + (
         "; interrupted: figures up to there" if interrupted else ""

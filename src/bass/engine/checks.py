@@ -13,20 +13,18 @@ def check_draft(step: Step, report: StepReport) -> None:
 
     The engine then emits nothing of this step or of a step launched after it.
     """
-    if found := max((report.flags % TARGET).tolist()):
+    if any(report.flags) and (found := max(flags % TARGET for flags in report.flags)):
         raise invalid_draft(step.drafter, found)
 
 
-def check_accepted(step: Step, report: StepReport, serving: np.ndarray) -> None:
+def check_accepted(step: Step, report: StepReport, serving: list[int]) -> None:
     """Raise `StrategyError` if a verdict accepts fewer than 0 tokens, or more than were drafted.
 
     Such a count would stall its row or corrupt its text.
     """
-    if ((report.verdict >= 0) & (report.verdict <= report.drafted)).all():
-        return
-    counts = serving, report.verdict, report.drafted
-    for request, accepted, drafted in zip(*(c.tolist() for c in counts), strict=True):
-        if request >= 0 and not 0 <= accepted <= drafted:
+    rows = zip(serving, report.verdict, report.drafted, strict=True)
+    for request, accepted, drafted in rows:
+        if not 0 <= accepted <= drafted and request >= 0:
             raise StrategyError(
                 f"`{type(step.verifier).__name__}` accepted {accepted} of {drafted} drafted "
                 "tokens: return a count from 0 to the number of drafted tokens."
@@ -37,9 +35,10 @@ def check_prefix(step: Step, report: StepReport) -> None:
     """Raise `StrategyError` if a verdict accepts other tokens than the drafted ones, of which the
     caches would hold no keys and values.
     """
-    if columns := report.draft_tokens.shape[1]:
-        same = report.tokens[:, :columns] == report.draft_tokens
-        accepted = np.arange(columns) < report.accepted[:, None]
+    text = report.text
+    if columns := text.draft_tokens.shape[1]:
+        same = text.tokens[:, :columns] == text.draft_tokens
+        accepted = np.arange(columns) < np.array(report.accepted)[:, None]
         if (accepted & ~same).any():
             raise StrategyError(
                 f"`{type(step.verifier).__name__}` returned other tokens than the draft's as "
@@ -52,14 +51,15 @@ def check_emitted(step: Step, report: StepReport, rows: list[int]) -> None:
 
     rows: the rows to check. A report may hold anything after a row's emitted and drafted tokens.
     """
-    if not report.flags.any() and not np.isnan(report.logprobs).any():
+    tokens, impossible = report.text.tokens, np.isnan(report.text.logprobs)
+    if not any(report.flags) and not impossible.any():
         return  # an id outside the vocabulary has the log-probability NaN
-    column = np.arange(report.tokens.shape[1])
-    served = np.isin(np.arange(len(report.tokens)), rows)
-    emitted = served[:, None] & (column < report.emitted[:, None])
+    column = np.arange(tokens.shape[1])
+    served = np.isin(np.arange(len(tokens)), rows)
+    emitted = served[:, None] & (column < np.array(report.emitted)[:, None])
     size = step.vocab_size
-    known = (report.tokens >= 0) & (report.tokens < size)  # False for ids outside the vocabulary
-    unknown = report.tokens[emitted & ~known]
+    known = (tokens >= 0) & (tokens < size)  # False for ids outside the vocabulary
+    unknown = tokens[emitted & ~known]
     if len(unknown):
         raise StrategyError(
             f"`{type(step.verifier).__name__}` emitted the token id {unknown[0]}, which is outside "
@@ -67,11 +67,11 @@ def check_emitted(step: Step, report: StepReport, rows: list[int]) -> None:
         )
     judged = emitted
     if step.verifier.judges_jointly:
-        judged = served[:, None] & known & (column <= report.drafted[:, None])
-    if (np.isnan(report.logprobs) & judged).any():
+        judged = served[:, None] & known & (column <= np.array(report.drafted)[:, None])
+    if (impossible & judged).any():
         raise CheckpointError(
             "The target's logits are not finite (NaN or infinity): its weights are damaged, or "
             "its dtype is too narrow."
         )
-    if found := max((report.flags // TARGET * served).tolist()):
+    if found := max((np.array(report.flags) // TARGET * served).tolist()):
         raise invalid_target(step.warp, step.verifier, found)

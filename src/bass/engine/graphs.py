@@ -1,9 +1,11 @@
 """A step as CUDA graphs: captured once for each shape, then replayed."""
 
 import contextlib
+import functools
 import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -16,6 +18,7 @@ from bass.engine.slots import bucket
 from bass.engine.step import SpeculativeStep, Step, StepReport, unpacked
 from bass.errors import OptionError, is_out_of_memory
 from bass.interfaces import Drafter, Scorer, Verifier, Warp
+from bass.ops.dispatch import FirstUse, existing_kernels_only
 from bass.records import Sequences
 
 
@@ -44,6 +47,29 @@ class Captured:
     layout: Layout
     reports: tuple[Tensor, Tensor]  # host, pinned
 
+    @cached_property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """The reports as NumPy arrays in the same memory."""
+        return tuple(report.numpy() for report in self.reports)
+
+
+@functools.cache
+def side_stream(device: torch.device) -> torch.cuda.Stream:
+    """The stream of all captures and of the runs before them, one after the other.
+
+    Kernels that keep counters must not run on two streams at once.
+    """
+    return torch.cuda.Stream(device)
+
+
+def pinned_pair(like: Tensor) -> tuple[Tensor, Tensor]:
+    """Two tensors of this shape and type in pinned memory of the host."""
+    with torch.inference_mode(False):  # writable inside and outside of inference mode
+        first, second = (
+            torch.empty(like.shape, dtype=like.dtype, pin_memory=True) for _ in range(2)
+        )
+    return first, second
+
 
 @contextlib.contextmanager
 def _without_garbage_collection() -> Iterator[None]:
@@ -67,8 +93,10 @@ class GraphedStep(Step):
 
     A graph holds addresses: it works only with the `sequences` and the cache storage that it was
     captured with. `prepare` captures a shape before its first use. A run with all rows idle comes
-    first: it compiles kernels and loads libraries, which a capture does not allow. Every shape
-    needs that run, since a library may choose another kernel for it. All graphs share one memory
+    first: it compiles kernels and loads libraries, which a capture does not allow. Every draft
+    length needs that run, since a library may choose another kernel for it. A second span of a
+    backend that reads the rows' lengths does not: it changes attention alone, and if a kernel of
+    that is new, the capture is given up, and repeated after a run. All graphs share one memory
     pool, since no graph's memory is read after the next replay. Graphs are captured and replayed on
     the rows' device, whichever device is current.
 
@@ -93,12 +121,22 @@ class GraphedStep(Step):
         batch = len(sequences.lens)
         self.host_lengths = torch.zeros(batch, dtype=torch.int64, pin_memory=True)  # host
         self.lengths = torch.zeros_like(sequences.lens)  # device
-        self.side = torch.cuda.Stream(self.lengths.device)
+        self.staged = [0] * batch  # the values of `host_lengths`
+        self.here = torch.cuda.device_of(self.lengths)
+        # the ends of the last two launched steps, by the report buffer in use
+        self.ends = torch.cuda.Event(), torch.cuda.Event()
+        self.side = side_stream(self.lengths.device)
         self.pool = torch.cuda.graph_pool_handle() if pool is None else pool
         # of the last launched step, until its report is collected
         self.in_flight: torch.cuda.Event | None = None
         self.turn = 0  # index of the report buffer in use
         self.captured: dict[tuple[int, int], Captured] = {}
+        self.tried: set[int] = set()  # draft lengths that have run
+
+    @cached_property
+    def host_array(self) -> np.ndarray:
+        """`host_lengths` as a NumPy array in the same memory."""
+        return self.host_lengths.numpy()
 
     def span(self, length: int, capacity: int) -> int:
         return self.step_shapes.span(length)
@@ -120,7 +158,7 @@ class GraphedStep(Step):
         """
         if self.prepared(k, span):
             return
-        with torch.cuda.device_of(self.lengths):
+        with self.here:
             stream = torch.cuda.current_stream()
             try:
                 self.captured[k, span] = self._capture(k, span)
@@ -136,22 +174,22 @@ class GraphedStep(Step):
         return (k, span) in self.captured
 
     def launch(
-        self, sequences: Sequences, lengths: np.ndarray, k: int, span: int
+        self, sequences: Sequences, lengths: list[int], k: int, span: int
     ) -> Callable[[], StepReport]:
         assert sequences is self.sequences, "a graph works only with its own sequences"
-        self.prepare(sequences, k, span)
-        captured, self.turn = self.captured[k, span], 1 - self.turn
-        report, staged = captured.reports[self.turn], self.host_lengths.numpy()
-        if not np.array_equal(staged, lengths):
+        if (k, span) not in self.captured:
+            self.prepare(sequences, k, span)
+        captured, turn = self.captured[k, span], 1 - self.turn
+        if lengths != self.staged:
             if self.in_flight is not None:  # that step may not have read its lengths yet
                 self.in_flight.synchronize()
-            staged[:] = lengths
-        with torch.cuda.device_of(self.lengths):
-            ended = torch.cuda.Event()
+            self.host_array[:], self.staged = lengths, lengths
+        with self.here:
             try:
                 captured.graph.replay()
-                report.copy_(captured.packed, non_blocking=True)
+                captured.reports[turn].copy_(captured.packed, non_blocking=True)
             finally:  # also if the step is interrupted here
+                ended, self.turn = self.ends[turn], turn
                 ended.record()
                 self.in_flight = ended
 
@@ -159,21 +197,31 @@ class GraphedStep(Step):
             ended.synchronize()  # sync: the only one of a step
             if self.in_flight is ended:
                 self.in_flight = None
-            return unpacked(report.numpy().copy(), captured.layout)
+            return unpacked(captured.arrays[turn].copy(), captured.layout)
 
         return collect
 
     def _capture(self, k: int, span: int) -> Captured:
-        self.side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.side):
-            packed = trial(self.inner, self.sequences, k, span)
-        torch.cuda.current_stream().wait_stream(self.side)
-        # normal tensors: writable inside and outside of inference mode
-        with torch.inference_mode(False):
-            first, second = (
-                torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True) for _ in range(2)
-            )
-        del packed
+        if k in self.tried and self.step_shapes.reads_lengths:
+            try:
+                with existing_kernels_only():
+                    return self._recorded(k, span)
+            except FirstUse:
+                pass
+        self.try_out(k, span)
+        return self._recorded(k, span)
+
+    def try_out(self, k: int, span: int) -> None:
+        """Run a step of this shape with all rows idle."""
+        with torch.cuda.device_of(self.lengths), torch.inference_mode():
+            self.side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self.side):
+                trial(self.inner, self.sequences, k, span)
+            torch.cuda.current_stream().wait_stream(self.side)
+        self.tried.add(k)
+
+    def _recorded(self, k: int, span: int) -> Captured:
+        """The graph of this shape, and its buffers."""
         graph = torch.cuda.CUDAGraph()
         try:
             # the default capture stream is on the process's first device
@@ -188,4 +236,4 @@ class GraphedStep(Step):
                 f"The step cannot be captured as a CUDA graph ({str(error).splitlines()[0]}): a "
                 "part of it reads from the host; give `cuda_graphs=False`."
             ) from error
-        return Captured(graph, packed, layout, (first, second))
+        return Captured(graph, packed, layout, pinned_pair(packed))

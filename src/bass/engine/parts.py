@@ -115,7 +115,7 @@ def _parts_of(step: Step, rows: Sequences, k: int) -> dict[str, float]:
             settle,
         ),
     }
-    on_host = lengths.cpu().numpy()
+    on_host = lengths.tolist()
     whole = seconds_of(lambda: step.launch(rows, on_host, k, span)(), graphed=False, before=settle)
     settle()
     inner.log.take()

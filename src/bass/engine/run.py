@@ -23,7 +23,7 @@ from bass.ops.batch_state import last
 from bass.records import Feedback, Sequences, Window
 
 
-@dataclass(frozen=True)
+@dataclass
 class PendingStep:
     """A step in flight."""
 
@@ -35,30 +35,21 @@ class PendingStep:
     started: float | None = None  # None: launched while the previous step was in flight
 
 
-@dataclass(frozen=True)
+@dataclass
 class Outcome:
     """A step that has ended; rows that ended before it, even after its launch, count as idle."""
 
     report: StepReport
-    lens: np.ndarray  # int [B], before it
-    serving: np.ndarray  # int [B], the request of each row, -1 for none
+    accepted: list[int]  # committed draft tokens of each row
+    lens: list[int]  # before it
+    serving: list[int]  # the request of each row, -1 for none
     seconds: float
     at: float  # since the run began
 
-    @property
-    def active(self) -> np.ndarray:
-        """Bool [B], rows that took part."""
-        return self.serving >= 0
-
-    @property
-    def feedback(self) -> Feedback:
-        """The policy's feedback, in arrays that it may write to."""
-        return Feedback(self.report.drafted.copy(), self.accepted, self.active, self.seconds)
-
-    @property
-    def accepted(self) -> np.ndarray:
-        """Int [B], committed draft tokens of each row."""
-        return self.report.accepted * self.active
+    def feedback(self, active: np.ndarray) -> Feedback:
+        """The policy's feedback, in new arrays, which it may write to, and `active`."""
+        drafted, accepted = np.array(self.report.drafted), np.array(self.accepted)
+        return Feedback(drafted, accepted, active, self.seconds)
 
 
 @dataclass
@@ -87,6 +78,7 @@ class Run:
         self.over = False  # ended, or closed
         self.run_status = RunStatus()
         self.schedule = Schedule(self.requests, self.sequences, self.step)
+        self.batch = len(self.sequences.lens)
         # steps since the drafter last ran: those in which no row drafted
         self.behind = 0
 
@@ -121,24 +113,26 @@ class Run:
 
     def _steps(self, clock: Clock) -> Iterator[Emission]:
         self._prepare(clock)
-        state = self.policy.init(len(self.sequences.lens))
+        state = self.policy.init(self.batch)
         emissions: Iterator[Emission] = iter(())  # of the previous step
         ahead: PendingStep | None = None  # launched before the previous step's report
         while self.schedule.busy:
             pending = ahead
             if pending is None:
                 state = self._admitted(state, clock)
-                lengths = requested_lengths(self.policy, state, len(self.sequences.lens))
+                lengths = requested_lengths(self.policy, state, self.batch)
                 pending = self._launched(self.schedule.plan(lengths), clock)
             self.behind = 0 if pending.plan.k else self.behind + 1
-            serving = self.schedule.slots.requests.copy()
-            ahead = self._launched_ahead(pending.plan, serving >= 0)
+            serving = self.schedule.serving
+            ahead = self._launched_ahead(pending.plan)
             yield from emissions  # while the device works
+            active = np.array(serving) >= 0
             ended = self._collected(pending, serving, clock)
-            # The device is idle from here to the next launch, unless a step was launched ahead. The
-            # emissions are therefore reported after that launch.
+            # The device is idle from here to the next launch, unless a step was launched ahead. So
+            # nothing is done before that launch that it does not need: the emissions are reported,
+            # and their tokens checked, after it.
             rows = self.schedule.released(ended.report.active, serving)
-            state = self.policy.update(state, ended.feedback)
+            state = self.policy.update(state, ended.feedback(active))
             emissions = self._reported(pending, ended, rows)
             over = self.time_budget is not None and clock.now > self.time_budget
             if over or not self.step.overlaps:
@@ -169,6 +163,8 @@ class Run:
 
     def _admitted(self, state: Any, clock: Clock) -> Any:
         """Prefill waiting requests; returns the policy's state, reset for their rows."""
+        if not self.schedule.waiting:
+            return state
         admitted, fed = self.schedule.admit()
         if len(admitted):
             served = self.schedule.slots.requests[admitted].tolist()
@@ -198,7 +194,7 @@ class Run:
             self.step.drafter.fill(Window(tokens[:, part], positions[:, part], span))
         return self.step.log.take()
 
-    def _launched_ahead(self, plan: StepPlan, active: np.ndarray) -> PendingStep | None:
+    def _launched_ahead(self, plan: StepPlan) -> PendingStep | None:
         """Launch the next step while this one is in flight, or return None.
 
         It requires a policy with constant lengths and a shape that does not depend on this step's
@@ -209,26 +205,25 @@ class Run:
             or self.time_budget is not None
         ):
             return None
-        after = self.schedule.plan_ahead(plan, active)
+        after = self.schedule.plan_ahead(plan)
         if after is None:
             return None
         return PendingStep(
             self.step.launch(self.sequences, after.lengths, after.k, after.span), after
         )
 
-    def _collected(self, pending: PendingStep, serving: np.ndarray, clock: Clock) -> Outcome:
+    def _collected(self, pending: PendingStep, serving: list[int], clock: Clock) -> Outcome:
         """Wait for the report and check it."""
         report = pending.collect()
         started = clock.idle if pending.started is None else pending.started
         clock.device_is_idle()
         check_draft(self.step, report)
-        active = serving >= 0
-        if not active.all():
-            own = {"drafted": report.drafted * active, "emitted": report.emitted * active}
-            report = replace(report, **own)
         check_accepted(self.step, report, serving)
-        before, self.schedule.lens = self.schedule.lens, report.lens.copy()
-        return Outcome(report, before, serving, clock.idle - started, clock.now)
+        if min(serving) < 0:
+            report = without_idle_rows(report, serving)
+        before, self.schedule.lens = self.schedule.lens, report.lens
+        seconds = clock.idle - started
+        return Outcome(report, report.accepted, before, serving, seconds, clock.now)
 
     def _reported(
         self, pending: PendingStep, ended: Outcome, rows: list[int]
@@ -237,33 +232,46 @@ class Run:
 
         It is a generator: it runs when iterated, while the device works on the next step.
         """
-        report, active, plan = ended.report, ended.active, pending.plan
-        counted = ended.lens, report.drafted, report.emitted, active
+        report, text, plan = ended.report, ended.report.text, pending.plan
+        serving, lens, drafted, accepted, emitted = map(
+            np.array, (ended.serving, ended.lens, report.drafted, ended.accepted, report.emitted)
+        )
+        active = serving >= 0
+        counted = lens, drafted, emitted, active
         record = StepRecord(
             plan.k,
-            plan.positions_read,
-            int(((ended.lens + report.drafted) * active).sum()),
-            ended.serving,
-            report.drafted,
-            ended.accepted,
-            report.emitted,
+            self.step.positions_read(plan.longest, self.schedule.capacity),
+            int(((lens + drafted) * active).sum()),
+            serving,
+            drafted,
+            accepted,
+            emitted,
             ended.seconds,
             pending.host_seconds,
             ended.at,
-            report.draft_tokens,
-            report.draft_probs,
-            work_of(report.passes, pending.caught_up, self.step.log.target, *counted),
+            text.draft_tokens,
+            text.draft_probs,
+            work_of(text.passes, pending.caught_up, self.step.log.target, *counted),
         )
         self.trace.steps.append(record)
         check_prefix(self.step, report)
         check_emitted(self.step, report, rows)
-        tokens, logprobs = report.tokens.tolist(), np.maximum(report.logprobs, EXCLUDED).tolist()
+        tokens, logprobs = text.tokens.tolist(), np.maximum(text.logprobs, EXCLUDED).tolist()
         for row in rows:
-            count = int(report.emitted[row])
+            count = report.emitted[row]
             yield Emission(
-                int(ended.serving[row]),
+                ended.serving[row],
                 tokens[row][:count],
                 logprobs[row][:count],
                 not report.active[row],
                 record.at,
             )
+
+
+def without_idle_rows(report: StepReport, serving: list[int]) -> StepReport:
+    """The report, in which rows that serve no request have drafted and emitted nothing."""
+    drafted, verdict, emitted = (
+        [number if request >= 0 else 0 for number, request in zip(numbers, serving, strict=True)]
+        for numbers in (report.drafted, report.verdict, report.emitted)
+    )
+    return replace(report, drafted=drafted, verdict=verdict, emitted=emitted)

@@ -9,18 +9,17 @@ import numpy as np
 from bass.engine.requests import Request
 from bass.engine.slots import Slots
 from bass.engine.step import Step
-from bass.ops.batch_state import clipped
 from bass.records import Sequences
 
 
-@dataclass(frozen=True)
+@dataclass
 class StepPlan:
     """The lengths and the shape of a step."""
 
-    lengths: np.ndarray  # int [B], of the drafts
+    lengths: list[int]  # of the drafts of the rows
     k: int  # at least the longest of them
     span: int
-    positions_read: int  # of each row
+    longest: int  # positions of the longest row, drafted ones included
 
 
 @final
@@ -33,9 +32,8 @@ class Schedule:
     step: Step
 
     def __post_init__(self) -> None:
-        batch = len(self.sequences.lens)
-        self.lens = np.zeros(batch, dtype=np.int64)
-        self.limits = np.zeros(batch, dtype=np.int64)
+        batch, self.capacity = len(self.sequences.lens), self.sequences.capacity
+        self.lens, self.limits = [0] * batch, [0] * batch
         self.slots = Slots(
             self.sequences,
             self.step.target,
@@ -56,50 +54,60 @@ class Schedule:
         return bool(self.slots.queue)
 
     @property
+    def serving(self) -> list[int]:
+        """The request of each row, -1 for none."""
+        return self.slots.requests.tolist()
+
+    @property
     def most_generated(self) -> int:
         """The number of tokens that the row with the most has after its prompt."""
-        serving = enumerate(self.slots.requests.tolist())
-        lens = self.lens.tolist()
-        return max(lens[row] - len(self.requests[r].prompt) for row, r in serving if r >= 0)
+        rows = zip(self.lens, self.serving, strict=True)
+        return max(tokens - len(self.requests[r].prompt) for tokens, r in rows if r >= 0)
 
     def admit(self) -> tuple[np.ndarray, int]:
         """Prefill waiting requests into idle rows; return the rows and the number of tokens fed."""
         admitted, fed = self.slots.admit(self.requests)
         self.step.log.take()  # a prefill is not part of a step
-        if len(admitted):
-            served = [self.requests[r] for r in self.slots.requests[admitted]]
-            self.lens[admitted] = [len(request.prompt) for request in served]
-            self.limits[admitted] = [request.limit for request in served]
+        self.lens = self.lens.copy()  # the report of the last step may hold the same list
+        for row in admitted.tolist():
+            request = self.requests[self.slots.requests[row]]
+            self.lens[row], self.limits[row] = len(request.prompt), request.limit
         return admitted, fed
 
-    def plan(self, requested: np.ndarray) -> StepPlan:
+    def plan(self, requested: list[int]) -> StepPlan:
         """The next step; each draft has its requested length, or what its row's limit leaves."""
-        active = self.slots.requests >= 0
-        lengths = clipped(requested, self.lens, self.limits, active)
-        longest = int(((self.lens + lengths) * active).max())
-        return self._planned(lengths, self.step.draft_length(int(lengths.max())), longest)
+        lengths, longest = [0] * len(requested), 0
+        rows = zip(self.serving, requested, self.lens, self.limits, strict=True)
+        for row, (request, length, tokens, limit) in enumerate(rows):
+            if request >= 0:
+                left = limit - tokens - 1
+                lengths[row] = length if length < left else left
+                if tokens + lengths[row] > longest:
+                    longest = tokens + lengths[row]
+        k = self.step.draft_length(max(lengths))
+        return StepPlan(lengths, k, self.step.span(longest, self.capacity), longest)
 
-    def plan_ahead(self, plan: StepPlan, active: np.ndarray) -> StepPlan | None:
+    def plan_ahead(self, plan: StepPlan) -> StepPlan | None:
         """The step after this one, if its shape does not depend on this one's report; else None.
 
         That holds where no request waits for a row, no active row can reach its limit in either
         step, the longest draft is that of an active row, and the shape is prepared.
         """
-        most = self.lens + plan.lengths + 1  # tokens after this step
-        if (
-            self.waiting
-            or not (most + plan.lengths + 1 <= self.limits)[active].all()
-            or self.step.draft_length(int((plan.lengths * active).max())) != plan.k
-        ):
+        if self.waiting:
             return None
-        after = self._planned(plan.lengths, plan.k, int((most + plan.lengths)[active].max()))
-        return after if self.step.prepared(plan.k, after.span) else None
-
-    def _planned(self, lengths: np.ndarray, k: int, longest: int) -> StepPlan:
-        """The step whose longest row has `longest` positions."""
-        capacity = self.sequences.capacity
-        span, read = (f(longest, capacity) for f in (self.step.span, self.step.positions_read))
-        return StepPlan(lengths, k, span, read)
+        longest_draft = longest = 0
+        rows = zip(self.serving, plan.lengths, self.lens, self.limits, strict=True)
+        for request, length, tokens, limit in rows:
+            if request >= 0:
+                most = tokens + length + 1  # after this step
+                if most + length + 1 > limit:
+                    return None
+                longest_draft, longest = max(longest_draft, length), max(longest, most + length)
+        if self.step.draft_length(longest_draft) != plan.k:
+            return None
+        span = self.step.span(longest, self.capacity)
+        after = StepPlan(plan.lengths, plan.k, span, longest)
+        return after if self.step.prepared(plan.k, span) else None
 
     def finish(self, request: int) -> None:
         """End a request early; its row becomes free."""
@@ -107,14 +115,12 @@ class Schedule:
             self.sequences.active[row] = False
             self.slots.release(int(row))
 
-    def released(self, active: np.ndarray, serving: np.ndarray) -> list[int]:
+    def released(self, active: list[int], serving: list[int]) -> list[int]:
         """The rows that still serve their request of `serving`; those that are done become idle."""
-        rows = []
-        for row, (request, now) in enumerate(
-            zip(serving.tolist(), self.slots.requests.tolist(), strict=True)
-        ):
-            if request == now >= 0:
-                rows.append(row)
+        now = self.serving
+        rows = [row for row, r in enumerate(serving) if r >= 0 and r == now[row]]
+        if not all(active):
+            for row in rows:
                 if not active[row]:
                     self.slots.release(row)
         return rows

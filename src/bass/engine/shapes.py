@@ -1,5 +1,6 @@
 """The few shapes of steps that are captured as CUDA graphs, and serve all steps."""
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import final
 
@@ -36,11 +37,12 @@ class StepShapes:
 
     def span(self, length: int) -> int:
         """The span of a step whose longest row has `length` positions."""
-        return next(span for span in self.spans if span >= length)
+        return self.spans[bisect_left(self.spans, length)]
 
     def draft_length(self, k: int) -> int:
         """The draft length of a step whose longest draft has k tokens."""
-        return next((length for length in self.lengths if length >= k), k)
+        at = bisect_left(self.lengths, k)
+        return self.lengths[at] if at < len(self.lengths) else k
 
     def needed(self, lengths: range, drafted: int) -> list[tuple[int, int]]:
         """The (draft length, span) of all steps of rows of these lengths with up to `drafted`

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import ClassVar, Protocol, final, runtime_checkable
 
 import numpy as np
@@ -21,7 +22,8 @@ from bass.ops.batch_state import (
     clipped,
     commit,
     pack_report,
-    unpack_report,
+    unpack_numbers,
+    unpack_tokens,
     valid_part,
     window,
     with_target_flags,
@@ -32,28 +34,49 @@ from bass.records import Draft, Noise, Sequences, Verdict, Window
 
 
 @dataclass(frozen=True)
-class StepReport:
-    """The report of a step on the host: NumPy arrays with one row per sequence."""
+class ReportedTokens:
+    """The tokens of a step: NumPy arrays with one row per sequence."""
 
-    lens: np.ndarray  # int [B], after the step
-    active: np.ndarray  # bool [B], after the step
-    drafted: np.ndarray  # int [B]
-    verdict: np.ndarray  # int [B], drafted tokens that the verifier accepts
-    emitted: np.ndarray  # int [B]
-    # int [B], 0 for valid draft and target distributions, else bits of `bass.kernels.flags`
-    flags: np.ndarray
     tokens: np.ndarray  # int [B,W], the first `emitted` of a row are its new tokens
     logprobs: np.ndarray  # float64 [B,W], of those tokens
     draft_tokens: np.ndarray  # int [B,k], k = W - 1; the first `drafted` of a row were drafted
     # float64 [B,k], of those in the distributions they were drawn from; NaN for a deterministic
     # draft
     draft_probs: np.ndarray
-    passes: Seen | None = None  # of the drafter
+    passes: Seen  # of the drafter
+
+
+@dataclass
+class StepReport:
+    """The report of a step on the host.
+
+    Its numbers, one per sequence, are Python's: the device waits for what the host does with them,
+    and for few numbers Python is faster than NumPy. The rest is unpacked when it is first read.
+    Like other records that the device waits for, it is not frozen: that takes twice as long.
+    """
+
+    lens: list[int]  # after the step
+    active: list[int]  # after the step, 0 or 1
+    drafted: list[int]
+    verdict: list[int]  # drafted tokens that the verifier accepts
+    emitted: list[int]
+    # 0 for valid draft and target distributions, else bits of `bass.kernels.flags`
+    flags: list[int]
+    packed: Int[np.ndarray, "batch all"]
+    layout: Layout
 
     @property
-    def accepted(self) -> np.ndarray:
-        """Int [B], committed draft tokens; an end token or the limit may cut the verdict."""
-        return np.minimum(self.verdict, self.emitted)
+    def accepted(self) -> list[int]:
+        """Committed draft tokens of each row; an end token or the limit may cut the verdict."""
+        rows = zip(self.verdict, self.emitted, strict=True)
+        return [verdict if verdict < emitted else emitted for verdict, emitted in rows]
+
+    @cached_property
+    def text(self) -> ReportedTokens:
+        """The tokens, in NumPy arrays."""
+        report, passes = without_positions(self.packed, self.layout)
+        tokens, logprobs, draft_tokens, draft_probs = unpack_tokens(report)
+        return ReportedTokens(tokens, logprobs, draft_tokens, draft_probs, passes)
 
 
 @runtime_checkable
@@ -96,13 +119,19 @@ class Step(Protocol):
     def prepare(self, sequences: Sequences, k: int, span: int) -> None:
         """Do the work that the first step of this shape would wait for, without changing a row."""
 
+    def try_out(self, k: int, span: int) -> None:
+        """Do the part of `prepare` that may run in several threads, in steps that nothing runs in.
+
+        It compiles kernels.
+        """
+
     def prepared(self, k: int, span: int) -> bool:
         """Whether `prepare` has nothing left to do for this shape."""
         return True
 
     @abstractmethod
     def launch(
-        self, sequences: Sequences, lengths: np.ndarray, k: int, span: int
+        self, sequences: Sequences, lengths: list[int], k: int, span: int
     ) -> Callable[[], StepReport]:
         """Advance every active row by one step, drafting `lengths[b] <= k` tokens.
 
@@ -125,7 +154,7 @@ class SpeculativeStep(Step):
     log: PassLog = field(default_factory=PassLog)
 
     def launch(
-        self, sequences: Sequences, lengths: np.ndarray, k: int, span: int
+        self, sequences: Sequences, lengths: list[int], k: int, span: int
     ) -> Callable[[], StepReport]:
         packed, layout = self.on_device(
             sequences, torch.as_tensor(lengths, device=sequences.lens.device), k, span
@@ -257,9 +286,9 @@ def check_verdict(verifier: Verifier, verdict: object, logits: Tensor) -> Verdic
 
 
 def unpacked(packed: np.ndarray, layout: Layout) -> StepReport:
-    """Unpack the report of a step and the positions of its passes."""
-    report, passes = without_positions(packed, layout)
-    return StepReport(*unpack_report(report), passes=passes)
+    """Unpack the report of a step; `packed` must not change afterwards."""
+    lens, active, drafted, verdict, emitted, flags = unpack_numbers(packed)
+    return StepReport(lens, active, drafted, verdict, emitted, flags, packed, layout)
 
 
 def empty_draft(lengths: Int[Tensor, " batch"]) -> Draft:

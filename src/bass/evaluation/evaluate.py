@@ -194,7 +194,9 @@ def sample(
     for method in evaluation.methods:
         progress(f"sampling, {method}", len(done[method]), count)
         left = [p for p in problems if p.task_id not in done[method]]
-        if left:  # one-time costs of the process must not count for the first problem
+        if left:  # one-time costs of the process must not count for any problem
+            options = RequestOptions(**evaluation.options)
+            models[method].warm_up_for([(problem.prompt, options) for problem in left])
             _warm_up(models[method], evaluation, left[0])
     before = occurrences([p.prompt for p in problems])
     for number, problem in enumerate(problems):

@@ -239,6 +239,7 @@ def _generate(
     # measured here, so that its allocations do not count as the cell's memory
     measure_peaks(llm.models.device, llm.models.dtype)
     if settings.warm_up and left:  # in every turn, since other cells ran in between
+        llm.warm_up_for([(call.prompts, call.options(settings.stream_with)) for call in left])
         llm.warm_up(
             left[0].prompts,
             num_return_sequences=left[0].samples,

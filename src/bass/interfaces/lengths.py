@@ -27,20 +27,19 @@ def captured_lengths(policy: DraftLengthPolicy[Any]) -> tuple[int, ...]:
     return tuple(sorted({0, most, *lengths}))
 
 
-def requested_lengths(policy: DraftLengthPolicy[Any], state: Any, batch: int) -> np.ndarray:
-    """The policy's lengths, checked: int [B], each in 0..max_length."""
-    name = type(policy).__name__
+def requested_lengths(policy: DraftLengthPolicy[Any], state: Any, batch: int) -> list[int]:
+    """The policy's lengths of `batch` rows, checked: each in 0..max_length."""
     answer = policy.lengths(state)
     try:
         lengths = np.asarray(answer)
     except Exception as error:  # an arbitrary object may raise any error
         raise PolicyError(
-            f"`{name}.lengths` returned an object that is no NumPy array ({error}); give integers "
-            f"of shape [{batch}]."
+            f"{_lengths_of(policy)} returned an object that is no NumPy array ({error}); give "
+            f"integers of shape [{batch}]."
         ) from error
     if lengths.shape != (batch,) or lengths.dtype.kind not in "iu":
         raise PolicyError(
-            f"`{name}.lengths` returned {lengths.dtype} of shape {list(lengths.shape)}; give "
+            f"{_lengths_of(policy)} returned {lengths.dtype} of shape {list(lengths.shape)}; give "
             f"integers of shape [{batch}]."
         )
     # for a few numbers Python is five times as fast as NumPy
@@ -48,7 +47,11 @@ def requested_lengths(policy: DraftLengthPolicy[Any], state: Any, batch: int) ->
     if min(values) < 0 or max(values) > most:
         bad = next(value for value in values if not 0 <= value <= most)
         raise PolicyError(
-            f"`{name}.lengths` returned {bad}; every length must be between 0 and its "
+            f"{_lengths_of(policy)} returned {bad}; every length must be between 0 and its "
             f"`max_length={most}`."
         )
-    return lengths.astype(np.int64)  # torch has no arithmetic for some integer types of NumPy
+    return values
+
+
+def _lengths_of(policy: DraftLengthPolicy[Any]) -> str:
+    return f"`{type(policy).__name__}.lengths`"

@@ -22,6 +22,10 @@ class Unsupported:
     remedy: str
 
 
+class FirstUse(Exception):
+    """A kernel or its counters would be made here, where only those that exist may be used."""
+
+
 @functools.cache
 def runs_kernels(device: torch.device) -> bool:
     """Whether the kernels run on the device, and faster than torch: a CUDA device with Triton.

@@ -6,8 +6,6 @@
 On a GPU each operation is one launch of one kernel instead of about ten.
 """
 
-from typing import Any
-
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
@@ -57,16 +55,20 @@ def draft_positions(
     return torch.where(ahead + 1 < lengths[:, None], here, -1)
 
 
-def clipped(lengths: Any, lens: Any, limits: Any, active: Any) -> Any:
-    """Clip draft lengths to the space left in each row; arguments are all arrays or all tensors.
+def clipped(
+    lengths: Int[Tensor, " batch"],
+    lens: Int[Tensor, " batch"],
+    limits: Int[Tensor, " batch"],
+    active: Bool[Tensor, " batch"],
+) -> Int[Tensor, " batch"]:
+    """Clip draft lengths to the space left in each row.
 
     A row of `lens` tokens drafts up to one token before its limit, which the verifier emits. An
     idle row drafts nothing.
     """
-    if isinstance(lengths, Tensor) and dispatch.use_kernels(lengths):
+    if dispatch.use_kernels(lengths):
         return kernels.batch_state.clipped(lengths, lens, limits, active)
-    least = torch.minimum if isinstance(lengths, Tensor) else np.minimum
-    return least(lengths, limits - lens - 1) * active
+    return torch.minimum(lengths, limits - lens - 1) * active
 
 
 def valid_part(
@@ -221,18 +223,20 @@ def pack_report(
     return torch.cat((numbers, verdict.tokens, draft.tokens, floats.view(torch.int64)), 1)
 
 
-def unpack_report(packed: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Unpack a report on the host: the inverse of `pack_report`.
+def unpack_numbers(packed: np.ndarray) -> list[list[int]]:
+    """The numbers of a report on the host: lens, active, drafted, verdict, emitted, flags.
 
-    Returns lens, active, drafted, verdict, emitted, flags, tokens, logprobs, draft tokens, draft
-    probs.
+    Other columns may follow those of `pack_report`.
     """
+    return packed[:, :6].T.tolist()
+
+
+def unpack_tokens(packed: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The rest of a report of `pack_report`: tokens, logprobs, draft tokens, draft probs."""
     size = (packed.shape[1] - 4) // 4
-    lens, active, drafted, accepted, emitted, flags = packed.T[:6]
     tokens, drafts = packed[:, 6 : 6 + size], packed[:, 6 + size : 5 + 2 * size]
     floats = np.ascontiguousarray(packed[:, 5 + 2 * size :]).view(np.float64)
-    counts = lens, active.astype(bool), drafted, accepted, emitted, flags
-    return *counts, tokens, floats[:, :size], drafts, floats[:, size:]
+    return tokens, floats[:, :size], drafts, floats[:, size:]
 
 
 def drawn_probs(draft: Draft, like: Float[Tensor, "batch window"]) -> Float[Tensor, "batch k"]:

@@ -1,11 +1,14 @@
 """Whether an operation uses a kernel."""
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from bass.kernels import triton as kernels
 from bass.kernels.support import (
+    FirstUse,
     Unsupported,
     cpu_unsupported,
     hopper_unsupported,
@@ -16,8 +19,10 @@ from bass.kernels.support import (
 
 __all__ = [
     "Capability",
+    "FirstUse",
     "Unsupported",
     "cpu_unsupported",
+    "existing_kernels_only",
     "few_rows",
     "has_gradient",
     "hopper",
@@ -45,6 +50,11 @@ class Capability:
             reason = Unsupported(f"`{device}` is no CUDA device", "use one")
             return cls(reason, reason)
         return cls(unsupported(device), hopper_unsupported(device))
+
+
+def existing_kernels_only() -> AbstractContextManager[None]:
+    """Within it, a kernel that is not compiled yet raises `FirstUse`, as do new counters."""
+    return kernels.launch.existing_kernels_only()
 
 
 def use_kernels(x: Tensor) -> bool:

@@ -1,6 +1,6 @@
 """Algorithm 1 of BASS: one length for the whole batch, which follows the best row."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 from typing import ClassVar, final
 
@@ -60,15 +60,17 @@ class BatchAdaptive(DraftLengthPolicy[LengthState]):
         return LengthState(batch_size, self.start)
 
     def lengths(self, state: LengthState) -> np.ndarray:
-        return np.full(state.batch, state.length, dtype=np.int32)
+        return np.array([state.length] * state.batch, dtype=np.int32)
 
     def update(self, state: LengthState, feedback: Feedback) -> LengthState:
-        if not feedback.active.any():
+        # for few rows Python is faster than NumPy
+        rows = zip(feedback.accepted.tolist(), feedback.active.tolist(), strict=True)
+        accepted = [count for count, active in rows if active]
+        if not accepted:
             return state
-        best = int(feedback.accepted[feedback.active].max())
+        best = max(accepted)
         if best >= state.length:
-            return replace(
-                state, length=min(state.length + self.increment, self.max_length), shrunk=False
-            )
+            length = min(state.length + self.increment, self.max_length)
+            return LengthState(state.batch, length)
         shorter = state.length - ceil(state.length / self.modulus) - state.shrunk
-        return replace(state, length=max(1, best, shorter), shrunk=True)
+        return LengthState(state.batch, max(1, best, shorter), shrunk=True)

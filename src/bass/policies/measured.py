@@ -2,9 +2,11 @@
 exploration on a budget.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar, final
+from itertools import accumulate
+from operator import mul
+from typing import ClassVar, NamedTuple, final
 
 import numpy as np
 
@@ -24,23 +26,32 @@ TIMES_MEMORY = 1024  # steps in which a time without new measurements loses its 
 LATEST = 64  # most measurements in an average time
 
 
+Values = list[float]  # a few numbers, for which Python is faster than NumPy; never written to
+
+
+class Decision(NamedTuple):
+    """A length, and the budget of exploration."""
+
+    length: int  # of the coming step
+    best: int = 1  # the best length
+    account: float = 0.0  # seconds left for exploration
+    turn: int = 0  # of the probes
+    repeat: bool = False  # whether the coming step repeats the last one's probe
+
+
 @dataclass(frozen=True)
 class MeasuredState:
-    """Estimates of acceptance and time, the budget of exploration, and the current length."""
+    """Estimates of acceptance and time, and the last decision."""
 
     batch: int
-    length: int  # of the coming step
-    hazard: np.ndarray  # float [K], h_i: acceptance of token i, given all before it
-    trials: np.ndarray  # float [K], weight of each
-    seconds: np.ndarray  # float [K+1], mean time of a step with k drafted tokens
-    measured: np.ndarray  # float [K+1], weight of each
-    curve: np.ndarray  # float [K+1], t(k) that follows from both
-    account: float = 0.0  # seconds left for exploration
-    turn: int = 0
+    decision: Decision
+    hazard: Values  # [K], h_i: acceptance of token i, given all before it
+    trials: Values  # [K], weight of each
+    seconds: Values  # [K+1], mean time of a step with k drafted tokens
+    measured: Values  # [K+1], weight of each
+    curve: Values  # [K+1], t(k) that follows from both
     steps: int = 0
-    best: int = 1  # the best length at the last decision
     drafting: bool = True  # whether the last step drafted
-    repeat: bool = False  # whether the coming step repeats the last one's probe
 
 
 @final
@@ -73,8 +84,8 @@ class Measured(DraftLengthPolicy[MeasuredState]):
     often if it nearly does. Such a probe takes two steps, of which the second is timed.
 
     Drafting begins or ends only for a gain of MARGIN, as each change feeds the draft model. Cost: a
-    [K+1, K+1] linear solve per step, about 0.1 ms. All rows have the same length. New prompts keep
-    the estimates.
+    linear solve of K+1 unknowns per step; an update takes about 40 us. All rows have the same
+    length. New prompts keep the estimates.
     """
 
     paper: ClassVar[str] = "this project"
@@ -106,141 +117,165 @@ class Measured(DraftLengthPolicy[MeasuredState]):
 
     def init(self, batch_size: int) -> MeasuredState:
         k = self.max_length
-        hazard = np.full(k, self.acceptance)
-        return MeasuredState(
-            batch_size,
-            self.start,
-            hazard,
-            np.zeros(k),
-            np.zeros(k + 1),
-            np.zeros(k + 1),
-            self._line,
-        )
+        none, untried = [0.0] * k, [0.0] * (k + 1)
+        hazard = [self.acceptance] * k
+        start = Decision(self.start)
+        line = _line(self.cost_ratio, k + 1)
+        return MeasuredState(batch_size, start, hazard, none, untried, untried, line)
 
     def lengths(self, state: MeasuredState) -> np.ndarray:
-        return np.full(state.batch, state.length, dtype=np.int32)
+        return np.array([state.decision.length] * state.batch, dtype=np.int32)
 
     def update(self, state: MeasuredState, feedback: Feedback) -> MeasuredState:
-        if not feedback.active.any():
+        arrays = feedback.drafted, feedback.accepted, feedback.active
+        table = zip(*(array.tolist() for array in arrays), strict=True)
+        rows = [(drafted, accepted) for drafted, accepted, active in table if active]
+        if not rows:
             return state
-        hazard, trials = self._survive(state, feedback)
-        seconds, measured, account = self._time(state, feedback)
+        hazard, trials = self._survive(state, rows)
+        k = max(drafted for drafted, _ in rows)
+        seconds, measured, account = self._time(state, k, feedback.seconds)
         timed = seconds is not state.seconds
         curve = self._curve(seconds, measured) if timed else state.curve
-        drafting = bool(feedback.drafted[feedback.active].any())
-        state = replace(
-            state,
-            hazard=hazard,
-            trials=trials,
-            seconds=seconds,
-            measured=measured,
-            curve=curve,
-            account=account,
-            steps=state.steps + 1,
-            drafting=drafting,
-        )
-        if state.repeat and drafting:
-            return replace(state, repeat=False)
-        return self._decide(state)
+        steps, last = state.steps + 1, state.decision._replace(account=account)
+        if last.repeat and k:
+            decision = last._replace(repeat=False)
+        else:
+            tokens = self._tokens(hazard, trials)
+            decision = self._decide(tokens, curve, last, steps, k > 0)
+        estimates = hazard, trials, seconds, measured, curve
+        return MeasuredState(state.batch, decision, *estimates, steps, k > 0)
 
-    def _survive(self, state: MeasuredState, feedback: Feedback) -> tuple[np.ndarray, np.ndarray]:
-        """h and its weights after a step, from the numbers at risk and accepted at each position,
-        over the active rows.
+    def _survive(self, state: MeasuredState, rows: list[tuple[int, int]]) -> tuple[Values, Values]:
+        """h and its weights after a step, from the numbers at risk and accepted at each position.
+
+        rows: drafted and accepted tokens of the active rows.
         """
-        drafted, accepted = feedback.drafted[feedback.active], feedback.accepted[feedback.active]
-        size = self.max_length + 1
-        # [i]: rows that accepted over i tokens
-        passed = len(accepted) - np.bincount(accepted, minlength=size).cumsum()[:-1]
-        # [i]: rows whose next token was rejected
-        stopped = np.bincount(accepted, weights=accepted < drafted, minlength=size)[:-1]
-        risk = passed + stopped
-        memory = max(32.0, self.memory / len(accepted))
-        fade = 1 - 1 / np.where(risk > 0, memory, UNSEEN * memory)
-        trials = state.trials * fade + risk
-        prior = np.where(state.trials > 0, state.hazard, self.acceptance)
-        hazard = np.where(
-            risk > 0,
-            prior + (passed - risk * prior) / np.maximum(trials + (state.trials == 0), 1e-9),
-            state.hazard,
-        )
-        return hazard, trials
+        size, left = self.max_length, len(rows)
+        ended, rejected = [0] * (size + 1), [0] * (size + 1)  # [i]: rows that accepted i tokens
+        for drafted, accepted in rows:
+            ended[accepted] += 1
+            rejected[accepted] += accepted < drafted
+        memory = max(32.0, self.memory / left)
+        fade, slow = 1 - 1 / memory, 1 - 1 / (UNSEEN * memory)
+        hazards, weights = [], []
+        for i, (hazard, trials) in enumerate(zip(state.hazard, state.trials, strict=True)):
+            left -= ended[i]  # rows that accepted more than i tokens
+            risk = left + rejected[i]
+            if risk:
+                weight = trials * fade + risk
+                prior, known = (hazard, weight) if trials else (self.acceptance, weight + 1)
+                hazard = prior + (left - risk * prior) / known
+            else:
+                weight = trials * slow
+            hazards.append(hazard)
+            weights.append(weight)
+        return hazards, weights
 
-    def _time(
-        self, state: MeasuredState, feedback: Feedback
-    ) -> tuple[np.ndarray, np.ndarray, float]:
-        """Mean times and their weights after a step, and the account."""
-        k, taken = int(feedback.drafted[feedback.active].max()), feedback.seconds
+    def _time(self, state: MeasuredState, k: int, taken: float) -> tuple[Values, Values, float]:
+        """Mean times and their weights after a step with k drafted tokens, and the account."""
         if taken <= 0 or not state.steps or (k and not state.drafting):
-            return state.seconds, state.measured, state.account
-        if not state.measured.any():
-            seconds, measured, account = state.seconds.copy(), state.measured.copy(), 2 * taken
+            return state.seconds, state.measured, state.decision.account
+        if not any(state.measured):
+            seconds, measured = state.seconds.copy(), state.measured.copy()
             seconds[k], measured[k] = taken, 1.0
-            return seconds, measured, account
-        expected = float(state.curve[k])
+            return seconds, measured, 2 * taken
+        expected = state.curve[k]
         shrink = min(1.0, 2 * taken / expected)
         taken = min(taken, 1.5 * expected)
-        seconds, measured = state.seconds * shrink, state.measured * (1 - 1 / TIMES_MEMORY)
+        seconds = [mean * shrink for mean in state.seconds]
+        measured = [weight * (1 - 1 / TIMES_MEMORY) for weight in state.measured]
         seconds[k] += (taken - seconds[k]) / (measured[k] + 1)
         measured[k] = min(measured[k] + 1, LATEST)
-        return seconds, measured, state.account * shrink + self.exploration * taken
+        account = state.decision.account * shrink + self.exploration * taken
+        return seconds, measured, account
 
-    def _decide(self, state: MeasuredState) -> MeasuredState:
-        """Choose the best length, or a probe that the account covers."""
-        tokens = self._tokens(state)
-        seconds = state.curve
-        rate = tokens / seconds
-        best = int(rate.argmax())
-        if (best > 0) != (state.best > 0):
-            other = 0 if best else 1 + int(rate[1:].argmax())
+    def _decide(
+        self, tokens: Values, seconds: Values, last: Decision, steps: int, drafting: bool
+    ) -> Decision:
+        """Choose the best length, or a probe that the account covers.
+
+        tokens, seconds: of a step, for each length. drafting: whether the last step drafted.
+        """
+        rate = [count / time for count, time in zip(tokens, seconds, strict=True)]
+        best = rate.index(max(rate))
+        if (best > 0) != (last.best > 0):
+            other = 0 if best else rate.index(max(rate[1:]), 1)
             best = best if rate[best] > MARGIN * rate[other] else other
-        state = replace(state, best=best, length=best, repeat=False)
-        if state.steps % SPACING:
-            return state
-        turn = PROBES[state.turn % len(PROBES)]
+        if steps % SPACING:
+            return Decision(best, best, last.account, last.turn)
+        turn = PROBES[last.turn % len(PROBES)]
         probe = best + turn if turn else 0
         if probe == best or not 0 <= probe <= self.max_length:
-            return replace(state, turn=state.turn + 1)
-        loss = max(0.0, float(seconds[probe] - tokens[probe] / rate[best]))
-        resumes = probe > 0 and not state.drafting
+            return Decision(best, best, last.account, last.turn + 1)
+        loss = max(0.0, seconds[probe] - tokens[probe] / rate[best])
+        resumes = probe > 0 and not drafting
         if resumes:
             loss *= 2
         if resumes or not probe:  # the draft model then reads the tokens that it lacks
-            loss += float(seconds[1] - seconds[0])
-        if loss > state.account:
-            return state
-        return replace(
-            state, length=probe, repeat=resumes, turn=state.turn + 1, account=state.account - loss
-        )
+            loss += seconds[1] - seconds[0]
+        if loss > last.account:
+            return Decision(best, best, last.account, last.turn)
+        return Decision(probe, best, last.account - loss, last.turn + 1, resumes)
 
-    def _tokens(self, state: MeasuredState) -> np.ndarray:
+    def _tokens(self, hazard: Values, trials: Values) -> Values:
         """Expected committed tokens of a row for each length [K+1]."""
-        lean, before, survival, total = LEAN, state.hazard[0], 1.0, [1.0]
-        for h, n in zip(state.hazard.tolist(), state.trials.tolist(), strict=True):
+        lean, before, survival, total = LEAN, hazard[0], 1.0, [1.0]
+        for h, n in zip(hazard, trials, strict=True):
             before = (n * h + lean * before) / (n + lean)
             survival *= before
             total.append(total[-1] + survival)
-        return np.array(total)
+        return total
 
-    @property
-    def _line(self) -> np.ndarray:
-        """t(k) [K+1] up to a factor, before the first measurement."""
-        return 1 + self.cost_ratio * np.arange(self.max_length + 1)
-
-    def _curve(self, seconds: np.ndarray, measured: np.ndarray) -> np.ndarray:
+    def _curve(self, seconds: Values, measured: Values) -> Values:
         """t(k) [K+1], rising in k."""
-        line = self._line
-        level = measured @ seconds / (measured @ line)
-        smooth, slope = _penalties(self.max_length + 1)
-        system = smooth.copy()
-        system.ravel()[:: len(line) + 1] += measured
-        return np.maximum.accumulate(
-            np.linalg.solve(system, measured * seconds + slope * self.cost_ratio * level)
-        )
+        weighted = list(map(mul, measured, seconds))
+        size = self.max_length + 1
+        level = sum(weighted) / sum(map(mul, measured, _line(self.cost_ratio, size)))
+        slope = SLOPE * self.cost_ratio * level  # its right side is 0 but at the ends
+        weighted[0] -= slope
+        weighted[-1] += slope
+        return list(accumulate(_solve(_penalties(size), measured, weighted), max))
 
 
 @cache
-def _penalties(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """The quadratic form of second differences and slope, and the right side of slope one."""
+def _line(cost_ratio: float, size: int) -> Values:
+    """t(k) [K+1] up to a factor, before the first measurement."""
+    return [1 + cost_ratio * k for k in range(size)]
+
+
+@cache
+def _penalties(size: int) -> list[tuple[float, float, float]]:
+    """The quadratic form of second differences and slope [size, size], row by row: the elements
+    two columns and one column before the diagonal, and on it.
+    """
     first = np.diff(np.eye(size), axis=0)
     second = np.diff(first, axis=0)
-    return NOISE_OVER_BEND * second.T @ second + SLOPE * first.T @ first, SLOPE * first.sum(axis=0)
+    form = np.zeros((size, size + 2))  # two columns of zeros come before
+    form[:, 2:] = NOISE_OVER_BEND * second.T @ second + SLOPE * first.T @ first
+    return [tuple(form[row, row : row + 3].tolist()) for row in range(size)]
+
+
+def _solve(form: list[tuple[float, float, float]], weights: Values, right: Values) -> Values:
+    """Solve (form + diag(weights)) x = right by LDL' of a symmetric matrix with five diagonals.
+
+    NumPy takes as long for the call as this for 17 rows, and its result depends on the processor.
+    """
+    rows = []
+    one_before = pivot = pivot_before = 1.0
+    y = y_before = 0.0
+    for (second, first, diagonal), weight, value in zip(form, weights, right, strict=True):
+        two = second / pivot_before
+        first -= second * one_before
+        one = first / pivot
+        value -= one * y + two * y_before
+        pivot_before, pivot = pivot, diagonal + weight - one * first - two * second
+        y_before, y, one_before = y, value, one
+        rows.append((one, two, pivot, value))
+    solution, after_one, after_two = [], 0.0, 0.0
+    for one, two, pivot, value in reversed(rows):
+        x = value / pivot - after_one
+        solution.append(x)
+        # x's share in the rows one and two before
+        after_one, after_two = one * x + after_two, two * x
+    return solution[::-1]

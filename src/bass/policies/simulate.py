@@ -257,7 +257,7 @@ def simulate(
     active = np.ones(batch, dtype=bool)
     requested, milliseconds, drafting = np.zeros_like(would), np.zeros(steps), True
     for step in range(steps):
-        requested[step] = lengths = requested_lengths(policy, state, batch)
+        requested[step] = lengths = np.array(requested_lengths(policy, state, batch))
         k = int(lengths.max())
         milliseconds[step] = float(cost.step(batch, k)) + (
             cost.draft(batch) if k and not drafting else 0

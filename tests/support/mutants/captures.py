@@ -2,13 +2,13 @@
 
 from support.mutants.mutant import Mutant
 
-ENGINES = "unit/test_engines.py"
+ENGINES, GRAPHS = "unit/test_engines.py", "unit/test_graphs.py"
 MUTANTS = (
     Mutant(
         "a step with longer drafts than its graph",
         "StepShapes.draft_length",
-        "length >= k",
-        "length >= k - 1",
+        "bisect_left(self.lengths, k)",
+        "bisect_left(self.lengths, k - 1)",
         (f"{ENGINES}::test_a_step_in_a_longer_shape_emits_the_same_tokens",),
     ),
     Mutant(
@@ -31,5 +31,28 @@ MUTANTS = (
         "engines.failed",
         "False",
         (f"{ENGINES}::test_storage_in_which_a_run_failed_is_not_used_again",),
+    ),
+    Mutant(
+        "a second span is captured without a run where the library chooses by it",
+        "GraphedStep._capture",
+        "k in self.tried and self.step_shapes.reads_lengths",
+        "k in self.tried",
+        (
+            f"{GRAPHS}::test_a_draft_length_runs_once_before_it_is_captured_and_again_for_a_new_kernel",
+        ),
+    ),
+    Mutant(
+        "counters of a kernel are made while a graph is captured",
+        "launch.kept_zeros",
+        "if _restricted == get_ident():\n    raise FirstUse",
+        "pass",
+        (f"{GRAPHS}::test_within_a_capture_only_existing_kernels_and_counters_are_used",),
+    ),
+    Mutant(
+        "storage is for the first of the calls to come",
+        "LLM.warm_up_for",
+        "max(longest)",
+        "longest[0]",
+        (f"{ENGINES}::test_after_a_warm_up_for_calls_none_of_them_captures_or_allocates",),
     ),
 )

@@ -151,16 +151,16 @@ MUTANTS = (
     Mutant(
         "finished rows count in the batch's maximum",
         "BatchAdaptive.update",
-        "feedback.accepted[feedback.active]",
-        "feedback.accepted",
+        "[count for count, active in rows if active]",
+        "[count for count, active in rows]",
         (POLICIES,),
         trap=15,
     ),
     Mutant(
         "Algorithm 1 follows the worst row",
         "BatchAdaptive.update",
-        "feedback.accepted[feedback.active].max",
-        "feedback.accepted[feedback.active].min",
+        "max(accepted)",
+        "min(accepted)",
         (POLICIES,),
     ),
     Mutant(

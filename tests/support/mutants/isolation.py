@@ -3,12 +3,11 @@
 from support.mutants.mutant import Mutant
 
 WRITES = "unit/test_strategies_that_write.py"
-DRAFTER, VERIFIER, POLICY = (
+DRAFTER, VERIFIER = (
     f"{WRITES}::test_a_{name}"
     for name in (
         "drafter_that_writes_to_lengths_and_assignments",
         "verifier_that_writes_to_its_draft_and_its_noise",
-        "policy_that_writes_to_its_feedback_and_to_the_rows",
     )
 )
 ROWS = f"{WRITES}::test_the_kit_reports_a_drafter_that_writes_to_the_rows_of_the_run"
@@ -93,12 +92,5 @@ MUTANTS = (
         "self.unchanged(LATER, *self.received)",
         "self.unchanged(LATER)",
         (ROWS,),
-    ),
-    Mutant(
-        "a policy has the counts that the run reports",
-        "Outcome.feedback",
-        "self.report.drafted.copy()",
-        "self.report.drafted",
-        (POLICY,),
     ),
 )

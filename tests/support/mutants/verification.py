@@ -284,22 +284,22 @@ MUTANTS = (
     Mutant(
         "a target that excludes tokens is called damaged",
         "checks.check_emitted",
-        "np.isnan(report.logprobs) & judged",
-        "~np.isfinite(report.logprobs) & judged",
+        "impossible & judged",
+        "~np.isfinite(report.text.logprobs) & judged",
         (f"{IMPOSSIBLE}::test_a_target_may_exclude_tokens",),
     ),
     Mutant(
         "the log-probability of an excluded token is infinite",
         "Run._reported",
-        "np.maximum(report.logprobs, EXCLUDED)",
-        "report.logprobs",
+        "np.maximum(text.logprobs, EXCLUDED)",
+        "text.logprobs",
         (f"{IMPOSSIBLE}::test_a_target_may_exclude_tokens",),
     ),
     Mutant(
         "a verdict of more than was drafted passes where a limit cuts it",
         "checks.check_accepted",
-        "(serving, report.verdict, report.drafted)",
-        "(serving, report.accepted, report.drafted)",
+        "zip(serving, report.verdict, report.drafted, strict=True)",
+        "zip(serving, report.accepted, report.drafted, strict=True)",
         (
             "unit/test_broken_strategies.py::test_a_verdict_of_more_than_all_drafted_tokens_that_a_limit_or_an_end_cuts",
         ),

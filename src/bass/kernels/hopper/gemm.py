@@ -359,8 +359,14 @@ def descriptor(x: Tensor, rows: int, width: int) -> Any:
     """The matrix's descriptor for the tensor memory accelerator. Loads beyond its edges are
     zeros.
     """
-    layout: Any = gl.NVMMASharedLayout.get_default_for([rows, width], TRITON_DTYPES[x.dtype])
+    layout = _layout(gl.NVMMASharedLayout.get_default_for, rows, width, TRITON_DTYPES[x.dtype])
     return TensorDescriptor(x, list(x.shape), list(x.stride()), [rows, width], layout)
+
+
+@functools.cache
+def _layout(default_for: Any, rows: int, width: int, kind: Any) -> Any:
+    """The layout of a tile in shared memory; Triton takes 10 us to find it."""
+    return default_for([rows, width], kind)
 
 
 @functools.cache

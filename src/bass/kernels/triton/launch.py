@@ -3,6 +3,9 @@ results.
 """
 
 import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import get_ident
 from typing import Any, no_type_check
 
 import torch
@@ -10,7 +13,10 @@ import triton
 import triton.language as tl
 from jaxtyping import Int32
 from torch import Tensor
+from triton import knobs
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from bass.kernels.support import FirstUse
 
 
 @triton.jit
@@ -95,10 +101,38 @@ def _supports_pdl(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device)[0] >= 9
 
 
+_restricted: int | None = None  # the thread in which `FirstUse` is raised
+
+
+@contextmanager
+def existing_kernels_only() -> Iterator[None]:
+    """Within it, a kernel that this thread has to compile raises `FirstUse`, as do new counters.
+
+    The capture of a CUDA graph allows to compile a kernel, but not to load it, and what a capture
+    allocates is zero only when that graph has run.
+    """
+    global _restricted
+    runtime: Any = knobs.runtime
+    before = runtime.jit_cache_hook
+
+    def stop(**kernel: Any) -> Any:
+        if _restricted == get_ident():
+            raise FirstUse
+        return None if before is None else before(**kernel)
+
+    _restricted, runtime.jit_cache_hook = get_ident(), stop
+    try:
+        yield
+    finally:
+        _restricted, runtime.jit_cache_hook = None, before
+
+
 @functools.cache
 def kept_zeros(kernel: str, count: int, device: torch.device) -> Int32[Tensor, " count"]:
     """Counters (semaphores) of a kernel's programs, which the kernel leaves at zero.
 
     Kernels of one name must not run on two streams at once.
     """
+    if _restricted == get_ident():
+        raise FirstUse
     return torch.zeros(count, device=device, dtype=torch.int32)
