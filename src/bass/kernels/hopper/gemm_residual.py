@@ -171,17 +171,18 @@ def tile_for(n: int, ks: Sequence[int], rows: int, processors: int) -> int | Non
     return None
 
 
-def supports(rows: int, *matrices: Tensor) -> bool:
-    """Whether the kernel supports this number of rows and one or two matrices [out, in],
-    and divides them evenly.
+def supports(rows: int, first: Tensor, *more: Tensor) -> bool:
+    """Whether the kernel supports this number of rows and one or two matrices [out, in], and
+    divides them evenly.
     """
-    n, ks = len(matrices[0]), [w.shape[1] for w in matrices]
+    n, matrices = len(first), (first, *more)
+    ks = [w.shape[1] for w in matrices]
     return (
         0 < rows <= MOST_ROWS
         and len(matrices) <= 2
         and all(w.dtype == torch.bfloat16 and supports_matrix(w) for w in matrices)
         and all(len(w) == n for w in matrices)
-        and tile_for(n, ks, rows, multiprocessors(matrices[0].device)) is not None
+        and tile_for(n, ks, rows, multiprocessors(first.device)) is not None
     )
 
 
