@@ -183,7 +183,9 @@ class GraphedStep(Step):
         if lengths != self.staged:
             if self.in_flight is not None:  # that step may not have read its lengths yet
                 self.in_flight.synchronize()
-            self.host_array[:], self.staged = lengths, lengths
+            self.staged = []  # until both agree, should an interrupt come between
+            self.host_array[:] = lengths
+            self.staged = lengths
         with self.here:
             try:
                 captured.graph.replay()
