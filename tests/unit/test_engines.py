@@ -5,7 +5,6 @@ runs in it, and works with its own rows alone.
 """
 
 import itertools
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
@@ -20,7 +19,6 @@ from bass.api import assembly, engines
 from bass.api.engines import batch_sizes
 from bass.api.memory import Memory
 from bass.api.options import RequestOptions
-from bass.attention import SDPA
 from bass.drafters import Ensemble, ModelDraft
 from bass.engine.graphs import trial
 from bass.engine.shapes import StepShapes
@@ -144,28 +142,6 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> type[Captured]:
     monkeypatch.setattr("bass.engine.shapes.LEAST_SPAN", 8)
     Captured.count = 0
     return Captured
-
-
-@pytest.mark.parametrize("reads", [False, True])
-def test_kernels_are_compiled_in_several_threads_before_the_first_capture(
-    reads: bool, silent_pair: Pair, captures: type[Captured], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried: list[tuple[int, int, bool]] = []
-
-    def try_out(self: Captured, k: int, span: int) -> None:
-        assert captures.count == 0
-        here = threading.current_thread() is threading.main_thread()
-        tried.append((self.target.batch, k, here))
-
-    monkeypatch.setattr(captures, "try_out", try_out)
-    monkeypatch.setattr(SDPA, "reads_lengths", reads)
-    bass.load(
-        silent_pair.target, silent_pair.draft, device="cpu", policy=Fixed(2), max_batch_size=4
-    )
-    assert captures.count == 3 * 2 * (1 if reads else 4)  # a span of 64, below 512
-    of_all = [(batch, k) for batch in (4, 2, 1) for k in (2, 0)]
-    assert sorted((batch, k) for batch, k, _ in tried) == (sorted(of_all) if reads else [])
-    assert not reads or [here for *_, here in tried] == [True] + [False] * 5
 
 
 CALLS: dict[str, tuple[Any, dict[str, Any]]] = {

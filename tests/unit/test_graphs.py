@@ -61,7 +61,6 @@ def test_a_draft_length_runs_once_before_it_is_captured_and_again_for_a_new_kern
     for name, stand_in in {
         "graph": capture, "CUDAGraph": lambda: None, "stream": lambda _: nullcontext(),
         "current_stream": lambda: stream, "set_stream": lambda _: None,
-        "device_of": lambda _: nullcontext(),
     }.items():  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, stand_in)
     monkeypatch.setattr("bass.engine.graphs.pinned_pair", lambda like: (like, like))

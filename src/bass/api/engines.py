@@ -2,7 +2,6 @@
 
 import weakref
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, final
@@ -13,16 +12,13 @@ import torch
 from bass.api.assembly import Engine, Storage, assemble, no_room
 from bass.api.loading import Models
 from bass.api.plan import Strategies
-from bass.drafters.ensemble import is_ours
 from bass.engine.cost import model_cost
 from bass.engine.run import Run, RunStatus
-from bass.engine.step import Step
 from bass.errors import BassError, explained
 from bass.records import CacheBudget
 
 END_TOKENS = 32  # of a row at most, in the engines that are kept
 SHARE_OF_MEMORY = 0.5  # of what is free, for keys and values, if no length is given
-COMPILERS = 4  # threads: more wait for Python's lock
 CAPACITY_STEP = 256  # positions: storage that grows with the requests has a multiple of it
 
 
@@ -94,38 +90,12 @@ class Engines:
         return sum(engine.step.prepared(k, span) for engine, k, span in self.shapes())
 
     def capture(self) -> Iterator[int]:
-        """Capture every shape, and yield after each part the number of those that are left."""
+        """Capture every shape, and yield after each the number of those that are left."""
         shapes = self.shapes()
-        for left in self._compile(shapes):
-            yield left + len(shapes)
         for done, (engine, k, span) in enumerate(shapes, 1):
             with torch.inference_mode():
                 engine.step.prepare(engine.sequences, k, span)
             yield len(shapes) - done
-
-    def _compile(self, shapes: list[tuple[Engine, int, int]]) -> Iterator[int]:
-        """Take a step of each batch size and draft length with idle rows, in several threads, and
-        yield after each the number of those that are left.
-
-        Triton compiles without Python's lock most of the time. A user's class may not run in
-        several threads.
-        """
-        parts = self.storage.parts
-        classes = (parts.verifier, parts.stop_rule or parts.verifier, parts.attention)
-        ours = all(type(part).__module__.startswith("bass.") for part in classes)
-        if not (parts.attention.reads_lengths and ours and is_ours(parts.drafter)):
-            return  # without `reads_lengths` no run serves two spans: see `GraphedStep`
-        runs: dict[tuple[int, int], tuple[Step, int, int]] = {}
-        for engine, k, span in shapes:
-            runs.setdefault((id(engine), k), (engine.step, k, span))
-        (step, k, span), *others = runs.values()
-        step.try_out(k, span)  # in this thread: libraries have a handle for each
-        yield len(others)
-        with ThreadPoolExecutor(COMPILERS) as pool:
-            jobs = [pool.submit(step.try_out, k, span) for step, k, span in others]
-            for done, job in enumerate(as_completed(jobs), 1):
-                job.result()
-                yield len(jobs) - done
 
 
 @final

@@ -1,7 +1,6 @@
 """A step as CUDA graphs: captured once for each shape, then replayed."""
 
 import contextlib
-import functools
 import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -51,15 +50,6 @@ class Captured:
     def arrays(self) -> tuple[np.ndarray, ...]:
         """The reports as NumPy arrays in the same memory."""
         return tuple(report.numpy() for report in self.reports)
-
-
-@functools.cache
-def side_stream(device: torch.device) -> torch.cuda.Stream:
-    """The stream of all captures and of the runs before them, one after the other.
-
-    Kernels that keep counters must not run on two streams at once.
-    """
-    return torch.cuda.Stream(device)
 
 
 def pinned_pair(like: Tensor) -> tuple[Tensor, Tensor]:
@@ -125,7 +115,7 @@ class GraphedStep(Step):
         self.here = torch.cuda.device_of(self.lengths)
         # the ends of the last two launched steps, by the report buffer in use
         self.ends = torch.cuda.Event(), torch.cuda.Event()
-        self.side = side_stream(self.lengths.device)
+        self.side = torch.cuda.Stream(self.lengths.device)
         self.pool = torch.cuda.graph_pool_handle() if pool is None else pool
         # of the last launched step, until its report is collected
         self.in_flight: torch.cuda.Event | None = None
@@ -210,16 +200,15 @@ class GraphedStep(Step):
                     return self._recorded(k, span)
             except FirstUse:
                 pass
-        self.try_out(k, span)
+        self._try(k, span)
         return self._recorded(k, span)
 
-    def try_out(self, k: int, span: int) -> None:
+    def _try(self, k: int, span: int) -> None:
         """Run a step of this shape with all rows idle."""
-        with torch.cuda.device_of(self.lengths), torch.inference_mode():
-            self.side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(self.side):
-                trial(self.inner, self.sequences, k, span)
-            torch.cuda.current_stream().wait_stream(self.side)
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
+            trial(self.inner, self.sequences, k, span)
+        torch.cuda.current_stream().wait_stream(self.side)
         self.tried.add(k)
 
     def _recorded(self, k: int, span: int) -> Captured:

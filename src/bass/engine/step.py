@@ -119,12 +119,6 @@ class Step(Protocol):
     def prepare(self, sequences: Sequences, k: int, span: int) -> None:
         """Do the work that the first step of this shape would wait for, without changing a row."""
 
-    def try_out(self, k: int, span: int) -> None:
-        """Do the part of `prepare` that may run in several threads, in steps that nothing runs in.
-
-        It compiles kernels.
-        """
-
     def prepared(self, k: int, span: int) -> bool:
         """Whether `prepare` has nothing left to do for this shape."""
         return True
