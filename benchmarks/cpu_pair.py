@@ -258,7 +258,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--lengths",
         nargs=2,
-        default=("bass", "3"),
+        default=("bass", "4"),
         help="at batch 1 and 8: a fixed draft length, or a policy",
     )
     return parser.parse_args()

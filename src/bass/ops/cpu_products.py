@@ -154,6 +154,8 @@ def measure(weights: Iterable[Tensor]) -> None:
         if w.is_cpu and (forced or w.numel() >= LEAST_NUMBERS) and cpu.gemm.supports(w):
             shapes.setdefault((w.shape, w.dtype), []).append(w.detach())
     wanted = {_key(same[0], rows): same for rows in ROWS for same in shapes.values()}
+    if wanted:
+        cpu.load()  # not in the first step
     if forced:
         _chosen.update(dict.fromkeys(wanted, forced))
         return

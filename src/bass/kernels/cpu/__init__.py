@@ -36,6 +36,12 @@ __all__ = [
 ]
 
 
+def load() -> None:
+    """Import all kernels, which compiles what this machine has not compiled yet."""
+    for name in __all__:
+        importlib.import_module(f"{__name__}.{name}")
+
+
 def __getattr__(name: str) -> ModuleType:
     if name not in __all__:
         raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
