@@ -164,7 +164,7 @@ def test_only_what_fits_is_served() -> None:
     assert ahead.supports(window, k, k, 512)
     assert not ahead.supports(window, k, k, 513)
     assert not ahead.supports(window, k.float(), k.float(), 512)
-    assert not ahead.supports(torch.zeros(1, 4, 65, 6, 64), k, k, 512)
+    assert not ahead.supports(torch.zeros(1, 4, 33, 6, 64), k, k, 512)
     assert not ahead.supports(
         torch.zeros(1, 4, 8, 6, 96), *[torch.zeros(900, 2, 96, dtype=torch.bfloat16)] * 2, 512
     )
@@ -173,7 +173,7 @@ def test_only_what_fits_is_served() -> None:
 
 @pytest.mark.parametrize(
     ("queries", "groups", "most"),
-    [(1, 1, 132), (8, 1, 132), (8, 2, 132), (5, 4, 66), (32, 1, 66), (5, 7, 33)],
+    [(1, 1, 132), (8, 1, 132), (8, 2, 132), (5, 4, 66), (32, 1, 66)],
 )
 def test_only_as_many_programs_are_served_as_are_there_at_once(
     queries: int, groups: int, most: int

@@ -18,7 +18,6 @@ from bass.engine.step import unpacked
 from bass.kernels import support
 from bass.kernels.triton import (
     activation,
-    attention,
     attention_schedule,
     batch_state,
     rejection_sampling,
@@ -153,7 +152,7 @@ def test_more_tiles_than_there_are_counts_are_not_split(
     monkeypatch.setattr(attention_schedule, "SPLIT_KEYS", 16)
     problem = Problem.draw([[70], [50], [3]], 2, 1, 8, torch.float32, device)
     for most in (6, 5):
-        monkeypatch.setattr(attention, "MOST_TILES", most)
+        monkeypatch.setattr(attention_schedule, "MOST_TILES", most)
         torch.testing.assert_close(
             problem.kernel("ragged", (0.3, None, None)),
             problem.twin("ragged", (0.3, None, None)),

@@ -26,7 +26,7 @@ from bass.api.options import (
     options_from,
 )
 from bass.api.plan import LoadPlan, Strategies, use_graphs
-from bass.api.progress import captured, finished
+from bass.api.progress import captured, finished, reported
 from bass.api.requests import Prompts, requests_for
 from bass.api.results import Result
 from bass.drafters import NoDrafter
@@ -278,7 +278,7 @@ class LLM:
             with self._engines.explained(engines.storage.budget):
                 captured(engines.capture(), progress)
             if progress:
-                print(f"memory: {self.memory}", file=sys.stderr)
+                reported(f"memory: {self.memory}")
         sizes = (self.max_batch_size,) if engines is None else engines.sizes
         for length, rows in itertools.product(FIRST_PROMPTS, sizes):
             if length < self.max_model_len:

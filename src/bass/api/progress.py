@@ -64,3 +64,8 @@ def captured(left: Iterator[int], progress: bool) -> None:
         task = bar.add_task("", total=None)
         for done, more in enumerate(left, 1):
             bar.update(task, completed=done, total=done + more)
+
+
+def reported(line: str) -> None:
+    """Print a line on standard error, whole where it is no terminal."""
+    Console(stderr=True, soft_wrap=True, highlight=False).print(line, markup=False)

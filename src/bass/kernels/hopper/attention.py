@@ -31,11 +31,10 @@ from bass.kernels.shapes import FUSED_DIMS, HeadNorm, Pool, Positions, Queries
 from bass.kernels.triton.small_m_gemm import block_rows
 
 KINDS = (torch.float16, torch.bfloat16)
-MOST_ROWS = 64  # queries times heads of a group
+MOST_ROWS = 32  # queries times heads of a group; of 64, three kernels take less time
 MOST_SPAN = 512
 KEYS = 64  # at a time
 MOST_REGISTERS = 192  # of a thread, so that a product fits on the multiprocessor too
-MOST_WARPS = 8
 # rows of programs that fit in a multiprocessor's registers; a later program prefetches nothing
 AT_ONCE = 32
 # bytes of old keys and values in flight: what a product of up to 8 rows leaves on a multiprocessor
@@ -106,6 +105,6 @@ def ragged(
             ROWS=rows, OWN=block_rows(queries), KEYS=KEYS,
             STAGES=ROOM // (2 * KEYS * dim * k.element_size()), PARTS=parts,
             SIZE=k.element_size(),
-            num_warps=min(rows // 4, MOST_WARPS), maxnreg=MOST_REGISTERS, launch_pdl=True,
+            num_warps=rows // 4, maxnreg=MOST_REGISTERS, launch_pdl=True,
         )  # fmt: skip
     return out

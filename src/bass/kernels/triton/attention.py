@@ -27,7 +27,6 @@ from torch import Tensor
 from bass.kernels.shapes import Blocks, Padded, Pool, Positions, Queries
 from bass.kernels.support import shared_memory
 from bass.kernels.triton import attention_schedule as schedule
-from bass.kernels.triton.attention_schedule import MOST_TILES
 from bass.kernels.triton.launch import (
     INTERPRETED,
     TRITON_DTYPES,
@@ -352,8 +351,8 @@ def _launch(
     if splits > 1:
         parts = q.new_empty((splits, *q.shape), dtype=sums)
         tops, totals = q.new_empty((2, *parts.shape[:-1]), dtype=sums)
-        counts = kept_zeros("attention", MOST_TILES, q.device)
-        assert tiles * kv_heads * count <= MOST_TILES, f"{tiles * kv_heads * count} tiles"
+        counts = kept_zeros("attention", schedule.MOST_TILES, q.device)
+        assert tiles * kv_heads * count <= schedule.MOST_TILES, f"{tiles * kv_heads * count} tiles"
     row_stride = () if k.ndim == 4 else (0,)
     place_strides = (0, 0) if place is None else (*place.stride(), 0)[:2]
     launch: Any = _attend[(tiles * splits, kv_heads, count)]
