@@ -6,8 +6,9 @@
 FOLDER holds HumanEval.jsonl.gz. Its first prompts are continued in float32, each to the same number
 of tokens. In one process, in turn, after a warm-up of each, it times our autoregressive decoding,
 our speculative decoding, `transformers` generate, and `transformers` with `assistant_model` (batch
-1 only). Prints the processor and the bound first, a table, and one JSON line last. llama.cpp's
-rates follow if `convert_hf_to_gguf.py`, in llama.cpp's source, `llama-batched-bench` and
+1 only). Prints the processor and the bound first, a table, and one JSON line last. "tokens/s"
+includes prefills, "decoding" is from the end of each to the last token. llama.cpp's
+rates of decoding follow if `convert_hf_to_gguf.py`, in llama.cpp's source, `llama-batched-bench` and
 `llama-speculative-simple` are on the PATH.
 """
 
@@ -56,11 +57,18 @@ def read_prompts(count: int) -> list[list[int]]:
 
 def ours(
     llm: bass.LLM, prompts: list[list[int]], batch: int, options: dict[str, Any]
-) -> bass.Stats:
-    """Continue the prompts, `batch` at a time; return the statistics of the last call."""
-    for first in range(0, len(prompts), batch):
-        result = llm.generate(prompts[first : first + batch], ignore_eos=True, **options)
-    return result.stats
+) -> list[bass.Stats]:
+    """Continue the prompts, `batch` at a time; return the statistics of the calls."""
+    return [
+        llm.generate(prompts[first : first + batch], ignore_eos=True, **options).stats
+        for first in range(0, len(prompts), batch)
+    ]
+
+
+def decoding_rate(calls: list[bass.Stats], new_tokens: int) -> float:
+    """Tokens per second from the end of each call's prefill to its last token."""
+    seconds = sum((call.last or 0.0) * new_tokens for call in calls)
+    return sum(call.tokens for call in calls) / seconds
 
 
 def theirs(
@@ -125,7 +133,7 @@ def ways(
     prompts: list[list[int]],
     target: PreTrainedModel,
     draft: PreTrainedModel,
-) -> dict[Way, Callable[[], bass.Stats | None]]:
+) -> dict[Way, Callable[[], list[bass.Stats] | None]]:
     """What is compared."""
     options = {
         "max_new_tokens": arguments.new_tokens,
@@ -137,7 +145,7 @@ def ways(
     for batch, lengths in zip((1, 8), arguments.lengths, strict=True):
         how = {"num_speculative_tokens": int(lengths)} if lengths.isdigit() else {"policy": lengths}
         speculative[batch] = bass.load(dtype="float32", device="cpu", max_batch_size=8, **how)
-    runs: dict[tuple[str, int], Callable[[], bass.Stats | None]] = {}
+    runs: dict[Way, Callable[[], list[bass.Stats] | None]] = {}
     for batch in (1, 8):
         runs["bass, plain", batch] = lambda b=batch: ours(plain, prompts, b, options)
         runs["bass, speculative", batch] = lambda b=batch: ours(speculative[b], prompts, b, options)
@@ -149,11 +157,11 @@ def ways(
 
 
 def timed(
-    runs: dict[Way, Callable[[], bass.Stats | None]], repeats: int
-) -> tuple[dict[Way, list[float]], dict[Way, bass.Stats]]:
-    """Seconds of each repeat, in turn, and the statistics of our runs."""
-    seconds: dict[tuple[str, int], list[float]] = {name: [] for name in runs}
-    stats: dict[tuple[str, int], bass.Stats] = {}
+    runs: dict[Way, Callable[[], list[bass.Stats] | None]], repeats: int
+) -> tuple[dict[Way, list[float]], dict[Way, list[bass.Stats]]]:
+    """Seconds of each repeat, in turn, and the statistics of our last runs."""
+    seconds: dict[Way, list[float]] = {name: [] for name in runs}
+    stats: dict[Way, list[bass.Stats]] = {}
     for turn in range(repeats + 1):  # the first is the warm-up
         for name, run in runs.items():
             began = time.perf_counter()
@@ -166,7 +174,10 @@ def timed(
 
 
 def table_of(
-    seconds: dict[Way, list[float]], stats: dict[Way, bass.Stats], prompts: int, new_tokens: int
+    seconds: dict[Way, list[float]],
+    stats: dict[Way, list[bass.Stats]],
+    prompts: int,
+    new_tokens: int,
 ) -> Table:
     """Rate and spread of each way."""
     tokens = prompts * new_tokens
@@ -175,20 +186,22 @@ def table_of(
         "batch",
         "tokens/s",
         "spread",
+        "decoding",
         "tau",
         "bound share",
         title=f"{prompts} prompts, {new_tokens} new tokens each",
     )
     for (name, batch), times in seconds.items():
-        found = stats.get((name, batch))
+        calls = stats.get((name, batch), [])
         spread = f"{tokens / max(times):.0f} - {tokens / min(times):.0f}"
         table.add_row(
             name,
             str(batch),
             f"{tokens / statistics.median(times):.0f}",
             spread,
-            f"{found.tau:.2f}" if found else "",
-            f"{found.mbu:.0%}" if found else "",
+            f"{decoding_rate(calls, new_tokens):.0f}" if calls else "",
+            f"{calls[-1].tau:.2f}" if calls else "",
+            f"{calls[-1].mbu:.0%}" if calls else "",
         )
     return table
 
@@ -299,8 +312,10 @@ def main() -> None:
             console.print(f"  llama.cpp, {what}: {value:.0f} tokens/s")
     console.print(f"  bass's products: {cpu_products.in_words()}")
     ratios = {what: round(rate[a] / rate[b], 3) for what, a, b in PAIRINGS}
-    for what, ratio in ratios.items():
-        console.print(f"  {ratio:5.2f}x  {what}")
+    decoding = {way: decoding_rate(calls, arguments.new_tokens) for way, calls in stats.items()}
+    for what, a, b in PAIRINGS:
+        alone = f" ({decoding[a] / decoding[b]:.2f}x decoding)" if b in decoding else ""
+        console.print(f"  {ratios[what]:5.2f}x  {what}{alone}")
     record = {
         "benchmark": "cpu_pair",
         "commit": commit(),
@@ -314,6 +329,9 @@ def main() -> None:
         "config": vars(arguments),
         "tokens_per_second": {
             f"{name}, batch {batch}": round(value, 1) for (name, batch), value in rate.items()
+        },
+        "decoding_tokens_per_second": {
+            f"{name}, batch {batch}": round(value, 1) for (name, batch), value in decoding.items()
         },
         "seconds": {
             f"{name}, batch {batch}": [round(t, 3) for t in times]
