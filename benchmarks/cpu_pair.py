@@ -7,8 +7,8 @@ FOLDER holds HumanEval.jsonl.gz. Its first prompts are continued in float32, eac
 of tokens. In one process, in turn, after a warm-up of each, it times our autoregressive decoding,
 our speculative decoding, `transformers` generate, and `transformers` with `assistant_model` (batch
 1 only). Prints the processor and the bound first, a table, and one JSON line last. "tokens/s"
-includes prefills, "decoding" is from the end of each to the last token. llama.cpp's
-rates of decoding follow if `convert_hf_to_gguf.py`, in llama.cpp's source, `llama-batched-bench` and
+includes prefills, "decoding" is from the end of each to the last token. llama.cpp's rates of
+decoding follow if `convert_hf_to_gguf.py`, in llama.cpp's source, `llama-batched-bench` and
 `llama-speculative-simple` are on the PATH.
 """
 
