@@ -1,6 +1,6 @@
 """The engine with every kernel in its place, or with none, on any device; rows of chunks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -19,6 +19,18 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Choose:
         monkeypatch.setattr(dispatch, "use_kernels", lambda _: on)
 
     return choose
+
+
+@pytest.fixture(params=[1, 2])
+def threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A CPU's kernels in one thread, or in two for any amount of work."""
+    from bass.kernels.cpu import runtime  # needs numba
+
+    before = torch.get_num_threads()
+    monkeypatch.setattr(runtime, "LEAST_WORK", 0)
+    torch.set_num_threads(request.param)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """The kernels for CPUs compute what torch computes, for odd shapes and any number of rows."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -17,24 +17,17 @@ from bass.ops.norms import HeadNorm, LayerNorm, OffsetRMSNorm, RMSNorm, offset_s
 if cpu_unsupported() is not None:
     pytest.skip("the kernels for CPUs do not run here", allow_module_level=True)
 
+pytestmark = pytest.mark.usefixtures("threads")
+
 ACTIVATIONS = {
     "silu": F.silu,
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "relu": F.relu,
 }
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 HERE = torch.device("cpu")
 counts = st.integers(1, 40)
-
-
-@pytest.fixture(params=[1, 2], autouse=True)
-def _threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One thread, or two for any amount of work."""
-    before = torch.get_num_threads()
-    monkeypatch.setattr(cpu.runtime, "LEAST_WORK", 0)
-    torch.set_num_threads(request.param)
-    yield
-    torch.set_num_threads(before)
 
 
 def made(seed: int, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

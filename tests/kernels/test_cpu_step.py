@@ -1,7 +1,7 @@
 """The kernels of a step on a CPU compute what its torch operations do."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,7 +9,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bass.kernels import cpu
 from bass.ops import batch_state, sampling, verification
 from bass.records import Draft, History, Noise, Sequences, Verdict
 from bass.sampling import Sampling
@@ -18,18 +17,10 @@ from support.cpu import UNSUPPORTED, cpu_kernels
 if UNSUPPORTED is not None:
     pytest.skip("the kernels for CPUs do not run here", allow_module_level=True)
 
+pytestmark = pytest.mark.usefixtures("threads")
+
 seeds, rows, lengths = st.integers(0, 99), st.integers(1, 4), st.integers(0, 4)
 vocabs = st.sampled_from([1, 3, 40, 700])
-
-
-@pytest.fixture(params=[1, 2], autouse=True)
-def _threads(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One thread, or two for any amount of work."""
-    before = torch.get_num_threads()
-    monkeypatch.setattr(cpu.runtime, "LEAST_WORK", 0)
-    torch.set_num_threads(request.param)
-    yield
-    torch.set_num_threads(before)
 
 
 def both(compute: Callable[[], Any]) -> tuple[Any, Any]:
