@@ -277,6 +277,16 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def name_of(way: Way) -> str:
+    """A way in words."""
+    return f"{way[0]}, batch {way[1]}"
+
+
+def named(rates: dict[Way, float]) -> dict[str, float]:
+    """Rates by the words for their ways."""
+    return {name_of(way): round(rate, 1) for way, rate in rates.items()}
+
+
 def main() -> None:
     """Run the comparison."""
     arguments = parse()
@@ -327,16 +337,9 @@ def main() -> None:
         "llama_cpp": llama,
         "bandwidth": peaks.bandwidth,
         "config": vars(arguments),
-        "tokens_per_second": {
-            f"{name}, batch {batch}": round(value, 1) for (name, batch), value in rate.items()
-        },
-        "decoding_tokens_per_second": {
-            f"{name}, batch {batch}": round(value, 1) for (name, batch), value in decoding.items()
-        },
-        "seconds": {
-            f"{name}, batch {batch}": [round(t, 3) for t in times]
-            for (name, batch), times in seconds.items()
-        },
+        "tokens_per_second": named(rate),
+        "decoding_tokens_per_second": named(decoding),
+        "seconds": {name_of(way): [round(t, 3) for t in times] for way, times in seconds.items()},
         "ratios": ratios,
     }
     print(json.dumps(record))
