@@ -26,7 +26,6 @@ last.
 import argparse
 import json
 import math
-import platform
 import statistics
 import tempfile
 import time
@@ -46,6 +45,7 @@ from bass.api.engines import CAPACITY_STEP
 from bass.api.llm import LLM, plain
 from bass.engine.scorer import ModelScorer
 from bass.policies import Fixed
+from bass.processor import cpu_name
 from bass.records import CacheBudget, RowAssignment, Window
 from bass.runs.prompts import PYTHON
 
@@ -290,14 +290,22 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--results", type=Path)
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    numbers = arguments.prompts, arguments.new_tokens, arguments.hidden, arguments.layers
+    if min(*numbers, *arguments.lengths, *arguments.batches) < 1:
+        parser.error("every number must be 1 or more.")
+    if arguments.device.startswith("cuda") and not torch.cuda.is_available():
+        parser.error("there is no CUDA device here: give `--device cpu`.")
+    if arguments.results is not None and not arguments.results.absolute().parent.is_dir():
+        parser.error(f"--results: `{arguments.results.parent}` is no folder.")
+    return arguments
 
 
 def main() -> None:
     """Measure every model, and print its rows as soon as they are known."""
     arguments = parse()
     on_gpu = arguments.device.startswith("cuda")
-    device = torch.cuda.get_device_name() if on_gpu else platform.machine()
+    device = torch.cuda.get_device_name() if on_gpu else cpu_name()
     results = Results(arguments.results, device)
     config = config_of(arguments)
     apart = {name: config[name] for name in config if name not in ("families", "results")}

@@ -89,6 +89,10 @@ def main() -> None:
     parser.add_argument("--judge", type=Path, metavar="FILE")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the shares there")
     args = parser.parse_args()
+    if not all(0 < budget < math.inf for budget in args.budgets):
+        parser.error("--budgets are seconds, each a positive number.")
+    if args.json and not args.json.parent.is_dir():
+        parser.error(f"--json: `{args.json.parent}` is no folder.")
     try:
         for folder in args.folders:
             if args.judge:

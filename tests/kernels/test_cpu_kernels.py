@@ -1,5 +1,8 @@
 """The kernels for CPUs compute what torch computes, for odd shapes and any number of rows."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -10,9 +13,11 @@ from hypothesis import strategies as st
 
 from bass.kernels import cpu
 from bass.kernels.support import cpu_unsupported
-from bass.ops import noise
+from bass.ops import cpu_products, noise
 from bass.ops.attention import padded
+from bass.ops.embedding import embedding
 from bass.ops.norms import HeadNorm, LayerNorm, OffsetRMSNorm, RMSNorm, offset_scaled, scaled
+from support.cpu import cpu_kernels
 
 if cpu_unsupported() is not None:
     pytest.skip("the kernels for CPUs do not run here", allow_module_level=True)
@@ -170,3 +175,59 @@ def test_noise_has_the_bits_of_the_array_version(
     words = noise._words(rows.numpy(), steps.numpy(), torch.arange(slots).numpy(), domain)
     expected = (torch.from_numpy(words).double() + 0.5) / 2.0**32
     assert torch.equal(cpu.noise.uniforms(rows, steps, slots, domain), expected)
+
+
+@pytest.mark.parametrize("default", [torch.bfloat16, torch.float64])
+def test_torchs_default_type_and_device_change_nothing(default: torch.dtype) -> None:
+    x, w, table = made(0, 3, 64), made(1, 40, 64), made(2, 9, 16)
+    tokens = torch.tensor([[3, 8]])
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(default)
+    try:
+        with torch.device("meta"):
+            found = [
+                cpu.gemm.linear(x, w, None), cpu.gemm.gated(x, w, None, "silu"),
+                cpu.embedding.embedded(table, tokens),
+            ]  # fmt: skip
+    finally:
+        torch.set_default_dtype(before)
+    gate, up = (x @ w.T).chunk(2, 1)
+    for one, expected in zip(found, (x @ w.T, F.silu(gate) * up, table[tokens]), strict=True):
+        assert one.dtype == torch.float32
+        assert close(one, expected)
+
+
+@torch.inference_mode()
+def test_weights_with_gaps_are_left_to_torch() -> None:
+    w, norm = made(0, 64, 40).T, RMSNorm(64, 1e-5, HERE, torch.float32)
+    norm.weight.data = made(1, 64, 2)[:, 0]
+    table, tokens = made(2, 16, 9).T, torch.tensor([[3, 8]])
+    x = made(3, 1, 1, 64)
+    with cpu_kernels():
+        cpu_products._chosen.update({key: "kernel" for key in cpu_products._chosen})
+        assert cpu_products.chosen(x, w) == "torch"
+        assert close(cpu_products.product(x, w, None), x @ w.T)
+        assert not cpu_products.fused(x, norm.weight)
+        assert close(embedding(tokens, table), table[tokens])
+
+
+SMALL_TEAM = """
+import torch
+from bass.kernels import cpu
+x, w = torch.randn(2, 512), torch.randn(300, 512)
+torch.set_num_threads(4)
+assert torch.get_num_threads() == 4
+assert torch.allclose(cpu.gemm.linear(x, w, None), x @ w.T, atol=1e-3)
+"""
+
+
+def test_a_region_with_fewer_threads_than_asked_for_computes_all() -> None:
+    environment = os.environ | {"OMP_THREAD_LIMIT": "1"}
+    ran = subprocess.run(
+        [sys.executable, "-c", SMALL_TEAM],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr

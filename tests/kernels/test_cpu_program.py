@@ -1,5 +1,6 @@
 """Recorded passes on a CPU have the bits of the passes that they replay."""
 
+import threading
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from bass.attention import SDPA
+from bass.attention import BACKENDS, SDPA
 from bass.caches import PaddedCache
 from bass.engine.scorer import ModelScorer
 from bass.kernels import cpu
@@ -120,6 +121,55 @@ def test_a_pass_with_other_operations_is_not_recorded() -> None:
             found = score(window).logits
             assert expected is None or torch.equal(found, expected)
         assert list(score.passes._programs.values()) == [None]
+
+
+@torch.inference_mode()
+def test_a_weight_with_other_memory_is_recorded_again() -> None:
+    """The old memory stays as long as a program reads it."""
+    model = LlamaWorld(seed=4).models["target"]
+    with cpu_kernels(model):
+        score, given = scorer(model, 2), windows(2, 1, 6)
+        for window in given[:3]:
+            score(window)
+        [program] = score.passes._programs.values()
+        for parameter in model.parameters():
+            parameter.data = parameter.data * 1.5
+        assert program.stale
+        computed = scorer(model, 2)
+        for ours, theirs in zip(computed.cache._slots, score.cache._slots, strict=True):
+            for one, other in zip(ours, theirs, strict=True):
+                one.copy_(other)
+        assert torch.equal(score(given[3]).logits[:-1], computed._scored(given[3]).logits[:-1])
+        [recorded] = score.passes._programs.values()
+        assert recorded is not program
+        assert not recorded.stale
+
+
+@torch.inference_mode()
+def test_threads_record_at_the_same_time() -> None:
+    found: dict[int, list[torch.Tensor]] = {}
+    together = threading.Barrier(3)
+
+    def work(me: int) -> None:
+        with torch.inference_mode():
+            score = scorer(LLAMA, 1)
+            together.wait()
+            found[me] = [score(window).logits for window in windows(1, 1, 30)[:-1]]
+
+    with cpu_kernels(LLAMA):
+        computed = scorer(LLAMA, 1)
+        expected = [computed._scored(window).logits for window in windows(1, 1, 30)[:-1]]
+        workers = [threading.Thread(target=work, args=(me,)) for me in range(3)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    for me in range(3):
+        assert all(torch.equal(a, b) for a, b in zip(found[me], expected, strict=True))
+
+
+def test_only_attention_by_kernels_is_recorded() -> None:
+    assert {name for name, backend in BACKENDS.items() if backend.replayable} == {"sdpa"}
 
 
 def test_a_pass_with_gradients_or_many_tokens_is_not_recorded() -> None:

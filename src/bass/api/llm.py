@@ -83,9 +83,8 @@ def load(
     `cuda_graphs="lazy"`, each call captures, before its first token, what it can need and no
     earlier call has captured. The graphs' keys and values are allocated once, for `max_batch_size`
     rows of `max_model_len` tokens, or, if that is None, for as many as half of the free memory
-    holds.
-    checkpoint. `load_format="dummy"` makes random weights for both models: their text means
-    nothing, and a checkpoint needs no more than its config.json.
+    holds. `load_format="dummy"` makes random weights for both models: their text means nothing,
+    and a checkpoint needs no more than its config.json.
 
     Raises a `BassError` of one sentence: `CheckpointError`, `PairingError`, `OptionError` or
     `PolicyError`.

@@ -57,6 +57,7 @@ class SDPA(AttentionBackend[PaddedView, MaskPlan]):
 
     view_type: ClassVar[type] = PaddedView
     capturable: ClassVar[bool] = True
+    replayable: ClassVar[bool] = True
 
     def plan(self, positions: Int[Tensor, "batch window"], span: int) -> MaskPlan:
         return MaskPlan(positions, span)

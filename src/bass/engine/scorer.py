@@ -79,12 +79,17 @@ class ModelScorer(Scorer):
         return self._complete(self.decoder.fill(window, self._attend(window), self.layers))
 
     @functools.cached_property
+    def replayable(self) -> bool:
+        """Whether passes of few rows on a CPU may be recorded and replayed."""
+        return self.decoder.replayable and self.backend.replayable
+
+    @functools.cached_property
     def passes(self) -> RecordedPasses:
         """The passes of few rows on a CPU that were recorded."""
         return RecordedPasses()
 
     def __call__(self, window: Window) -> Scored:
-        if not self.decoder.replayable or not RecordedPasses.supports(window.tokens):
+        if not self.replayable or not RecordedPasses.supports(window.tokens):
             return self._scored(window)
 
         def run(tokens: Tensor, positions: Tensor) -> tuple[Tensor, ...]:

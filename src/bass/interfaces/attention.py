@@ -19,11 +19,13 @@ class AttentionBackend(ABC, Generic[View, Plan]):
     `view_type`: the class of the views that it reads. `capturable`: `plan` and `run` read nothing
     on the host, so a CUDA graph can capture them. `reads_lengths`: its work follows the rows'
     lengths on the device, and hardly depends on the span, so two spans are enough for all lengths.
+    `replayable`: on a CPU its passes may consist of kernels, which are recorded and replayed.
     """
 
     view_type: ClassVar[type]
     capturable: ClassVar[bool]
     reads_lengths: ClassVar[bool] = False
+    replayable: ClassVar[bool] = False
     paper: ClassVar[str] = ""
 
     def check(self, device: torch.device) -> None:

@@ -91,6 +91,7 @@ def fused(x: Tensor, *weights: Tensor | None) -> bool:
         and x.is_cpu
         and x.dtype == torch.float32
         and 0 < x.numel() <= ROWS[-1] * x.shape[-1]
+        and all(w is None or w.is_contiguous() for w in weights)
         and not dispatch.has_gradient(x, *weights)
     )
 
@@ -111,21 +112,21 @@ def few(tokens: Tensor, *weights: Tensor) -> bool:
         and tokens.is_cpu
         and tokens.dtype == torch.int64
         and 0 < tokens.numel() <= ROWS[-1]
-        and all(weight.dtype == torch.float32 for weight in weights)
+        and all(w.dtype == torch.float32 and w.is_contiguous() for w in weights)
         and not dispatch.has_gradient(*weights)
     )
 
 
 def chosen(x: Tensor, w: Tensor) -> str:
     """The way for these rows: a key of `WAYS`."""
-    if not _chosen or x.dtype != w.dtype:
+    if not _chosen or x.dtype != w.dtype or not w.is_contiguous():
         return "torch"
     rows = x.numel() // w.shape[1]
     place = w.shape, w.dtype, rows, torch.get_num_threads()
     way = _found.get(place)
     if way is None:
         way = "torch"
-        if 0 < rows <= ROWS[-1] and w.is_contiguous():
+        if 0 < rows <= ROWS[-1]:
             way = _chosen.get(_key(w, rows), "torch")
         _found[place] = way
     return way

@@ -20,6 +20,6 @@ def embedding(
     """
     if dispatch.use_kernels(table) and not dispatch.has_gradient(table):
         return kernels.embedding.embedded(table, tokens)
-    if cpu_products.few(tokens, table) and table.is_contiguous():
+    if cpu_products.few(tokens, table):
         return cpu.embedding.embedded(table, tokens)
     return F.embedding(tokens, table)

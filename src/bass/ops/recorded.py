@@ -23,7 +23,7 @@ Pass = Callable[[Tensor, Tensor], Tensors]  # of tokens and positions
 
 @final
 class RecordedPasses:
-    """The programs of one model on one cache. What they read must stay where it is."""
+    """The programs of one model on one cache; a weight that has moved is recorded again."""
 
     def __init__(self) -> None:
         # by shape: None if the pass cannot be recorded
@@ -47,6 +47,8 @@ class RecordedPasses:
         if key not in self._seen:
             self._seen.add(key)
             return run(tokens, positions)
+        if self._programs.get(key) is not None and self._programs[key].stale:
+            del self._programs[key]
         if key not in self._programs:
             inputs = tokens.clone(), positions.clone()  # with addresses of their own
             with cpu.program.Recording() as recording:

@@ -130,4 +130,18 @@ MUTANTS = (
         "least < -9",
         (BY_CPU_STEP,),
     ),
+    Mutant(
+        "a recorded pass reads the old memory of a weight",
+        "RecordedPasses.__call__",
+        "self._programs[key].stale",
+        "False",
+        (BY_CPU_PROGRAM,),
+    ),
+    Mutant(
+        "norms of weights with gaps are computed by a CPU's kernel",
+        "cpu_products.fused",
+        "w is None or w.is_contiguous()",
+        "True",
+        (f"{BY_CPU}::test_weights_with_gaps_are_left_to_torch",),
+    ),
 )

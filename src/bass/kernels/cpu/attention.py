@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from numba import njit
 from torch import Tensor
 
-from bass.kernels.cpu.runtime import bits, compiled, double, floats, integers, thread_number
+from bass.kernels.cpu.runtime import bits, compiled, double, empty, floats, integers, thread_number
 from bass.kernels.shapes import HeadNorm
 
 
@@ -150,7 +150,7 @@ def store_and_attend(
     (batch, width, count, dim), (extent, kv_heads) = y.shape, k.shape[1:3]
     out = y.new_empty(batch, width, count - 2 * kv_heads, dim)
     # not of `span`, which differs between the passes of a program
-    scratch = torch.empty(batch * kv_heads * (dim + extent))
+    scratch = empty(batch * kv_heads * (dim + extent))
     _store_and_attend(
         2 * out.numel() * span,
         y, *(tables or (None, None)), positions, k, v, out, scratch, batch, width,

@@ -3,11 +3,10 @@
 import math
 from typing import no_type_check
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.kernels.cpu.runtime import compiled, floats, integers, thread_number
+from bass.kernels.cpu.runtime import compiled, empty, floats, integers, thread_number
 
 
 @compiled
@@ -28,6 +27,6 @@ def embedded(
 ) -> Float[Tensor, "*rows size"]:
     """The rows of the table for the tokens; NaN for an invalid token."""
     (vocab, size), tokens = table.shape, tokens.contiguous()
-    out = torch.empty(*tokens.shape, size)
+    out = empty(*tokens.shape, size)
     _embedded(0, table, tokens, out, tokens.numel(), size, vocab)
     return out

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from numba import njit
 from torch import Tensor
 
-from bass.kernels.cpu.runtime import compiled, floats, integers, thread_number
+from bass.kernels.cpu.runtime import compiled, empty, floats, integers, thread_number
 from bass.kernels.cpu.tiles import LANES, MOST, WIDTHS, tile
 
 BLOCK = 12  # rows of W: a multiple of each of `WIDTHS`
@@ -129,7 +129,7 @@ def linear(
     """x Wᵀ + b in x's type, which is W's."""
     (rows, size), columns, half = x.shape, w.shape[0], x.dtype == torch.bfloat16
     wide, add = _floats(x), _floats(bias)
-    y = torch.empty(rows, columns)
+    y = empty(rows, columns)
     _linear(
         rows * columns * size, w, wide, y, add, rows, columns, size, half,
     )  # fmt: skip
@@ -145,7 +145,7 @@ def gated(
     """act(gate) · up in x's type; the first half of W's rows give the gates."""
     (rows, size), inner, half = x.shape, w.shape[0] // 2, x.dtype == torch.bfloat16
     wide, add = _floats(x), _floats(bias)
-    both, y = torch.empty(2 * rows * inner), torch.empty(rows, inner)
+    both, y = empty(2 * rows * inner), empty(rows, inner)
     _gated(
         2 * rows * inner * size, w, wide, both, y, add, rows, inner, size, half,
         ACTIVATIONS.index(act),

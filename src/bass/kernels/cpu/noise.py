@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.kernels.cpu.runtime import compiled, doubles, integers, thread_number
+from bass.kernels.cpu.runtime import compiled, doubles, empty, integers, thread_number
 
 MASK, SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
 FIRST, SECOND = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -45,6 +45,6 @@ def uniforms(
 ) -> Float[Tensor, "batch slots 4"]:
     """float64 uniforms in (0, 1), four streams per slot of each row's step."""
     keys, steps, rows = keys.contiguous(), steps.contiguous(), keys.shape[0]
-    out = torch.empty(rows, slots, 4, dtype=torch.float64)
+    out = empty(rows, slots, 4, dtype=torch.float64)
     _uniforms(0, keys, steps, out, rows, slots, domain)
     return out

@@ -15,51 +15,18 @@ call.
 import ctypes
 import math
 from dataclasses import dataclass, field
-from typing import Any, no_type_check
+from typing import Any
 
 import torch
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bass.kernels.cpu import runtime
-from bass.kernels.cpu.runtime import compiled, integers
 
 ALIGNMENT = 64  # bytes of a buffer
 _aten = torch.ops.aten
 _EMPTY = (_aten.empty.memory_format, _aten.empty_like.default, _aten.new_empty.default)
 Tensors = tuple[Tensor, ...]
-
-
-@intrinsic
-def _call(typing: Any, function: Any, argument: Any) -> Any:
-    """Call the kernel at an address."""
-
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        byte = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [byte]).as_pointer()
-        kernel, packed = (
-            builder.inttoptr(value, to) for value, to in zip(arguments, (kind, byte), strict=True)
-        )
-        builder.call(kernel, [packed])
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), code
-
-
-_barrier = types.ExternalFunction("bass_barrier", types.void())
-
-
-@compiled
-@no_type_check
-def _kernels(argument):
-    a = integers(argument)
-    for i in range(a[1]):
-        kernel = integers(a[0] + 16 * i)
-        _call(kernel[0], kernel[1])
-        _barrier()
 
 
 @dataclass
@@ -99,13 +66,13 @@ class Recording(TorchDispatchMode):
         return result
 
     def __enter__(self) -> "Recording":
-        runtime.launched.append(self.launches)
+        runtime.recordings.launches.append(self.launches)
         super().__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
-        runtime.launched.pop()
+        runtime.recordings.launches.pop()
 
     def program(self, inputs: Tensors, outputs: Tensors) -> "Program | None":
         """The program of the recorded kernels; None for other operations, or for outputs that no
@@ -146,25 +113,28 @@ class Program:
         inputs: Tensors,
         outputs: Tensors,
     ) -> None:
-        threads = torch.get_num_threads()
-        self._arguments, self._kept = [], []
+        self._threads = torch.get_num_threads()
+        self._arguments: list[Any] = []
+        # weights and caches, with their addresses, and their storages, which must outlive these
+        self._kept: dict[int, tuple[Tensor, Any]] = {}
         buffers = {_block(t): Buffer(t.untyped_storage().nbytes()) for t in (*made, *inputs)}
         for launch, (_, given) in enumerate(launches):
             for i, value in enumerate(given):
                 if isinstance(value, Tensor):
                     buffer = buffers.get(_block(value))
                     if buffer is None:
-                        self._kept.append(value)  # a weight, or a cache
+                        self._kept[value.data_ptr()] = value, value.untyped_storage()
                     else:
                         buffer.places.append((launch, i, value.data_ptr() - _block(value)))
             addresses = map(runtime.as_integer, given)
-            self._arguments.append((ctypes.c_int64 * (len(given) + 1))(*addresses, threads))
+            self._arguments.append((ctypes.c_int64 * (len(given) + 1))(*addresses, 1))
         pairs = [
             number
-            for (kernel, _), packed in zip(launches, self._arguments, strict=True)
-            for number in (kernel, ctypes.addressof(packed))
+            for (kernel, given), packed in zip(launches, self._arguments, strict=True)
+            for number in (kernel, ctypes.addressof(packed), len(given))
         ]
         self._pairs = (ctypes.c_int64 * len(pairs))(*pairs)
+        self._region = (ctypes.c_int64 * 2)(ctypes.addressof(self._pairs), len(launches))
         self._inputs = [buffers.pop(_block(one)).places for one in inputs]
         blocks = [_block(one) for one in outputs]
         self._index = [blocks.index(block) for block in blocks]  # outputs may share their memory
@@ -172,9 +142,14 @@ class Program:
         own = {block: buffers.pop(block).places for block in dict.fromkeys(blocks)}
         self._outputs = [own.pop(block, []) for block in blocks]
         used = [buffer for buffer in buffers.values() if buffer.places]
-        self._memory = torch.empty(_placed(used), dtype=torch.uint8)
+        self._memory = runtime.empty(_placed(used), dtype=torch.uint8)
         for buffer, offset in zip(used, _offsets(used), strict=True):
             self._write(buffer.places, self._memory.data_ptr() + offset)
+
+    @property
+    def stale(self) -> bool:
+        """Whether a weight has other memory than at the recording."""
+        return any(kept.data_ptr() != address for address, (kept, _) in self._kept.items())
 
     def __call__(self, inputs: Tensors) -> Tensors:
         """The outputs for these inputs, which are contiguous."""
@@ -182,7 +157,7 @@ class Program:
         outputs = tuple(made[i] for i in self._index)
         for places, tensor in zip((*self._inputs, *self._outputs), (*inputs, *made), strict=True):
             self._write(places, tensor.data_ptr())
-        _kernels(runtime.LEAST_WORK, ctypes.addressof(self._pairs), len(self._arguments))
+        runtime.in_parallel(self._region, self._threads)
         return outputs
 
     def _write(self, places: list[tuple[int, int, int]], address: int) -> None:

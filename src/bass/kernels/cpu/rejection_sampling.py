@@ -17,7 +17,7 @@ from numba import njit
 from torch import Tensor
 
 from bass.kernels import flags
-from bass.kernels.cpu.runtime import compiled, doubles, floats, integers, thread_number
+from bass.kernels.cpu.runtime import compiled, doubles, empty, floats, integers, thread_number
 
 NOT_FINITE, NEGATIVE, NOT_ONE = flags.NOT_FINITE, flags.NEGATIVE, flags.NOT_ONE
 TOLERANCE = flags.TOLERANCE
@@ -132,7 +132,7 @@ def draw(
 ) -> Int[Tensor, "*rows"]:
     """One token per row, by inverse transform."""
     probs, vocab = probs.contiguous(), probs.shape[-1]
-    out = torch.empty(probs.shape[:-1], dtype=torch.int64)
+    out = empty(*probs.shape[:-1], dtype=torch.int64)
     step = uniform.stride(0) if uniform.ndim == 1 else 1
     if uniform.ndim != 1:
         uniform = uniform.contiguous()
@@ -154,7 +154,7 @@ def verdict(
     probs = None if draft_probs is None else draft_probs.contiguous()
     uniforms = uniforms[:, :window].contiguous()
     out, accepted = tokens.new_empty(rows, window), tokens.new_empty(rows)
-    rests = torch.empty(torch.get_num_threads() * vocab)
+    rests = empty(torch.get_num_threads() * vocab)
     _verdict(
         4 * rows * vocab, tokens.contiguous(), probs, lengths.contiguous(),
         target_probs.contiguous(), uniforms, out, accepted, rests, rows, k, vocab,

@@ -17,7 +17,7 @@ from numba import njit
 from torch import Tensor
 
 from bass.kernels.cpu.exponential import exp
-from bass.kernels.cpu.runtime import compiled, doubles, floats, integers, thread_number
+from bass.kernels.cpu.runtime import compiled, doubles, empty, floats, integers, thread_number
 
 LARGEST = np.float32(3.4028235e38)
 ONE, ZERO = np.float32(1), np.float32(0)
@@ -181,8 +181,8 @@ def warp(
     """The distributions of rows without penalties."""
     logits, sampling = logits.contiguous(), sampling.contiguous()
     batch, window, vocab = logits.shape
-    out = torch.empty(batch, window, vocab)
-    heaps = torch.empty(torch.get_num_threads() * (vocab + 1))
+    out = empty(batch, window, vocab)
+    heaps = empty(torch.get_num_threads() * (vocab + 1))
     _warp(
         16 * logits.numel(), logits, out, sampling, heaps, batch * window, vocab, window,
         sampling.shape[1],
@@ -195,6 +195,6 @@ def token_logprobs(
 ) -> Float[Tensor, "batch window"]:
     """log softmax(logits) at `tokens`; NaN for an id outside the vocabulary."""
     logits, tokens = logits.contiguous(), tokens.contiguous()
-    out = torch.empty(tokens.shape)
+    out = empty(*tokens.shape)
     _token_logprobs(8 * logits.numel(), logits, tokens, out, tokens.numel(), logits.shape[2])
     return out
