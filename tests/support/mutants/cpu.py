@@ -76,9 +76,9 @@ MUTANTS = (
     ),
     Mutant(
         "a CPU's threads begin a recorded kernel before the one before has ended",
-        "cpu.program._kernels",
-        "_barrier()",
-        "pass",
+        "cpu.runtime._region",
+        "_call(kernel[0], kernel[1])\nbarrier()",
+        "_call(kernel[0], kernel[1])",
         (BY_CPU_PROGRAM,),
     ),
     Mutant(
