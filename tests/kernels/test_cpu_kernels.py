@@ -1,8 +1,5 @@
 """The kernels for CPUs compute what torch computes, for odd shapes and any number of rows."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -209,25 +206,3 @@ def test_weights_with_gaps_are_left_to_torch() -> None:
         assert close(cpu_products.product(x, w, None), x @ w.T)
         assert not cpu_products.fused(x, norm.weight)
         assert close(embedding(tokens, table), table[tokens])
-
-
-SMALL_TEAM = """
-import torch
-from bass.kernels import cpu
-x, w = torch.randn(2, 512), torch.randn(300, 512)
-torch.set_num_threads(4)
-assert torch.get_num_threads() == 4
-assert torch.allclose(cpu.gemm.linear(x, w, None), x @ w.T, atol=1e-3)
-"""
-
-
-def test_a_region_with_fewer_threads_than_asked_for_computes_all() -> None:
-    environment = os.environ | {"OMP_THREAD_LIMIT": "1"}
-    ran = subprocess.run(
-        [sys.executable, "-c", SMALL_TEAM],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr

@@ -1,6 +1,7 @@
 """How a CPU computes products: the choice, its file, and what a run by kernels emits."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -176,3 +177,25 @@ def test_kernels_emit_torchs_tokens(
 def test_numba_is_imported_by_a_load_alone() -> None:
     code = "import sys, bass, bass.cli, bass.ops.linear; assert 'numba' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+SMALL_TEAM = """
+import torch
+from bass.kernels import cpu
+x, w = torch.randn(2, 512), torch.randn(300, 512)
+torch.set_num_threads(4)
+assert torch.get_num_threads() == 4
+assert torch.allclose(cpu.gemm.linear(x, w, None), x @ w.T, atol=1e-3)
+"""
+
+
+def test_a_region_with_fewer_threads_than_asked_for_computes_all() -> None:
+    environment = os.environ | {"OMP_THREAD_LIMIT": "1"}
+    ran = subprocess.run(
+        [sys.executable, "-c", SMALL_TEAM],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr

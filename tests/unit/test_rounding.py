@@ -44,6 +44,7 @@ def test_every_family_has_a_config_that_loads(rounding: ModuleType, tmp_path: Pa
         assert {path.split(".")[2] for path in changed} == {"attention"}
 
 
+@pytest.mark.nightly
 def test_in_float32_texts_are_those_of_autoregressive_decoding(
     rounding: ModuleType,
     monkeypatch: pytest.MonkeyPatch,

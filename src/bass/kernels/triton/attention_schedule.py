@@ -63,7 +63,8 @@ def cut_for(
     most_keys, tile_bytes, stages = queue
     keys = min(most_keys, max(16, tile_bytes // (width * size)))
     stages = max(2, min(stages, 1 + (shared - SCRATCH) // (2 * keys * width * size)))
-    large = rows > 64 or (queue == ALONE and (rows == 32 or width >= WIDE))
+    alone = queue == ALONE and not many
+    large = rows > 64 or (alone and (rows == 32 or width >= WIDE))
     return Cut(rows, keys, stages, 8 if large else 4, splits, many)
 
 
