@@ -10,8 +10,8 @@ from bass.engine.requests import Request
 from bass.interfaces import Drafter, RowStore
 from bass.records import CacheBudget, RowAssignment, Sequences, Window
 
-# prompt tokens per row and pass: bounds the memory of a long prompt's prefill; on a GPU, so many in
-# all if these are more, since products of fewer rows wait for the weights
+# prompt tokens per row and pass: bounds the memory of a long prompt's prefill; on a GPU, at least
+# PREFILL_TOKENS of all rows together, since products of fewer rows wait for the weights
 PREFILL_WINDOW, PREFILL_TOKENS = 256, 2048
 SPAN_STEP = 64  # spans are multiples of this, so that few distinct ones occur
 

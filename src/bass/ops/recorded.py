@@ -47,15 +47,13 @@ class RecordedPasses:
         if key not in self._seen:
             self._seen.add(key)
             return run(tokens, positions)
-        if self._programs.get(key) is not None and self._programs[key].stale:
-            del self._programs[key]
-        if key not in self._programs:
+        program = self._programs.get(key)
+        if key not in self._programs or (program is not None and program.stale):
             inputs = tokens.clone(), positions.clone()  # with addresses of their own
             with cpu.program.Recording() as recording:
                 outputs = run(*inputs)
             self._programs[key] = recording.program(inputs, outputs)
             return outputs
-        program = self._programs[key]
         if program is None:
             return run(tokens, positions)
         return program((tokens.contiguous(), positions.contiguous()))

@@ -49,8 +49,8 @@ MUTANTS = (
     Mutant(
         "a CPU's norm skips the last row of a thread",
         "cpu.norms._add_norm",
-        "rows * (me + 1) // threads",
-        "(rows - 1) * (me + 1) // threads",
+        "own_share(rows, threads)",
+        "own_share(rows - 1, threads)",
         (BY_CPU,),
     ),
     Mutant(
@@ -133,7 +133,7 @@ MUTANTS = (
     Mutant(
         "a recorded pass reads the old memory of a weight",
         "RecordedPasses.__call__",
-        "self._programs[key].stale",
+        "program.stale",
         "False",
         (BY_CPU_PROGRAM,),
     ),

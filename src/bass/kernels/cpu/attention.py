@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from numba import njit
 from torch import Tensor
 
-from bass.kernels.cpu.runtime import bits, compiled, double, empty, floats, integers, thread_number
+from bass.kernels.cpu.runtime import bits, compiled, double, empty, floats, integers, own_share
 from bass.kernels.shapes import HeadNorm
 
 
@@ -80,8 +80,7 @@ def _store_and_attend(argument):
     scale, softcap = np.float32(double(a[16])), np.float32(double(a[17]))
     norm, offset, eps, threads = floats(a[18]), np.float32(a[19]), double(a[20]), a[21]
     group, all_heads, items = heads // kv_heads, heads + 2 * kv_heads, batch * kv_heads
-    me = thread_number()
-    for item in range(items * me // threads, items * (me + 1) // threads):
+    for item in own_share(items, threads):
         b, head = item // kv_heads, item % kv_heads
         base, step = b * row_step + head * dim, kv_heads * dim
         query, scores = item * (dim + extent), item * (dim + extent) + dim

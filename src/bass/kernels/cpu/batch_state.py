@@ -6,7 +6,7 @@ from typing import no_type_check
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from bass.kernels.cpu.runtime import bytes_, compiled, doubles, floats, integers, thread_number
+from bass.kernels.cpu.runtime import bytes_, compiled, doubles, floats, integers, own_share
 
 
 @compiled
@@ -18,8 +18,7 @@ def _window(argument):
         integers(a[5]), integers(a[6]),
     )  # fmt: skip
     rows, step, k, threads = a[7], a[8], a[9], a[10]
-    me = thread_number()
-    for row in range(rows * me // threads, rows * (me + 1) // threads):
+    for row in own_share(rows, threads):
         last = lens[row] - 1 if active[row] and lens[row] > 0 else -1
         out[row * (k + 1)] = tokens[row * step + max(last, 0)]
         positions[row * (k + 1)] = last
@@ -39,8 +38,7 @@ def _commit(argument):
     )  # fmt: skip
     given, accepted, emitted = integers(a[6]), integers(a[7]), integers(a[8])
     rows, step, window, count, vocab, threads = a[9], a[10], a[11], a[12], a[13], a[14]
-    me = thread_number()
-    for row in range(rows * me // threads, rows * (me + 1) // threads):
+    for row in own_share(rows, threads):
         first_end = window
         for i in range(window - 1, -1, -1):
             token = min(max(given[row * window + i], 0), vocab - 1)
@@ -69,8 +67,7 @@ def _pack(argument):
     tokens, logprobs, drafts, probs = integers(a[6]), floats(a[7]), integers(a[8]), floats(a[9])
     out, bits = integers(a[10]), doubles(a[10])
     rows, k, vocab, threads = a[11], a[12], a[13], a[14]
-    me = thread_number()
-    for row in range(rows * me // threads, rows * (me + 1) // threads):
+    for row in own_share(rows, threads):
         at = row * (8 + 4 * k)
         out[at], out[at + 1], out[at + 2] = lens[row], active[row], drafted[row]
         out[at + 3], out[at + 4], out[at + 5] = accepted[row], emitted[row], flags[row]

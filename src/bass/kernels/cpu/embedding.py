@@ -6,7 +6,7 @@ from typing import no_type_check
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.kernels.cpu.runtime import compiled, empty, floats, integers, thread_number
+from bass.kernels.cpu.runtime import compiled, empty, floats, integers, own_share
 
 
 @compiled
@@ -15,8 +15,7 @@ def _embedded(argument):
     a = integers(argument)
     table, tokens, out = floats(a[0]), integers(a[1]), floats(a[2])
     rows, size, vocab, threads = a[3], a[4], a[5], a[6]
-    me = thread_number()
-    for row in range(rows * me // threads, rows * (me + 1) // threads):
+    for row in own_share(rows, threads):
         known, first = 0 <= tokens[row] < vocab, tokens[row] * size
         for i in range(size):
             out[row * size + i] = table[first + i] if known else math.nan

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from numba import njit
 from torch import Tensor
 
-from bass.kernels.cpu.runtime import compiled, empty, floats, integers, thread_number
+from bass.kernels.cpu.runtime import compiled, empty, floats, integers, own_share
 from bass.kernels.cpu.tiles import LANES, MOST, WIDTHS, tile
 
 BLOCK = 12  # rows of W: a multiple of each of `WIDTHS`
@@ -52,9 +52,8 @@ def _columns(w, x, y, rows, size, count, stride, half):
 @no_type_check
 def _share(count, threads):
     """The range of a thread's columns, in whole blocks."""
-    me = thread_number()
-    blocks = (count + BLOCK - 1) // BLOCK
-    return blocks * me // threads * BLOCK, min(blocks * (me + 1) // threads * BLOCK, count)
+    own = own_share((count + BLOCK - 1) // BLOCK, threads)
+    return own.start * BLOCK, min(own.stop * BLOCK, count)
 
 
 @compiled

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.kernels.cpu.runtime import compiled, doubles, empty, integers, thread_number
+from bass.kernels.cpu.runtime import compiled, doubles, empty, integers, own_share
 
 MASK, SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
 FIRST, SECOND = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -19,8 +19,8 @@ WEYL_FIRST, WEYL_SECOND = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 def _uniforms(argument):
     a = integers(argument)
     keys, steps, out, rows, slots = integers(a[0]), integers(a[1]), doubles(a[2]), a[3], a[4]
-    me, threads = thread_number(), a[6]
-    for row in range(rows * me // threads, rows * (me + 1) // threads):
+    threads = a[6]
+    for row in own_share(rows, threads):
         key = np.uint64(keys[row])
         for slot in range(slots):
             low, high = key & MASK, key >> SHIFT

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bass.kernels.cpu.runtime import bits, compiled, double, floats, integers, thread_number
+from bass.kernels.cpu.runtime import bits, compiled, double, floats, integers, own_share
 
 KINDS = ("rms", "offset_rms", "layer")
 
@@ -22,8 +22,7 @@ def _add_norm(argument):
     base, add, stream, y = floats(a[0]), floats(a[1]), floats(a[2]), floats(a[3])
     weight, bias = floats(a[4]), floats(a[5])
     rows, size, kind, eps, threads = a[6], a[7], a[8], double(a[9]), a[10]
-    me = thread_number()
-    for row in range(rows * me // threads, rows * (me + 1) // threads):
+    for row in own_share(rows, threads):
         first, last = row * size, (row + 1) * size
         if a[1]:
             for i in range(first, last):

@@ -17,7 +17,15 @@ from numba import njit
 from torch import Tensor
 
 from bass.kernels import flags
-from bass.kernels.cpu.runtime import compiled, doubles, empty, floats, integers, thread_number
+from bass.kernels.cpu.runtime import (
+    compiled,
+    doubles,
+    empty,
+    floats,
+    integers,
+    own_share,
+    thread_number,
+)
 
 NOT_FINITE, NEGATIVE, NOT_ONE = flags.NOT_FINITE, flags.NEGATIVE, flags.NOT_ONE
 TOLERANCE = flags.TOLERANCE
@@ -45,8 +53,7 @@ def _draw(argument):
     p, uniform, out, rows, vocab, step, threads = (
         floats(a[0]), doubles(a[1]), integers(a[2]), a[3], a[4], a[5], a[6],
     )  # fmt: skip
-    me = thread_number()
-    for row in range(rows * me // threads, rows * (me + 1) // threads):
+    for row in own_share(rows, threads):
         out[row] = _drawn(p, row * vocab, vocab, uniform[row * step])
 
 
@@ -75,7 +82,7 @@ def _verdict(argument):
     rows, k, vocab, streams, threads = a[8], a[9], a[10], a[11], a[12]
     me = thread_number()
     rest = floats(rests + 4 * me * vocab)
-    for row in range(rows * me // threads, rows * (me + 1) // threads):
+    for row in own_share(rows, threads):
         length = min(max(lengths[row], 0), k)
         count = _accepted(
             tokens, draft, target, uniforms, row, length, k, vocab, streams, a[1] != 0
@@ -118,8 +125,7 @@ def _flags(argument):
     a = integers(argument)
     p, counted, out = floats(a[0]), integers(a[1]), integers(a[2])
     rows, window, vocab, step, threads = a[3], a[4], a[5], a[6], a[7]
-    me = thread_number()
-    for row in range(rows * me // threads, rows * (me + 1) // threads):
+    for row in own_share(rows, threads):
         found = 0
         for i in range(min(counted[row], window)):
             first = row * step + i * vocab

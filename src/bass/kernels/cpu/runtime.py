@@ -15,7 +15,7 @@ from typing import Any, no_type_check
 import llvmlite.binding
 import torch
 from llvmlite import ir
-from numba import cfunc, types
+from numba import cfunc, njit, types
 from numba.extending import intrinsic
 from torch import Tensor
 
@@ -33,6 +33,14 @@ for _name, _function in (
 thread_number = types.ExternalFunction("bass_thread_number", types.int32())
 team_size = types.ExternalFunction("bass_team_size", types.int32())
 barrier = types.ExternalFunction("bass_barrier", types.void())
+
+
+@njit(cache=True, error_model="numpy")
+@no_type_check
+def own_share(count, threads):
+    """The range of this thread's items."""
+    me = thread_number()
+    return range(count * me // threads, count * (me + 1) // threads)
 
 
 LEAST_WORK = 1 << 16  # multiplications: fewer take less time than to wake another thread

@@ -17,7 +17,15 @@ from numba import njit
 from torch import Tensor
 
 from bass.kernels.cpu.exponential import exp
-from bass.kernels.cpu.runtime import compiled, doubles, empty, floats, integers, thread_number
+from bass.kernels.cpu.runtime import (
+    compiled,
+    doubles,
+    empty,
+    floats,
+    integers,
+    own_share,
+    thread_number,
+)
 
 LARGEST = np.float32(3.4028235e38)
 ONE, ZERO = np.float32(1), np.float32(0)
@@ -153,7 +161,7 @@ def _warp(argument):
     rows, vocab, window, columns, threads = a[4], a[5], a[6], a[7], a[8]
     me = thread_number()
     heap = floats(heaps + 4 * me * (vocab + 1))
-    for row in range(rows * me // threads, rows * (me + 1) // threads):
+    for row in own_share(rows, threads):
         first = row * vocab
         _distribution(x, p, first, first + vocab, options, row // window * columns, heap)
 
@@ -164,8 +172,7 @@ def _token_logprobs(argument):
     a = integers(argument)
     x, tokens, out = floats(a[0]), integers(a[1]), floats(a[2])
     rows, vocab, threads = a[3], a[4], a[5]
-    me = thread_number()
-    for row in range(rows * me // threads, rows * (me + 1) // threads):
+    for row in own_share(rows, threads):
         first, token = row * vocab, tokens[row]
         top = _largest(x, first, first + vocab)
         if top != top or not 0 <= token < vocab:

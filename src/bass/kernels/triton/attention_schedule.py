@@ -13,7 +13,7 @@ LEAST_ROWS = 16  # of a block: what a product of blocks wants
 # Of a block at a time: most keys, their bytes, tiles in flight (keys and values each); see
 # `in_flight`.
 ALONE, SHARED, CROWDED = (128, 32768, 3), (64, 16384, 4), (128, 16384, 2)
-# the same of a prefill, which has at least so many queries times heads of a group
+# the same of a prefill, which has at least MANY_ROWS queries times heads of a group
 PREFILL, MANY_ROWS = (128, 32768, 3), 512
 MOST_TILES = 65536  # of queries, heads and rows that share their keys
 # of a block, by the bytes of a number: what fits in registers at 256 dimensions of a head

@@ -17,8 +17,7 @@ from torch import Tensor
 from bass.kernels.shapes import HeadNorm
 from bass.kernels.triton.launch import dependent, wait_for_inputs
 
-# heads of one program; few tokens have more programs
-HEADS, FEW_HEADS, FEW_TOKENS = 4, 4, 64
+HEADS = 4  # of one program
 
 
 @triton.jit(do_not_specialize=["queries", "part_size", "place_row", "position_row"])
@@ -115,17 +114,16 @@ def rotate_and_store(
     splits, batch, queries, heads, dim = parts.shape
     kv_heads = k.shape[-2]
     q = k.new_empty(batch, queries, heads - 2 * kv_heads, dim)
-    each = FEW_HEADS if batch * queries <= FEW_TOKENS else HEADS
     layout = "padded" if place is None else "ragged" if page is None else "paged"
     row = () if layout == "padded" else (0,)
-    launch: Any = _rotate_and_store[(batch * queries, -(-heads // each))]
+    launch: Any = _rotate_and_store[(batch * queries, -(-heads // HEADS))]
     with torch.cuda.device_of(k):
         launch(
             parts, q, cos, sin, None if norm is None else norm.weight, k, v, place, positions,
             queries, heads, parts[0].numel(), 0.0 if norm is None else norm.eps,
             *row, *k.stride()[:-1], *row, *v.stride()[:-1], 0 if place is None else place.stride(0),
             *positions.stride(),
-            KV_HEADS=kv_heads, DIM=dim, PARTS=splits, LAYOUT=layout, PAGE=page or 1, HEADS=each,
+            KV_HEADS=kv_heads, DIM=dim, PARTS=splits, LAYOUT=layout, PAGE=page or 1, HEADS=HEADS,
             NORM="" if norm is None else "offset_rms" if norm.offset else "rms",
             ROTARY=angles is not None, WIDTH=1 << (dim // 2 - 1).bit_length(),
             num_warps=2, **dependent(k),
