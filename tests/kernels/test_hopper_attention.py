@@ -18,7 +18,7 @@ ahead: Any = pytest.importorskip("bass.kernels.hopper.attention")  # needs the G
 
 CASES = list(
     itertools.product(
-        ((2, 1, 64), (2, 4, 128), (1, 8, 64), (1, 1, 128)),
+        ((2, 1, 64), (2, 4, 128), (1, 8, 64), (1, 1, 128), (2, 2, 256)),
         (1, 4, 7, 17),
         (1, 3),
         (None, 37),
@@ -133,7 +133,7 @@ class Window:
 @pytest.mark.parametrize("kind", TOLERANCE, ids=str)
 def test_one_kernel_rotates_stores_attends_as_three_do(kind: torch.dtype) -> None:
     for case in CASES[:: 17 if kind == torch.bfloat16 else 29]:
-        if case[0][1] * case[1] <= ahead.MOST_ROWS:
+        if case[0][1] * case[1] <= ahead.MOST_ROWS[case[0][2]]:
             Window(case, kind, torch.device("cpu")).check(late=True)
 
 
@@ -143,7 +143,7 @@ def test_one_kernel_rotates_stores_attends_as_three_do(kind: torch.dtype) -> Non
 def test_the_same_on_hopper(case: Any, kind: torch.dtype, device: torch.device) -> None:
     if device.type != "cuda" or torch.cuda.get_device_capability()[0] != 9:
         pytest.skip("needs a GPU of compute capability 9")
-    if case[0][1] * case[1] <= ahead.MOST_ROWS:
+    if case[0][1] * case[1] <= ahead.MOST_ROWS[case[0][2]]:
         Window(case, kind, device).check(late=False)
 
 
@@ -152,9 +152,10 @@ def test_two_tiles_at_least_are_in_flight() -> None:
     (docs/log.md).
     """
     assert all(
-        ahead.ROOM // (2 * ahead.KEYS * dim * kind.itemsize) >= 2
+        ahead.stages_for(programs, heads, dim, 132) >= 2
         for dim in ahead.FUSED_DIMS
-        for kind in ahead.KINDS
+        for heads in (1, 8, 64)
+        for programs in (1, 264)
     )
 
 
@@ -168,6 +169,9 @@ def test_only_what_fits_is_served() -> None:
     assert not ahead.supports(
         torch.zeros(1, 4, 8, 6, 96), *[torch.zeros(900, 2, 96, dtype=torch.bfloat16)] * 2, 512
     )
+    of_256 = [torch.zeros(900, 2, 256, dtype=torch.bfloat16)] * 2
+    assert ahead.supports(torch.zeros(1, 4, 4, 8, 256), *of_256, 512)
+    assert not ahead.supports(torch.zeros(1, 4, 5, 8, 256), *of_256, 512)
     assert not ahead.supports(window, k.transpose(0, 1).contiguous().transpose(0, 1), k, 512)
 
 
@@ -178,7 +182,7 @@ def test_only_what_fits_is_served() -> None:
 def test_only_as_many_programs_are_served_as_are_there_at_once(
     queries: int, groups: int, most: int
 ) -> None:
-    """Those of up to 16 rows two by two, those of 32 alone."""
+    """Those of up to 16 rows two by two, those of 32 or of 256 dimensions alone."""
     k = torch.zeros(900, 2, 64, dtype=torch.bfloat16)
     assert ahead.supports(torch.zeros(1, most, queries, 2 * (groups + 2), 64), k, k, 512)
     assert not ahead.supports(torch.zeros(1, most + 1, queries, 2 * (groups + 2), 64), k, k, 512)

@@ -53,6 +53,10 @@ class Shared:
     def __init__(self, data: Tensor) -> None:
         self.data = data
 
+    @property
+    def shape(self) -> torch.Size:
+        return self.data.shape
+
     def index(self, i: Any) -> "Shared":
         assert 0 <= int(i) < len(self.data)
         return Shared(self.data[int(i)])

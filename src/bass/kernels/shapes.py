@@ -15,7 +15,7 @@ Pool = Float[Tensor, "pool kv_heads dim"]
 Blocks = Float[Tensor, "blocks block kv_heads dim"]
 Positions = Int[Tensor, "batch window"]
 
-FUSED_DIMS = (64, 128)  # of a head, that Hopper's attention supports
+FUSED_DIMS = (64, 128, 256)  # of a head, that Hopper's attention supports
 
 
 @dataclass(frozen=True)

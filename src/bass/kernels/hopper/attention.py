@@ -10,7 +10,11 @@ Keys and values from earlier passes do not depend on the previous kernel. So a p
 row and key head, prefetches the first old keys and values before it waits for the window's product.
 It stores the window's own keys and values, and uses them from registers.
 
-    program     prefetch old keys | wait | sum, rotate, store | window's keys | old keys, by `KEYS`
+    program     prefetch old keys | wait | sum, rotate, store | window's and first old keys | others
+
+Keys are the rows of the first product and dimensions of values those of the second: an instruction
+multiplies 16 rows by 8 queries, and drafts often have no more (heads of a group, of one token). All
+loads of partial sums are vectors, so `part_size` must be known as a multiple of 16 numbers.
 
 Rows are not split, so the span is at most MOST_SPAN. Positions of a row's window are consecutive.
 
@@ -26,19 +30,23 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.kernels.hopper import attention_kernel
+from bass.kernels.hopper.cut import rows_in_block
 from bass.kernels.hopper.gemm import descriptor, multiprocessors
 from bass.kernels.shapes import FUSED_DIMS, HeadNorm, Pool, Positions, Queries
-from bass.kernels.triton.small_m_gemm import block_rows
 
 KINDS = (torch.float16, torch.bfloat16)
-MOST_ROWS = 32  # queries times heads of a group; of 64, three kernels take less time
+# queries times heads of a group, by dimensions of a head; of more, three kernels take less time
+MOST_ROWS = {64: 32, 128: 32, 256: 8}
 MOST_SPAN = 512
 KEYS = 64  # at a time
 MOST_REGISTERS = 192  # of a thread, so that a product fits on the multiprocessor too
-# rows of programs that fit in a multiprocessor's registers; a later program prefetches nothing
-AT_ONCE = 32
-# bytes of old keys and values in flight: what a product of up to 8 rows leaves on a multiprocessor
-ROOM = 65536
+# warps of programs that fit in a multiprocessor's registers; a later program prefetches nothing
+AT_ONCE = 8
+# Tiles of old keys and values in flight, by dimensions of a head. Of large models, what a product
+# of up to 8 rows leaves on a multiprocessor; with one, logits were not finite (docs/log.md).
+STAGES = {64: 4, 128: 2, 256: 2}
+SMALL_STAGES = {64: 4, 128: 4, 256: 2}  # products of small models leave more
+SMALL = 2048  # numbers in all queries of a token
 
 
 def supports(
@@ -61,10 +69,21 @@ def supports(
         and alike
         and k.dtype in KINDS
         and dim in FUSED_DIMS
-        and 1 <= rows <= MOST_ROWS
+        and 1 <= rows <= MOST_ROWS[dim]
         and span <= MOST_SPAN
     )
-    return known and kv_heads * batch * block_rows(rows) <= AT_ONCE * multiprocessors(k.device)
+    return known and kv_heads * batch * warps_for(rows, dim) <= AT_ONCE * multiprocessors(k.device)
+
+
+def warps_for(rows: int, dim: int) -> int:
+    """Warps of a program, for queries times heads of a group."""
+    return 8 if rows > 16 or dim > 128 else 4
+
+
+def stages_for(programs: int, heads: int, dim: int, processors: int) -> int:
+    """Tiles of old keys and values in flight; a multiprocessor has room for two programs or one."""
+    small = heads * dim <= SMALL and programs <= processors
+    return (SMALL_STAGES if small else STAGES)[dim]
 
 
 def ragged(
@@ -92,7 +111,7 @@ def ragged(
     kv_heads = k.shape[1]
     groups = every // kv_heads - 2
     out = k.new_empty(batch, queries, kv_heads * groups, dim)
-    rows = block_rows(queries * groups)
+    rows = rows_in_block(queries * groups)
     launch: Any = attention_kernel.attend_projection[(kv_heads, batch)]
     with torch.cuda.device_of(k):
         launch(
@@ -102,9 +121,10 @@ def ragged(
             0.0 if norm is None else norm.eps,
             NORM=norm is not None, OFFSET=norm is not None and norm.offset, ROTARY=cos is not None,
             SCALE=scale, WINDOW=rule_window, SOFTCAP=softcap, GROUPS=groups, HALF=dim // 2,
-            ROWS=rows, OWN=block_rows(queries), KEYS=KEYS,
-            STAGES=ROOM // (2 * KEYS * dim * k.element_size()), PARTS=parts,
+            ROWS=rows, OWN=max(16, rows_in_block(queries)), KEYS=KEYS,
+            STAGES=stages_for(kv_heads * batch, kv_heads * groups, dim, multiprocessors(k.device)),
+            PARTS=parts,
             SIZE=k.element_size(),
-            num_warps=rows // 4, maxnreg=MOST_REGISTERS, launch_pdl=True,
+            num_warps=warps_for(rows, dim), maxnreg=MOST_REGISTERS, launch_pdl=True,
         )  # fmt: skip
     return out

@@ -59,25 +59,51 @@ def _for_each(x, SHARES: gl.constexpr, LAYOUT: gl.constexpr):
 
 @gluon.jit
 @no_type_check
-def _more(
-    q_low, q_high, k_low, k_high, v_low, v_high, seen, top, total, low, high,
-    SCALE: gl.constexpr, SOFTCAP: gl.constexpr, LAYOUT: gl.constexpr,
+def _scores(
+    k_low, k_high, q_low, q_high, seen, SCALE: gl.constexpr, SOFTCAP: gl.constexpr,
+    LAYOUT: gl.constexpr,
 ):  # fmt: skip
-    """Add the next keys of each share, their scores and values, to its running softmax."""
-    nothing = gl.zeros([q_low.shape[0], q_low.shape[1], k_low.shape[2]], gl.float32, LAYOUT)
-    scores = (mma_v2(q_low, k_low, nothing) + mma_v2(q_high, k_high, nothing)) * SCALE
+    """The scores of each share's keys, [share, key, query]; -inf where a query does not see it."""
+    nothing = gl.zeros([k_low.shape[0], k_low.shape[1], q_low.shape[2]], gl.float32, LAYOUT)
+    scores = (mma_v2(k_low, q_low, nothing) + mma_v2(k_high, q_high, nothing)) * SCALE
     if SOFTCAP is not None:
         scores = capped(scores, SOFTCAP)
-    scores = gl.where(seen, scores, float("-inf"))
-    higher = gl.maximum(top, gl.max(scores, 2))
+    return gl.where(seen, scores, float("-inf"))
+
+
+@gluon.jit
+@no_type_check
+def _weights(scores, top, LAYOUT: gl.constexpr, KIND: gl.constexpr):
+    """exp(scores - top), their sums, and the operand of the product with the values."""
     # no key so far: -inf - -inf is NaN
-    level = gl.where(higher > float("-inf"), higher, 0.0)
-    weights = gl.exp(scores - level[:, :, None])
-    rescale = gl.exp(top - level)
-    share = gl.convert_layout(weights.to(q_low.dtype), gl.DotOperandLayout(0, LAYOUT, 2))
-    low = mma_v2(share, v_low, low * rescale[:, :, None])
-    high = mma_v2(share, v_high, high * rescale[:, :, None])
-    return higher, total * rescale + gl.sum(weights, 2), low, high
+    weights = gl.exp(scores - gl.where(top > float("-inf"), top, 0.0)[:, None, :])
+    operand = gl.convert_layout(weights.to(KIND), gl.DotOperandLayout(1, LAYOUT, 2))
+    return gl.sum(weights, 1), operand
+
+
+@gluon.jit
+@no_type_check
+def _old(
+    k_lows, k_highs, v_lows, v_highs, slot, key, value_key, line_at, first, old,
+    SHARES: gl.constexpr, WINDOW: gl.constexpr, LAYOUT: gl.constexpr,
+):  # fmt: skip
+    """A tile of old keys and values that begins at position `first`, and who sees which key."""
+    keys: gl.constexpr = k_lows.shape[1]
+    half: gl.constexpr = k_lows.shape[2]
+    each: gl.constexpr = keys // SHARES
+    operand: gl.constexpr = gl.DotOperandLayout(0, LAYOUT, 2)
+    seen = (first + key < old)[:, :, None] & (line_at >= 0)[None, None, :]
+    if WINDOW is not None:
+        seen = seen & ((first + key)[:, :, None] > line_at[None, None, :] - WINDOW)
+    k_low = k_lows.index(slot).reshape([SHARES, each, half]).load(operand)
+    k_high = k_highs.index(slot).reshape([SHARES, each, half]).load(operand)
+    v_low = v_lows.index(slot).reshape([SHARES, each, half]).permute((0, 2, 1)).load(operand)
+    v_high = v_highs.index(slot).reshape([SHARES, each, half]).permute((0, 2, 1)).load(operand)
+    if first + keys > old:  # stale values beyond the old keys may be NaN
+        there = (first + value_key < old)[:, None, :]
+        v_low = gl.where(there, v_low, gl.zeros_like(v_low))
+        v_high = gl.where(there, v_high, gl.zeros_like(v_high))
+    return k_low, k_high, v_low, v_high, seen
 
 
 @gluon.jit
@@ -93,7 +119,7 @@ def _prefetch(
     tma.async_copy_global_to_shared(v_map, [slot, head * 2 * HALF + HALF], bar, v_high, live)
 
 
-@gluon.jit(do_not_specialize=["queries", "part_size", "position_row"])
+@gluon.jit(do_not_specialize=["queries", "position_row"])
 @no_type_check
 def attend_projection(
     k_map, v_map, parts, norm, cos, sin, k, v, starts, positions, out, queries, part_size, k_key,
@@ -107,14 +133,17 @@ def attend_projection(
     """See `attention.py`; one program for each key head and row."""
     kind: gl.constexpr = k_map.dtype
     dim: gl.constexpr = 2 * HALF
-    # of the keys of a tile, one for each warp of the same queries
-    shares: gl.constexpr = gl.num_warps() * 16 // ROWS
-    each_share: gl.constexpr = KEYS // shares
-    layout: gl.constexpr = gl.NVMMADistributedLayout([2, 0], [shares, ROWS // 16, 1], [1, 16, 8])
-    q_layout: gl.constexpr = gl.DotOperandLayout(0, layout, 2)
-    k_layout: gl.constexpr = gl.DotOperandLayout(1, layout, 2)
-    of_lines: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(2, layout))
-    of_columns: gl.constexpr = gl.SliceLayout(1, layout)
+    # of the keys of a tile; warps of one share divide the queries, or the dimensions of values
+    shares: gl.constexpr = KEYS // 16
+    each_share: gl.constexpr = 16
+    across: gl.constexpr = ROWS // 16 if ROWS == 32 and HALF < 128 else 1
+    layout: gl.constexpr = gl.NVMMADistributedLayout(
+        [2, 0], [shares, gl.num_warps() // (shares * across), across], [1, 16, 8]
+    )
+    q_layout: gl.constexpr = gl.DotOperandLayout(1, layout, 2)
+    k_layout: gl.constexpr = gl.DotOperandLayout(0, layout, 2)
+    of_lines: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(1, layout))
+    of_columns: gl.constexpr = gl.SliceLayout(2, layout)
     flat: gl.constexpr = gl.BlockedLayout(
         [1, 8], [256 // HALF, HALF // 8], [gl.num_warps(), 1], [1, 0]
     )
@@ -224,62 +253,65 @@ def attend_projection(
     gl.store(v + to * v_key + at + HALF, v_high, mask=v_live)
 
     # The window's own keys belong to the first share. Each share then has its own old keys, so that
-    # warps do not wait for each other.
-    seen = (column_at[None, None, :] >= 0) & (column_at[None, None, :] <= line_at[None, :, None])
+    # warps do not wait for each other. The first old keys are multiplied with the window's.
+    own_seen = (column_at[None, :, None] >= 0) & (
+        column_at[None, :, None] <= line_at[None, None, :]
+    )
     if WINDOW is not None:
-        seen = seen & (column_at[None, None, :] > line_at[None, :, None] - WINDOW)
-    seen = seen & (share == 0)[:, None][:, None, :]
-    top = gl.full([shares, ROWS], float("-inf"), gl.float32, gl.SliceLayout(2, layout))
-    total = gl.zeros([shares, ROWS], gl.float32, gl.SliceLayout(2, layout))
-    low = gl.zeros([shares, ROWS, HALF], gl.float32, layout)
-    high = gl.zeros([shares, ROWS, HALF], gl.float32, layout)
-    q_low, q_high = _for_each(q_lows, shares, q_layout), _for_each(q_highs, shares, q_layout)
-    own_low = _for_each(own_lows.permute((1, 0)), shares, k_layout)
-    own_high = _for_each(own_highs.permute((1, 0)), shares, k_layout)
-    own_v_low = _for_each(own_v_lows, shares, k_layout)
-    own_v_high = _for_each(own_v_highs, shares, k_layout)
-    top, total, low, high = _more(
-        q_low, q_high, own_low, own_high, own_v_low, own_v_high, seen, top, total, low, high, SCALE,
-        SOFTCAP, layout,
-    )  # fmt: skip
+        own_seen = own_seen & (column_at[None, :, None] > line_at[None, None, :] - WINDOW)
+    own_seen = own_seen & (share == 0)[:, None][:, :, None]
+    q_low = _for_each(q_lows.permute((1, 0)), shares, q_layout)
+    q_high = _for_each(q_highs.permute((1, 0)), shares, q_layout)
     key = (
         share[:, None] * each_share
         + gl.arange(0, each_share, gl.SliceLayout(0, of_columns))[None, :]
     )
-    of_keys: gl.constexpr = gl.SliceLayout(2, k_layout)
+    of_keys: gl.constexpr = gl.SliceLayout(1, k_layout)
     share_v = gl.arange(0, shares, gl.SliceLayout(1, of_keys))
-    key_v = gl.arange(0, each_share, gl.SliceLayout(0, of_keys))
-    key_v = share_v[:, None] * each_share + key_v[None, :]
-    for tile in range(tiles):
+    value_key = (
+        share_v[:, None] * each_share
+        + gl.arange(0, each_share, gl.SliceLayout(0, of_keys))[None, :]
+    )
+    own_scores = _scores(
+        _for_each(own_lows, shares, k_layout), _for_each(own_highs, shares, k_layout), q_low,
+        q_high, own_seen, SCALE, SOFTCAP, layout,
+    )  # fmt: skip
+    if tiles > 0:
+        mbarrier.wait(full.index(0), 0)
+    k_low, k_high, v_low, v_high, seen = _old(
+        k_lows, k_highs, v_lows, v_highs, 0, key, value_key, line_at, begin, old, shares, WINDOW,
+        layout,
+    )  # fmt: skip
+    scores = _scores(k_low, k_high, q_low, q_high, seen, SCALE, SOFTCAP, layout)
+    top = gl.maximum(gl.max(own_scores, 1), gl.max(scores, 1))
+    own_total, own_operand = _weights(own_scores, top, layout, kind)
+    total, operand = _weights(scores, top, layout, kind)
+    total += own_total
+    nothing = gl.zeros([shares, HALF, ROWS], gl.float32, layout)
+    low = mma_v2(_for_each(own_v_lows.permute((1, 0)), shares, k_layout), own_operand, nothing)
+    high = mma_v2(_for_each(own_v_highs.permute((1, 0)), shares, k_layout), own_operand, nothing)
+    low, high = mma_v2(v_low, operand, low), mma_v2(v_high, operand, high)
+    if tiles > STAGES:
+        _prefetch(
+            k_map, v_map, full.index(0), k_lows.index(0), k_highs.index(0), v_lows.index(0),
+            v_highs.index(0), start + begin + STAGES * KEYS, head, True, KEYS, HALF, SIZE,
+        )  # fmt: skip
+    for tile in range(1, tiles):
         slot = tile % STAGES
         here = full.index(slot)
         mbarrier.wait(here, tile // STAGES & 1)
         first = begin + tile * KEYS
-        visible = (first + key < old)[:, None, :] & (line_at >= 0)[None, :, None]
-        if WINDOW is not None:
-            visible = visible & ((first + key)[:, None, :] > line_at[None, :, None] - WINDOW)
-        old_low = (
-            k_lows.index(slot).reshape([shares, each_share, HALF]).permute((0, 2, 1)).load(k_layout)
-        )
-        old_high = (
-            k_highs.index(slot)
-            .reshape([shares, each_share, HALF])
-            .permute((0, 2, 1))
-            .load(k_layout)
-        )
-        old_v_low = v_lows.index(slot).reshape([shares, each_share, HALF]).load(k_layout)
-        old_v_high = v_highs.index(slot).reshape([shares, each_share, HALF]).load(k_layout)
-        if first + KEYS > old:  # stale values beyond the old keys may be NaN
-            old_v_low = gl.where(
-                (first + key_v < old)[:, :, None], old_v_low, gl.zeros_like(old_v_low)
-            )
-            old_v_high = gl.where(
-                (first + key_v < old)[:, :, None], old_v_high, gl.zeros_like(old_v_high)
-            )
-        top, total, low, high = _more(
-            q_low, q_high, old_low, old_high, old_v_low, old_v_high, visible, top, total, low, high,
-            SCALE, SOFTCAP, layout,
+        k_low, k_high, v_low, v_high, seen = _old(
+            k_lows, k_highs, v_lows, v_highs, slot, key, value_key, line_at, first, old, shares,
+            WINDOW, layout,
         )  # fmt: skip
+        scores = _scores(k_low, k_high, q_low, q_high, seen, SCALE, SOFTCAP, layout)
+        higher = gl.maximum(top, gl.max(scores, 1))
+        rescale = gl.exp(top - gl.where(higher > float("-inf"), higher, 0.0))
+        more, operand = _weights(scores, higher, layout, kind)
+        top, total = higher, total * rescale + more
+        low = mma_v2(v_low, operand, low * rescale[:, None, :])
+        high = mma_v2(v_high, operand, high * rescale[:, None, :])
         if tile + STAGES < tiles:
             _prefetch(
                 k_map, v_map, here, k_lows.index(slot), k_highs.index(slot), v_lows.index(slot),
@@ -287,29 +319,29 @@ def attend_projection(
                 start + first + STAGES * KEYS, head, True, KEYS, HALF, SIZE,
             )  # fmt: skip
 
-    # Combine the shares.
+    # Combine the shares: all of them are stored before any is read, one barrier.
+    plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [2, 1, 0])
+    flat_shares: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
+    of_sums: gl.constexpr = gl.BlockedLayout(
+        [shares, 1, 4], [1, 128 // ROWS, ROWS // 4], [1, gl.num_warps(), 1], [2, 1, 0]
+    )
+    lows = gl.allocate_shared_memory(gl.float32, [shares, HALF, ROWS], plain, low)
+    highs = gl.allocate_shared_memory(gl.float32, [shares, HALF, ROWS], plain, high)
+    tops = gl.allocate_shared_memory(gl.float32, [shares, ROWS], flat_shares, top)
+    totals = gl.allocate_shared_memory(gl.float32, [shares, ROWS], flat_shares, total)
+    top = tops.load(gl.SliceLayout(1, of_sums))
     best = gl.max(top, 0)
     factor = gl.exp(top - gl.where(best > float("-inf"), best, 0.0)[None, :])
-    total = gl.sum(total * factor, 0)
-    factor = factor / gl.where(total > 0, total, 1.0)[None, :]
-    plain: gl.constexpr = gl.SwizzledSharedLayout(4, 1, 1, [2, 1, 0])
-    lows = gl.allocate_shared_memory(
-        gl.float32, [shares, ROWS, HALF], plain, low * factor[:, :, None]
-    )
-    highs = gl.allocate_shared_memory(
-        gl.float32, [shares, ROWS, HALF], plain, high * factor[:, :, None]
-    )
-    of_sums: gl.constexpr = gl.BlockedLayout(
-        [shares, 1, 4], [1, 128 // HALF, HALF // 4], [1, gl.num_warps(), 1], [2, 1, 0]
-    )
-    low, high = gl.sum(lows.load(of_sums), 0), gl.sum(highs.load(of_sums), 0)
-    i = gl.arange(0, HALF, gl.SliceLayout(0, gl.SliceLayout(0, of_sums)))
-    line = gl.arange(0, ROWS, gl.SliceLayout(1, gl.SliceLayout(0, of_sums)))
+    total = gl.sum(totals.load(gl.SliceLayout(1, of_sums)) * factor, 0)
+    factor = (factor / gl.where(total > 0, total, 1.0)[None, :])[:, None, :]
+    low, high = gl.sum(lows.load(of_sums) * factor, 0), gl.sum(highs.load(of_sums) * factor, 0)
+    i = gl.arange(0, HALF, gl.SliceLayout(1, gl.SliceLayout(0, of_sums)))
+    line = gl.arange(0, ROWS, gl.SliceLayout(0, gl.SliceLayout(0, of_sums)))
     place = (
         (row * queries + line // GROUPS) * (kv_heads * GROUPS) + head * GROUPS + line % GROUPS
-    )[:, None] * dim + i[None, :]
-    gl.store(out + place, low.to(kind), mask=(line // GROUPS < queries)[:, None])
-    gl.store(out + place + HALF, high.to(kind), mask=(line // GROUPS < queries)[:, None])
+    )[None, :] * dim + i[:, None]
+    gl.store(out + place, low.to(kind), mask=(line // GROUPS < queries)[None, :])
+    gl.store(out + place + HALF, high.to(kind), mask=(line // GROUPS < queries)[None, :])
     # only here, so that nothing of the above is put where barriers are
     for stage in gl.static_range(STAGES):
         mbarrier.invalidate(full.index(stage))

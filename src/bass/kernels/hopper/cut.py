@@ -6,7 +6,7 @@ from dataclasses import dataclass
 TILE = 64  # rows of w: what one instruction multiplies
 # bytes of a row of a tile per load; half as many for two tiles
 BLOCK = 1024
-LEAST_BLOCK = 256  # where there are blocks for less than a third of the multiprocessors
+LEAST_BLOCK = 256  # where there are blocks for less than a quarter of the multiprocessors
 # bytes in flight of a program, or two blocks; with less memory is idle at times, with more the
 # small kernels come late
 ROOM = 150_000
@@ -43,7 +43,7 @@ def cut_for(
     """
     parts = 2 if gated else 1
     block, tiles = BLOCK // parts, -(-n // TILE)
-    while block > LEAST_BLOCK and tiles * -(-k * size // block) < processors // 3:
+    while block > LEAST_BLOCK and tiles * -(-k * size // block) < processors // 4:
         block //= 2
     width = block // size
     blocks = -(-k // width)
