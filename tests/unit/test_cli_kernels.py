@@ -77,7 +77,8 @@ def test_the_fused_path_names_what_is_against_it(where: kernels.Setting, reason:
 
 
 def test_the_fused_path_needs_whole_weights_and_heads_of_a_known_size() -> None:
-    assert no(llama(32), setting()) == {kernels.FUSED: "heads have 32 dimensions, not 64, 128 or 256"}
+    reason = "heads have 32 dimensions, not 64, 128 or 256"
+    assert no(llama(32), setting()) == {kernels.FUSED: reason}
     quantized = llama()
     quantize(quantized, QUANTIZATIONS["int8"]())
     assert no(quantized, setting()) == {kernels.FUSED: "weights are quantized"}
