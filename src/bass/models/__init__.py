@@ -10,10 +10,12 @@ from bass.models.gpt_neox import GPTNeoX
 from bass.models.gptj import GPTJ
 from bass.models.llama import Llama
 from bass.models.mistral import Mistral
+from bass.models.mixtral import Mixtral
 from bass.models.opt import OPT
 from bass.models.phi3 import Phi3
 from bass.models.qwen2 import Qwen2
 from bass.models.qwen3 import Qwen3
+from bass.models.qwen3_moe import Qwen3Moe
 from bass.models.starcoder2 import Starcoder2
 
 FAMILIES: dict[str, type[CausalDecoder]] = {
@@ -33,5 +35,7 @@ FAMILIES: dict[str, type[CausalDecoder]] = {
         CodeGen,
         GPTNeoX,
         OPT,
+        Mixtral,
+        Qwen3Moe,
     )
 }

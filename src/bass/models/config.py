@@ -257,6 +257,15 @@ class GemmaConfig(RotaryConfig):
         return layer_rules(self.kinds, rule)
 
 
+def check_experts(count: int, chosen: int) -> None:
+    """Raise `CheckpointError` unless a token has experts to choose, and chooses some."""
+    if not 0 < chosen <= count:
+        raise CheckpointError(
+            f"config.json has {chosen} of {count} experts for each token: download the checkpoint "
+            "again."
+        )
+
+
 def with_original(rope: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
     """The rope object with the original context from the outer config, and with yarn's default
     factor, the ratio of the contexts.

@@ -12,7 +12,16 @@ from torch import Tensor, nn
 from bass.interfaces import Attend, Decoder
 from bass.models.config import FamilyConfig, GatedConfig, GemmaConfig, RotaryConfig
 from bass.models.config_gpt import GPTConfig, SharedNormConfig
-from bass.models.layers import MLP, Attention, Block, GatedMLP, Parallel, PreNorm, SandwichNorm
+from bass.models.layers import (
+    MLP,
+    Attention,
+    Block,
+    GatedMLP,
+    Parallel,
+    PreNorm,
+    SandwichNorm,
+    SparseMLP,
+)
 from bass.models.rope import Rotary
 from bass.models.sources import WeightSource
 from bass.ops.embedding import embedding
@@ -270,12 +279,14 @@ def gated_block(
     out_bias: bool = False,
     mlp_bias: bool = False,
     qk_norm: HeadNorm | None = None,
+    mlp: SparseMLP | None = None,
 ) -> PreNorm:
-    """Llama's block."""
+    """Llama's block. `mlp`: a mixture of experts instead of its gated MLP."""
     heads = (c.num_attention_heads, c.num_key_value_heads, c.head_dim)
     return PreNorm(
         RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype),
         Attention(c.hidden_size, heads, device, dtype, qkv_bias, out_bias, qk_norm),
         RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype),
-        GatedMLP(c.hidden_size, c.intermediate_size, c.hidden_act, device, dtype, mlp_bias),
+        mlp
+        or GatedMLP(c.hidden_size, c.intermediate_size, c.hidden_act, device, dtype, mlp_bias),
     )

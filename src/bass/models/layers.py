@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from bass.interfaces import Attend
 from bass.ops.activation import ACTIVATIONS
+from bass.ops.experts import Experts, Mixture, mixture
 from bass.ops.linear import (
     Linear,
     Operand,
@@ -78,6 +79,33 @@ class MLP(nn.Module):
         return linear(activated_linear(x, self.up, self.act), self.down)
 
 
+class SparseMLP(nn.Module):
+    """A mixture of experts, each a gated MLP, of which `router` chooses a few for each token
+    (Shazeer et al., 2017).
+    """
+
+    def __init__(
+        self,
+        hidden: int,
+        inner: int,
+        act: str,
+        count: int,
+        chosen: int,
+        normalised: bool,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        """`inner`: of each of the `count` experts; the others as for `Experts`."""
+        super().__init__()
+        self.router = Linear(hidden, count, device, dtype)
+        self.experts = Experts(
+            count, chosen, hidden, inner, ACTIVATIONS[act], normalised, device, dtype
+        )
+
+    def __call__(self, x: Hidden) -> Mixture:
+        return mixture(x, self.router, self.experts)
+
+
 class Attention(nn.Module):
     """Queries, keys and values in one product; rotary embedding, unless positions are learned;
     attention; output projection.
@@ -122,7 +150,7 @@ class Block(nn.Module):
         attention_norm: nn.Module,
         attention: Attention,
         mlp_norm: nn.Module | None,
-        mlp: GatedMLP | MLP,
+        mlp: GatedMLP | MLP | SparseMLP,
     ) -> None:
         """`mlp_norm` is None if attention and MLP share `attention_norm`."""
         super().__init__()

@@ -194,6 +194,37 @@ def gated_sources(
     return found
 
 
+def with_experts(
+    found: dict[str, WeightSource],
+    layers: Sequence[int],
+    hidden: int,
+    inner: int,
+    count: int,
+    module: str = "mlp",
+    names: tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj"),
+) -> dict[str, WeightSource]:
+    """The sources with experts instead of a gated MLP in these layers.
+
+    module: of the checkpoint's router `gate` and `experts`; names: the matrices of an expert.
+    """
+    kept = {
+        name: source
+        for name, source in found.items()
+        if not name.startswith(tuple(f"blocks.{i}.mlp." for i in layers))
+    }
+    gate, up, down = names
+    for i in layers:
+        ours, theirs = f"blocks.{i}.mlp", f"model.layers.{i}.{module}"
+        experts = [f"{theirs}.experts.{e}" for e in range(count)]
+        gate_up = tuple(f"{expert}.{name}.weight" for expert in experts for name in (gate, up))
+        kept |= plain(f"{ours}.router.weight", f"{theirs}.gate.weight", count)
+        kept[f"{ours}.experts.gate_up"] = WeightSource(gate_up, (inner,) * (2 * count))
+        kept[f"{ours}.experts.down"] = WeightSource(
+            tuple(f"{expert}.{down}.weight" for expert in experts), (hidden,) * count
+        )
+    return kept
+
+
 def qk_norm_sources(c: Any) -> dict[str, WeightSource]:
     """The weights of each layer's `HeadNorm`: q_norm repeated for each head of q, k_norm for each
     head of k.

@@ -161,8 +161,30 @@ class Operand(ABC):
         ...
 
 
+class Summed(ABC):
+    """A lazy value that the residual stream adds, whole or from partial sums."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def by_kernel(self) -> bool:
+        """Whether a kernel for few rows computes it."""
+        ...
+
+    @abstractmethod
+    def tensor(self) -> Float[Tensor, "*rows out"]:
+        """The complete value."""
+        ...
+
+    @abstractmethod
+    def partial_sums(self) -> Float[Tensor, "splits rows out"]:
+        """Its partial sums: float32 if there are several."""
+        ...
+
+
 @final
-class Product:
+class Product(Summed):
     """x Wᵀ + b of a layer, computed by its reader."""
 
     __slots__ = ("layer", "x")

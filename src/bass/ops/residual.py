@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from bass.kernels import cpu, hopper
 from bass.kernels import triton as kernels
 from bass.ops import cpu_products, dispatch
-from bass.ops.linear import Linear, Operand, Product, Rows, quantized_to, rows_of
+from bass.ops.linear import Linear, Operand, Product, Rows, Summed, quantized_to, rows_of
 from bass.ops.norms import LayerNorm, OffsetRMSNorm, RMSNorm
 
 Norm = Any  # a module that takes a tensor to a tensor of the same shape
@@ -31,7 +31,7 @@ KINDS = {RMSNorm: "rms", OffsetRMSNorm: "offset_rms", LayerNorm: "layer"}
 class Summand(NamedTuple):
     """A pending summand of a stream: scale · through(product)."""
 
-    product: Product
+    product: Summed
     scale: float
     through: Norm | None
 
@@ -67,7 +67,7 @@ class Residual:
         return self._base
 
     def plus(
-        self, product: Product, scale: float = 1.0, through: nn.Module | None = None
+        self, product: Summed, scale: float = 1.0, through: nn.Module | None = None
     ) -> "Residual":
         """The stream with scale · through(product) added; `through`: a norm (Gemma 2)."""
         return Residual(self._base, (*self._pending, Summand(product, scale, through)))
@@ -98,8 +98,8 @@ class Residual:
         """A norm by a kernel, for a layer's product (None: not quantized); completes the stream."""
         shape = self._base.shape
         base = self._base.reshape(-1, shape[-1])
-        if layer is not None and self._added_by_product(norm, layer):
-            products = [summand.product for summand in self._pending]
+        products = [] if layer is None else self._adding_products(norm, layer)
+        if products:
             terms = [
                 hopper.gemm_residual.Term(p.rows().x, p.layer.weight, p.layer.bias)
                 for p in products
@@ -136,25 +136,28 @@ class Residual:
         throughs = [type(summand.through) for summand in pending]
         return throughs in ([], [type(None)], [RMSNorm], [OffsetRMSNorm])
 
-    def _added_by_product(self, norm: Any, layer: Any) -> bool:
-        """Whether Hopper's products add themselves to the stream, and the layer's product completes
-        the norm. Rows before their norm may exceed float16.
+    def _adding_products(self, norm: Any, layer: Any) -> list[Product]:
+        """The pending products, if Hopper's kernels add them to the stream, and the layer's product
+        completes the norm; else none. Rows before their norm may exceed float16.
         """
         base, pending = self._base, self._pending
         if len(pending) not in (1, 2) or type(norm) not in KINDS:
-            return False
+            return []
         if base.dtype != torch.bfloat16 or not dispatch.hopper(base):
-            return False
-        products = [summand.product for summand in pending]
+            return []
+        products = [s.product for s in pending if isinstance(s.product, Product)]
         matrices = *(product.layer for product in products), layer
-        return (
-            all(summand.plain and summand.product.by_kernel for summand in pending)
+        if (
+            len(products) == len(pending)
+            and all(summand.plain and summand.product.by_kernel for summand in pending)
             and all(type(m) is Linear and m.weight.dtype == base.dtype for m in matrices)
             and hopper.gemm_residual.supports(
                 base.numel() // base.shape[-1], *(product.layer.weight for product in products)
             )
             and hopper.gemm.supports_matrix(layer.weight)
-        )
+        ):
+            return products
+        return []
 
 
 @final

@@ -1,0 +1,136 @@
+"""A mixture of experts: each row's output is the weighted sum of the few experts that it chose.
+
+    p = softmax(x Rᵀ) ;  y = Σ_e∈top(p) w_e · down_e(act(gate_e(x)) · up_e(x))
+
+w_e is p_e, or p_e over the sum of the chosen ones (Shazeer et al., 2017). On a GPU kernels choose,
+sort and multiply without a read by the host, so a step can be a CUDA graph; only experts that some
+row chose are read. Elsewhere torch does, expert by expert.
+"""
+
+from typing import Any, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from bass.kernels import triton as kernels
+from bass.ops import cpu_products, dispatch
+from bass.ops.activation import IN_KERNELS, Activation, gate
+from bass.ops.linear import Operand, Summed, linear
+
+
+class Experts(nn.Module):
+    """The weights of a layer's experts: matrices of all experts, one below the other.
+
+    gate_up: the gates of expert 0, its ups, the gates of expert 1 ... `chosen`: experts of a row.
+    normalised: whether weights of the chosen experts add up to 1.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        chosen: int,
+        hidden: int,
+        inner: int,
+        act: Activation,
+        normalised: bool,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        super().__init__()
+        self.count, self.chosen, self.normalised, self.act = count, chosen, normalised, act
+        self.gate_up = nn.Parameter(
+            torch.empty(count * 2 * inner, hidden, device=device, dtype=dtype)
+        )
+        self.down = nn.Parameter(torch.empty(count * hidden, inner, device=device, dtype=dtype))
+
+
+@final
+class Mixture(Summed):
+    """The experts' output for rows, computed by its reader."""
+
+    __slots__ = ("experts", "router", "x")
+
+    def __init__(
+        self, x: Float[Tensor, "*rows hidden"] | Operand, router: nn.Module, experts: Experts
+    ) -> None:
+        self.x, self.router, self.experts = x, router, experts
+
+    @property
+    def by_kernel(self) -> bool:
+        like, layer = self.x if isinstance(self.x, Tensor) else self.x.like, self.experts
+        return _by_kernel(like, layer) and dispatch.few_rows(like)
+
+    def tensor(self) -> Float[Tensor, "*rows hidden"]:
+        x = self.x if isinstance(self.x, Tensor) else self.x.tensor()
+        if _by_kernel(x, self.experts):
+            return self._sums(x).sum(0).to(x.dtype).view(x.shape)
+        rows = x.reshape(-1, x.shape[-1])
+        logits = linear(rows, self.router).tensor()
+        return weighted_sum(rows, logits, self.experts).view(x.shape)
+
+    def partial_sums(self) -> Float[Tensor, "splits rows hidden"]:
+        x = self.x if isinstance(self.x, Tensor) else self.x.tensor()
+        if _by_kernel(x, self.experts):
+            return self._sums(x)
+        return self.tensor().reshape(1, -1, x.shape[-1])
+
+    def _sums(self, x: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "chosen rows hidden"]:
+        layer, rows = self.experts, x.reshape(-1, x.shape[-1])
+        logits = linear(rows, self.router).partial_sums()
+        choice = kernels.experts.route(logits, layer.chosen, layer.normalised, x.dtype)
+        return kernels.experts.experts(
+            rows, choice, layer.gate_up, layer.down, layer.count, IN_KERNELS[layer.act]
+        )
+
+
+def mixture(
+    x: Float[Tensor, "*rows hidden"] | Operand, router: nn.Module, experts: Experts
+) -> Mixture:
+    """The weighted sum of each row's experts; `router` gives a logit for each expert."""
+    return Mixture(x, router, experts)
+
+
+def weighted_sum(
+    x: Float[Tensor, "rows hidden"], logits: Float[Tensor, "rows experts"], layer: Experts
+) -> Float[Tensor, "rows hidden"]:
+    """The same by torch, one expert after the other."""
+    chosen, weights = choose(logits, layer.chosen, layer.normalised)
+    gate_up, down = (
+        matrix.view(layer.count, -1, matrix.shape[1]) for matrix in (layer.gate_up, layer.down)
+    )
+    y = torch.zeros_like(x)
+    for expert in chosen.unique().tolist():  # sync: no GPU comes here without gradients
+        row, choice = (chosen == expert).nonzero(as_tuple=True)
+        inner = gate(_product(x[row], gate_up[expert]), layer.act)
+        out = _product(inner, down[expert]) * weights[row, choice, None]
+        y = y.index_add(0, row, out.to(x.dtype))
+    return y
+
+
+def choose(
+    logits: Float[Tensor, "rows experts"], count: int, normalised: bool
+) -> tuple[Int[Tensor, "rows chosen"], Float[Tensor, "rows chosen"]]:
+    """The experts with the largest logits, of equal ones the first, and their weights."""
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    best, chosen = wide.sort(dim=-1, descending=True, stable=True)
+    best, chosen = best[:, :count], chosen[:, :count]
+    every = best if normalised else wide
+    return chosen, (best - every.logsumexp(-1, keepdim=True)).exp()
+
+
+def _by_kernel(x: Tensor, layer: Any) -> bool:
+    """Whether kernels compute these rows, of a step or of a prefill."""
+    weights = layer.gate_up, layer.down
+    return (
+        dispatch.use_kernels(x)
+        and type(layer) is Experts
+        and layer.act in IN_KERNELS
+        and x.dtype in dispatch.DTYPES
+        and all(w.dtype == x.dtype for w in weights)
+        and not dispatch.has_gradient(x, *weights)
+    )
+
+
+def _product(x: Float[Tensor, "rows in"], w: Float[Tensor, "out in"]) -> Float[Tensor, "rows out"]:
+    return cpu_products.product(x, w, None) if x.is_cpu else torch.nn.functional.linear(x, w)
