@@ -29,6 +29,7 @@ from bass.kernels.triton import (
     attention,
     batch_state,
     embedding,
+    experts,
     kv_store,
     launch,
     noise,
@@ -251,6 +252,26 @@ def five_launches() -> None:
         )
 
 
+def mixtures() -> None:
+    """Experts of few rows, and of many."""
+    for rows, count, chosen, inner in ((5, 128, 8, 768), (40, 8, 2, 14336), (2048, 128, 8, 768)):
+        logits = numbers(2 if rows < 64 else 1, rows, count, dtype=F32)
+        experts.route(logits, chosen, True, BF16)
+        choice = experts.Choice(
+            numbers(rows, chosen, dtype=torch.int32), numbers(rows, chosen, dtype=F32)
+        )
+        size, pairs = experts.tile_for(rows * chosen, count).bm, min(rows * chosen, 1024)
+        experts.align(numbers(pairs, 1, dtype=torch.int32), count, size)
+        real, experts.align = experts.align, lambda chosen, count, size: experts.Blocks(
+            numbers(9, size, dtype=torch.int32), numbers(9, dtype=torch.int32)
+        )
+        experts.experts(
+            numbers(rows, 2048), choice, numbers(count * 2 * inner, 2048),
+            numbers(count * 2048, inner), count, "silu",
+        )  # fmt: skip
+        experts.align = real
+
+
 def samples() -> None:
     """Noise, warps, draws and verdicts."""
     noise.uniforms(numbers(4, dtype=I64), numbers(4, dtype=I64), 8, 0)
@@ -310,6 +331,7 @@ def everything() -> None:
     products()
     norms_and_stores()
     attentions()
+    mixtures()
     if CAPABILITY == 90:
         five_launches()
     samples()
@@ -323,6 +345,7 @@ if __name__ == "__main__":
         activation,
         attention,
         embedding,
+        experts,
         kv_store,
         small_m_gemm,
         noise,
