@@ -3,19 +3,28 @@
 import pytest
 import torch
 
-from bass.kernels.triton import experts as kernels
-from bass.ops import experts as reference
+from bass.kernels.triton import experts as grouped
+from bass.ops import experts as mixtures
 from bass.ops.activation import ACTIVATIONS
+from bass.ops.linear import Linear
+from bass.ops.norms import RMSNorm
 from bass.ops.residual import Residual
+from kernels.conftest import Choose
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 # rows, experts, chosen, hidden, inner
-SHAPES = [(1, 8, 2, 64, 96), (5, 6, 3, 40, 24), (3, 1, 1, 32, 16), (40, 4, 4, 64, 70), (90, 3, 2, 48, 32)]  # fmt: skip
+SHAPES = [
+    (1, 8, 2, 64, 96),
+    (5, 6, 3, 40, 24),
+    (3, 1, 1, 32, 16),
+    (40, 4, 4, 64, 70),
+    (90, 3, 2, 48, 32),
+]
 
 
-def layer(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> reference.Experts:
+def layer(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> mixtures.Experts:
     _, count, chosen, hidden, inner = shape
-    made = reference.Experts(
+    made = mixtures.Experts(
         count, chosen, hidden, inner, ACTIVATIONS["silu"], True, device, dtype
     ).requires_grad_(False)
     torch.manual_seed(0)
@@ -33,8 +42,8 @@ def test_each_row_chooses_its_largest_logits(
     logits = torch.randn(parts, 9, 13, device=device)
     logits[:, 1] = 0.0  # all equal: the first ones
     logits[:, 2, 7] = float("nan")  # a row that is nobody's
-    found = kernels.route(logits, 4, normalised, torch.float32)
-    experts, weights = reference.choose(logits.sum(0), 4, normalised)
+    found = grouped.route(logits, 4, normalised, torch.float32)
+    experts, weights = mixtures.choose(logits.sum(0), 4, normalised)
     sound = [0, 1, *range(3, 9)]
     assert torch.equal(found.experts[sound].long(), experts[sound])
     assert torch.allclose(found.weights[sound], weights[sound], atol=1e-6)
@@ -45,7 +54,7 @@ def test_each_row_chooses_its_largest_logits(
     assert torch.allclose(total, torch.ones_like(total), atol=1e-5) == normalised
 
 
-@pytest.mark.parametrize("pairs", [1, 2, 33, 200, kernels.MOST_PAIRS + 60])
+@pytest.mark.parametrize("pairs", [1, 2, 33, 200, grouped.MOST_PAIRS + 60])
 @pytest.mark.parametrize("size", [4, 16])
 def test_a_block_has_pairs_of_one_expert_and_every_pair_is_in_one(
     pairs: int, size: int, device: torch.device
@@ -53,7 +62,7 @@ def test_a_block_has_pairs_of_one_expert_and_every_pair_is_in_one(
     torch.manual_seed(pairs)
     chosen = torch.randint(0, 7, (pairs, 1), device=device, dtype=torch.int32)
     chosen[chosen == 3] = 2  # nobody's expert
-    blocks = kernels.align(chosen, 7, size)
+    blocks = grouped.align(chosen, 7, size)
     assert sorted(blocks.pairs[blocks.pairs >= 0].tolist()) == list(range(pairs))
     for expert, block in zip(blocks.experts.tolist(), blocks.pairs.tolist(), strict=True):
         inside = [pair for pair in block if pair >= 0]
@@ -68,18 +77,18 @@ def test_the_experts_outputs_equal_those_of_torch(
     shape: tuple[int, ...], dtype: torch.dtype, few: bool, device: torch.device,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    tile = kernels.Tile(16, 32, 32, 2, 4) if few else kernels.Tile(64, 64, 32, 2, 4)
-    monkeypatch.setattr(kernels, "tile_for", lambda *_: tile)
+    tile = grouped.Tile(16, 32, 32, 2, 4) if few else grouped.Tile(64, 64, 32, 2, 4)
+    monkeypatch.setattr(grouped, "tile_for", lambda *_: tile)
     experts = layer(shape, dtype, device)
     x = torch.randn(shape[0], shape[3], device=device).to(dtype)
     logits = torch.randn(shape[0], shape[1], device=device)
-    choice = kernels.route(logits[None], shape[2], True, torch.float32)
-    found = kernels.experts(x, choice, experts.gate_up, experts.down, shape[1], "silu")
+    choice = grouped.route(logits[None], shape[2], True, torch.float32)
+    found = grouped.experts(x, choice, experts.gate_up, experts.down, shape[1], "silu")
     assert found.shape == (shape[2], *x.shape)
     wide = layer(shape, torch.float64, device)
     for ours, theirs in zip(wide.parameters(), experts.parameters(), strict=True):
         ours.copy_(theirs)
-    expected = reference.weighted_sum(x.double(), logits.double(), wide)
+    expected = mixtures.weighted_sum(x.double(), logits.double(), wide)
     assert (found.sum(0).double() - expected).norm() <= TOLERANCE[dtype] * expected.norm()
 
 
@@ -88,19 +97,27 @@ def test_a_rows_output_does_not_depend_on_the_other_rows(device: torch.device) -
     x, logits = torch.randn(7, 64, device=device), torch.randn(1, 7, 6, device=device)
 
     def outputs(rows: slice) -> torch.Tensor:
-        choice = kernels.route(logits[:, rows].contiguous(), 2, True, torch.float32)
-        return kernels.experts(x[rows], choice, experts.gate_up, experts.down, 6, "silu")
+        choice = grouped.route(logits[:, rows].contiguous(), 2, True, torch.float32)
+        return grouped.experts(x[rows], choice, experts.gate_up, experts.down, 6, "silu")
 
     assert torch.equal(outputs(slice(0, 7))[:, 3:4], outputs(slice(3, 4)))
 
 
-def test_a_mixture_of_a_step_is_partial_sums_that_the_residual_stream_adds(
-    device: torch.device, kernels: None = None
+def test_a_mixture_is_partial_sums_that_the_residual_stream_adds(
+    kernels: Choose, device: torch.device
 ) -> None:
     experts = layer((5, 6, 2, 64, 32), torch.float32, device)
-    router = torch.nn.Linear(64, 6, bias=False, device=device).requires_grad_(False)
+    router = Linear(64, 6, device, torch.float32).requires_grad_(False)
+    norm = RMSNorm(64, 1e-6, device, torch.float32).requires_grad_(False)
+    for parameter in (router.weight, norm.weight):
+        parameter.copy_(torch.randn(parameter.shape))
     x = torch.randn(1, 5, 64, device=device)
-    added = reference.mixture(x, router, experts)
-    whole = added.tensor()
-    assert torch.allclose(added.partial_sums().sum(0).view_as(whole), whole, atol=1e-5)
-    assert torch.allclose(Residual(x).plus(added).tensor(), x + whole, atol=1e-5)
+    found = []
+    for on in (False, True):
+        kernels(on)
+        added = mixtures.mixture(Residual(x).normed(norm), router, experts)
+        assert added.by_kernel == on
+        assert len(added.partial_sums()) == (2 if on else 1)
+        assert torch.allclose(added.partial_sums().sum(0).view_as(x), added.tensor(), atol=1e-5)
+        found.append(Residual(x).plus(added).normed(norm).tensor())
+    assert torch.allclose(*found, atol=1e-5)

@@ -262,8 +262,11 @@ def mixtures() -> None:
         )
         size, pairs = experts.tile_for(rows * chosen, count).bm, min(rows * chosen, 1024)
         experts.align(numbers(pairs, 1, dtype=torch.int32), count, size)
-        real, experts.align = experts.align, lambda chosen, count, size: experts.Blocks(
-            numbers(9, size, dtype=torch.int32), numbers(9, dtype=torch.int32)
+        real, experts.align = (
+            experts.align,
+            lambda chosen, count, size: experts.Blocks(
+                numbers(9, size, dtype=torch.int32), numbers(9, dtype=torch.int32)
+            ),
         )
         experts.experts(
             numbers(rows, 2048), choice, numbers(count * 2 * inner, 2048),

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +12,9 @@ import torch
 
 from bass import pair as embedded
 from bass.caches import PaddedCache
+from bass.checkpoints.weights import save_decoder
 from bass.interfaces import KVCache
+from bass.models.qwen3_moe import Qwen3Moe, Qwen3MoeConfig
 from bass.records import AttentionRule, CacheBudget, DecoderShape, PaddedView
 from unit.checkpoints import Pair, Said
 
@@ -94,3 +97,20 @@ def test_the_rows_of_the_help_are_rows_of_the_embedded_pair(
     said = bass_command("info", str(embedded.TARGET), "--rows", found[1])
     assert said.status == 0, said.err
     assert f"MiB for {', '.join(map(str, json.loads(found[1])))} positions" in said.out
+
+
+def test_it_names_the_experts_that_a_step_is_expected_to_read(
+    bass_command: Command, tmp_path: Path
+) -> None:
+    config = Qwen3MoeConfig(
+        vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=3,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=8, num_experts=128,
+        num_experts_per_tok=8, moe_intermediate_size=16, mlp_only_layers=(1,),
+    )  # fmt: skip
+    save_decoder(Qwen3Moe(config), tmp_path, torch.float32)
+    said = bass_command("info", str(tmp_path))
+    assert said.status == 0, said.err
+    assert (
+        "8 of 128 for each token, in 2 layers; if all choose at random, a step reads 8 and 51.6 at "
+        "batch 1 and 8, 35.3 and 118 with 4 drafted tokens"
+    ) in said.out

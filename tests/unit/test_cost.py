@@ -5,7 +5,16 @@ import pytest
 import torch
 
 from bass.engine import cost
-from bass.engine.cost import NO_WORK, ModelCost, PassCost, Work, total, work_of_passes
+from bass.engine.cost import (
+    NO_WORK,
+    NOTHING,
+    ModelCost,
+    PassCost,
+    Work,
+    model_cost,
+    total,
+    work_of_passes,
+)
 from bass.engine.passes import (
     LoggedScorer,
     Pass,
@@ -16,6 +25,7 @@ from bass.engine.passes import (
     work_of,
 )
 from bass.interfaces import Scorer
+from bass.models.qwen3_moe import Qwen3Moe, Qwen3MoeConfig
 from bass.records import Scored, Window
 
 TARGET = PassCost(
@@ -140,3 +150,32 @@ def test_a_processor_whose_products_are_slow_is_measured_with_smaller_ones(
     monkeypatch.setattr(cost, "_peaks", lambda _, __, side, size: cost.Peaks(size, side))
     measured = cost.measure_peaks.__wrapped__(torch.device("cpu"), torch.bfloat16)
     assert measured == cost.Peaks(2**28, side)
+
+
+def test_a_pass_reads_the_experts_that_its_tokens_are_expected_to_choose() -> None:
+    model = ModelCost(100, 1, 8, expert_bytes=8000, experts=8, chosen_experts=2)
+    assert model.bytes_read(1) == 100 + 2000
+    assert model.bytes_read(2) == 100 + 3500  # a second token chooses 1.5 others
+    assert model.bytes_read(1000) == 100 + 8000
+    assert ModelCost(100, 1, 8).bytes_read(5) == 100
+    fed = positions([8, 9], [2, -1], [-1, -1])
+    moved = work_of_passes(((PassCost(model, (None,)), 2),), fed, np.zeros(3, dtype=np.int64)).bytes
+    assert moved == model.bytes_read(3) + (10 + 3) * 8
+
+
+def test_a_mixtures_weights_are_those_of_every_pass_and_those_of_experts() -> None:
+    config = Qwen3MoeConfig(
+        vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=3,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=8, num_experts=6,
+        num_experts_per_tok=2, moe_intermediate_size=16, mlp_only_layers=(1,),
+    )  # fmt: skip
+    decoder = Qwen3Moe(config)
+    one = 3 * 32 * 16  # the numbers of an expert
+    found = model_cost(decoder)
+    assert found.expert_bytes == 4 * 2 * 6 * one
+    assert (found.experts, found.chosen_experts) == (6, 2)
+    every = sum(p.numel() for p in decoder.parameters()) - decoder.embed.numel()
+    assert found.weight_bytes == 4 * (every - 2 * 6 * one)
+    assert found.flops_per_token == 2 * (every - 2 * 4 * one)
+    assert model_cost(decoder, 1).expert_bytes == 4 * 6 * one
+    assert (found + NOTHING) == found

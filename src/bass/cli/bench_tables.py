@@ -36,7 +36,7 @@ def bounds(bench: BenchRun, machine: Machine) -> Iterator[str]:
         for method in bench.methods:
             plan = method.plan(batch)
             k = constant_length(plan.parts)
-            read = pass_bytes(serve(plan, bench.cache), batch, length)
+            read = pass_bytes(serve(plan, bench.cache), batch, length, k or 0)
             tau = tau_of(k, bench.options.acceptance)
             if k is None:
                 parts.append(f"{method.label} depends on its lengths")

@@ -9,8 +9,11 @@ from bass.api.resolve import find_class, make, names
 from bass.cli import kernels
 from bass.cli.parsing import ONE, Option, Parser
 from bass.cli.terminal import say
+from bass.engine.cost import expected_experts
 from bass.errors import OptionError, PairingError
+from bass.models.decoder import CausalDecoder
 from bass.ops.dispatch import Capability, cpu_unsupported
+from bass.ops.experts import Experts
 from bass.records import AttentionRule, CacheBudget, DecoderShape
 
 ROWS = (200, 400, 800, 1600)  # positions; scaled down for a shorter context
@@ -96,6 +99,7 @@ def describe(spec: str, checkpoint: Checkpoint) -> list[str]:
         "context": f"{shape.max_positions:,} tokens",
         "window": by_layer(shape.rules, "window"),
         "soft cap of scores": by_layer(shape.rules, "softcap"),
+        "experts": experts(index.decoder),
         "vocabulary": f"{shape.vocab_size:,} tokens",
         "tokenizer": "none: give token ids"
         if tokenizer is None
@@ -107,6 +111,23 @@ def describe(spec: str, checkpoint: Checkpoint) -> list[str]:
         "KV bytes per token": f"{kv_bytes:,} ({kinds[0]})",
     }
     return [f"{name:20}{value}" for name, value in figures.items() if value]
+
+
+def experts(decoder: CausalDecoder) -> str:
+    """The experts of a mixture, and how many of them a step reads; empty without."""
+    layers = [module for module in decoder.modules() if isinstance(module, Experts)]
+    if not layers:
+        return ""
+    count, chosen = layers[0].count, layers[0].chosen
+
+    def read(tokens: int) -> str:
+        return f"{expected_experts(count, chosen, tokens):.3g}"
+
+    return (
+        f"{chosen} of {count} for each token, in {len(layers)} layers; if all choose at random, a "
+        f"step reads {read(1)} and {read(8)} at batch 1 and 8, {read(5)} and {read(40)} with 4 "
+        "drafted tokens"
+    )
 
 
 def kernel_lines(checkpoint: Checkpoint, device: torch.device) -> list[str]:

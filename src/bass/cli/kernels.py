@@ -15,6 +15,7 @@ from bass.models.rope import Rotary
 from bass.ops import dispatch, kv_store, residual
 from bass.ops.activation import IN_KERNELS
 from bass.ops.attention import FUSED_DIMS
+from bass.ops.experts import Experts
 from bass.ops.linear import Linear, QuantizedLinear
 from bass.ops.norms import HeadNorm
 from bass.records import DecoderShape
@@ -98,7 +99,8 @@ def _attention(decoder: CausalDecoder, setting: Setting) -> str | None:
 
 
 def _activations(decoder: CausalDecoder, setting: Setting) -> str | None:
-    unknown = [mlp for mlp in _modules(decoder, MLP | GatedMLP) if mlp.act not in IN_KERNELS]
+    mlps = _modules(decoder, MLP | GatedMLP | Experts)
+    unknown = [mlp for mlp in mlps if mlp.act not in IN_KERNELS]
     return f"no kernel computes `{unknown[0].act.__name__}`" if unknown else None
 
 
@@ -125,6 +127,8 @@ def _against_fusion(decoder: CausalDecoder, setting: Setting) -> Iterator[str]:
         if type(block) not in (PreNorm, Parallel):
             yield f"the block is `{type(block).__name__}`, not `PreNorm` or `Parallel`"
             break
+    if any(True for _ in _modules(decoder, Experts)):
+        yield "its experts have launches of their own"
     if any(True for _ in _modules(decoder, QuantizedLinear)):
         yield "weights are quantized"
     for why in (_products, _norms):
@@ -141,7 +145,7 @@ def _modules(decoder: CausalDecoder, kind: Any) -> Iterator[Any]:
 
 def _foreign(decoder: CausalDecoder, is_norm: bool) -> str | None:
     """Why no kernel computes a layer or a norm: its class is unknown."""
-    known = (*residual.KINDS, HeadNorm) if is_norm else (Linear, QuantizedLinear)
+    known = (*residual.KINDS, HeadNorm) if is_norm else (Linear, QuantizedLinear, Experts)
     for name, module in decoder.named_modules():
         leaf = not any(True for _ in module.children()) and not isinstance(module, NO_PART)
         if leaf and ("norm" in name.split(".")[-1]) == is_norm and type(module) not in known:

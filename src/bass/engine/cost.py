@@ -5,6 +5,8 @@ reads its model's weights once, and the keys and values of the positions that it
 
     time >= (sum over passes of weight_bytes + kv_bytes) / bandwidth
 
+Of a mixture of experts, a pass reads the expected number of those that its tokens choose.
+
 A pass counts if some active row feeds a token in it. A CUDA graph runs all k draft passes for any
 lengths; only those that some row needed are counted.
 """
@@ -21,6 +23,7 @@ from jaxtyping import Int
 
 from bass.errors import is_out_of_memory
 from bass.models.decoder import CausalDecoder
+from bass.ops.experts import Experts
 
 # lookup tables: a pass reads a few of their rows, unless the table is also the head
 LOOKED_UP = ("embed", "places")
@@ -28,16 +31,38 @@ LOOKED_UP = ("embed", "places")
 
 @dataclass(frozen=True)
 class ModelCost:
-    """Costs of one model: bytes of weights per pass, FLOPs per token fed, KV bytes per row and
-    position.
+    """Costs of one model: bytes of weights that every pass reads, FLOPs per token fed, KV bytes per
+    row and position.
+
+    expert_bytes: bytes of the experts of all layers, of which a pass reads those that some token
+    chose: of `experts` in a layer each token chooses `chosen_experts`.
     """
 
     weight_bytes: int
     flops_per_token: int
     kv_bytes_per_position: int
+    expert_bytes: int = 0
+    experts: int = 0
+    chosen_experts: int = 0
 
     def __add__(self, other: "ModelCost") -> "ModelCost":
+        assert not (self.experts and other.experts), "two mixtures have no cost in common"
         return ModelCost(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    def bytes_read(self, tokens: int) -> int:
+        """The expected bytes of weights that a pass over so many tokens reads."""
+        if not self.experts:
+            return self.weight_bytes
+        return self.weight_bytes + round(
+            self.expert_bytes
+            * expected_experts(self.experts, self.chosen_experts, tokens)
+            / self.experts
+        )
+
+
+def expected_experts(experts: int, chosen: int, tokens: int) -> float:
+    """The expected number of a layer's experts that some token chooses, if all choose at random."""
+    return experts * (1 - (1 - chosen / experts) ** tokens)
 
 
 NOTHING = ModelCost(0, 0, 0)
@@ -128,7 +153,7 @@ def work_of_passes(
         zip(costs, tokens.sum(0).tolist(), kept.sum(0).tolist(), strict=True)
     ):
         if count:
-            moved += cost.model.weight_bytes + cost.keys(tokens[:, i], visible[:, i])
+            moved += cost.model.bytes_read(count) + cost.keys(tokens[:, i], visible[:, i])
             flops += count * cost.model.flops_per_token
             flops_kept += of_text * cost.model.flops_per_token
     return Work(moved, flops, flops_kept)
@@ -145,8 +170,8 @@ def model_cost(
     """Cost of a pass through the first `layers` layers (None: all), then the norm and head if
     `has_head`.
 
-    All weights of these count except lookup tables. Bytes are those of the stored, possibly
-    quantized weights; FLOPs follow the unquantized shapes.
+    All weights of these count except lookup tables, and experts apart. Bytes are those of the
+    stored, possibly quantized weights; FLOPs follow the unquantized shapes.
     """
     c = decoder.shape
     layers = c.layers if layers is None else layers
@@ -163,9 +188,22 @@ def model_cost(
             if name.startswith(blocks) or (has_head and not name.startswith("blocks."))
         ]
 
+    def experts(one: CausalDecoder) -> list[Experts]:
+        named = one.named_modules()
+        return [m for name, m in named if isinstance(m, Experts) and name.startswith(blocks)]
+
+    sparse = experts(decoder)
+    expert_bytes = sum(p.nbytes for m in sparse for p in m.parameters())
+    unused = sum(
+        p.numel() * (m.count - m.chosen) // m.count for m in experts(whole) for p in m.parameters()
+    )
     kv_bytes = 2 * layers * c.kv_heads * c.head_dim * decoder.embed.element_size()
     return ModelCost(
-        sum(p.nbytes for p in read(decoder)), 2 * sum(p.numel() for p in read(whole)), kv_bytes
+        sum(p.nbytes for p in read(decoder)) - expert_bytes,
+        2 * (sum(p.numel() for p in read(whole)) - unused),
+        kv_bytes,
+        expert_bytes,
+        *((sparse[0].count, sparse[0].chosen) if sparse else ()),
     )
 
 

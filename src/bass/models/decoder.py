@@ -287,6 +287,5 @@ def gated_block(
         RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype),
         Attention(c.hidden_size, heads, device, dtype, qkv_bias, out_bias, qk_norm),
         RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype),
-        mlp
-        or GatedMLP(c.hidden_size, c.intermediate_size, c.hidden_act, device, dtype, mlp_bias),
+        mlp or GatedMLP(c.hidden_size, c.intermediate_size, c.hidden_act, device, dtype, mlp_bias),
     )

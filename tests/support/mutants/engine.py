@@ -328,13 +328,13 @@ MUTANTS = (
         "work_of_passes",
         (
             "if count:\n"
-            "    moved += cost.model.weight_bytes + cost.keys(tokens[:, i], visible[:, i])\n"
+            "    moved += cost.model.bytes_read(count) + cost.keys(tokens[:, i], visible[:, i])\n"
             "    flops += count * cost.model.flops_per_token\n"
             "    flops_kept += of_text * cost.model.flops_per_token"
         ),
         (
             "if cost:\n"
-            "    moved += cost.model.weight_bytes + cost.keys(tokens[:, i], visible[:, i])\n"
+            "    moved += cost.model.bytes_read(count) + cost.keys(tokens[:, i], visible[:, i])\n"
             "    flops += count * cost.model.flops_per_token\n"
             "    flops_kept += of_text * cost.model.flops_per_token"
         ),

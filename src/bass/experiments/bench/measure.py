@@ -38,18 +38,20 @@ def measure_machine(device: torch.device, dtype: torch.dtype) -> Machine:
     return Machine(name, copied, peaks.bandwidth, peaks.flops, data_sheet_bandwidth(name))
 
 
-def pass_bytes(llm: LLM, batch: int, length: int) -> tuple[int, int]:
+def pass_bytes(llm: LLM, batch: int, length: int, k: int = 0) -> tuple[int, int]:
     """The bytes that a pass of the target and a pass of the drafter read, all rows at `length`
-    tokens.
+    tokens. Of a mixture of experts it depends on the k drafted tokens in the target's pass.
     """
     drafting = [] if llm.models.draft is None else [pass_cost(llm.models.draft)]
     if layers := llm.parts.drafter.target_layers:
         drafting.append(pass_cost(llm.models.target, layers))
 
-    def read(cost: PassCost) -> int:
-        return cost.model.weight_bytes + cost.keys(np.ones(batch, int), np.full(batch, length))
+    def read(cost: PassCost, tokens: int) -> int:
+        keys = cost.keys(np.ones(batch, int), np.full(batch, length))
+        return cost.model.bytes_read(tokens) + keys
 
-    return read(pass_cost(llm.models.target)), sum(map(read, drafting))
+    target = read(pass_cost(llm.models.target), batch * (k + 1))
+    return target, sum(read(cost, batch) for cost in drafting)
 
 
 @final

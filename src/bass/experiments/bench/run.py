@@ -131,8 +131,8 @@ class BenchRun:
             method.label,
             method.policy,
             batch,
-            constant_length(plan.parts),
-            *pass_bytes(llm, batch, length),
+            k := constant_length(plan.parts),
+            *pass_bytes(llm, batch, length, k or 0),
             peak,
             warm_up,
         )

@@ -237,9 +237,7 @@ def _gated_experts(
         line = tl.arange(0, BN)
         n = tl.minimum(tl.program_id(0) * half + line % half, inner - 1)
         w_row = (2 * expert + line // half) * inner + n
-        result = _gathered(
-            x, w, pair // CHOSEN, live, w_row, K, BM, BN, BK, STAGES, EVEN, OPERAND
-        )
+        result = _gathered(x, w, pair // CHOSEN, live, w_row, K, BM, BN, BK, STAGES, EVEN, OPERAND)
         gate, up = tl.split(tl.permute(tl.reshape(result, (2, half, BM)), (1, 2, 0)))
         n = tl.program_id(0) * half + tl.arange(0, half)
         tl.store(
