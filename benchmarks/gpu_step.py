@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from gpu_parts import synchronisations
 from provenance import commit, config_of
-from write_shapes import PAIRS, SHAPES
+from write_shapes import MIXTURES, PAIRS, SHAPES
 
 import bass
 from bass.api.llm import LLM
@@ -34,6 +34,7 @@ from bass.verifiers import Synthetic
 
 LONGEST, PROMPT, ACCEPTANCE = 16, 150, 0.8
 REQUEST: dict[str, Any] = {"max_new_tokens": 256, "temperature": 1.0, "top_p": 1.0}
+DENSE = [pair for pair in PAIRS if pair not in MIXTURES]  # the pairs by default
 LENGTHS = {"paper": 7}  # drafted tokens by default; else 4
 
 
@@ -112,7 +113,7 @@ def parse() -> tuple[argparse.Namespace, list[str]]:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--pairs", nargs="+", default=list(PAIRS), choices=PAIRS)
+    parser.add_argument("--pairs", nargs="+", default=DENSE, choices=PAIRS)
     parser.add_argument("--quantization", nargs="+", default=["none"])
     parser.add_argument("--batches", nargs="+", default=["1", "8"])
     parser.add_argument("--results", type=Path)

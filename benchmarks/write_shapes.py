@@ -24,7 +24,7 @@ def gated(
 ) -> Config:  # fmt: skip
     """A family with Llama's names. heads: queries, keys, dimensions of each."""
     return {
-        "architectures": [f"{family[0].upper()}{family[1:]}ForCausalLM"],
+        "architectures": [f"{family.title().replace('_', '')}ForCausalLM"],
         "model_type": family,
         "vocab_size": vocabulary,
         "hidden_size": hidden,
@@ -78,6 +78,11 @@ GEMMA: Config = {
     "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "sliding_window": 4096,
     "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-6,
 }  # fmt: skip
+EXPERTS: Config = {
+    "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
+    "norm_topk_prob": True,
+}  # fmt: skip
+MIXTRAL: Config = {"rope_theta": 1000000.0, "rms_norm_eps": 1e-5}
 PAIRS: dict[str, tuple[Config, Config]] = {
     "paper": (
         gated("llama", 51200, 4096, 11008, 36, (32, 32, 128), 2048, False),
@@ -101,7 +106,16 @@ PAIRS: dict[str, tuple[Config, Config]] = {
     ),
     "opt": (opt(5120, 20480, 40, 40), opt(768, 3072, 12, 12)),  # 13B with 125M
     "codegen": (codegen(6144, 34, 24, 64), codegen(1024, 20, 16, 32)),  # 16B with 350M
+    "qwen3-moe": (  # 30B-A3B with 0.6B
+        gated("qwen3_moe", 151936, 2048, 6144, 48, (32, 4, 128), 40960, False, **QWEN, **EXPERTS),
+        gated("qwen3", 151936, 1024, 3072, 28, (16, 8, 128), 40960, True, **QWEN),
+    ),
+    "mixtral": (  # 8x7B, 93 GB, with a draft in the shape of TinyLlama 1.1B
+        gated("mixtral", 32000, 4096, 14336, 32, (32, 8, 128), 32768, False, **MIXTRAL),
+        gated("llama", 32000, 2048, 5632, 22, (32, 4, 64), 2048, False, rms_norm_eps=1e-5),
+    ),
 }
+MIXTURES = ("qwen3-moe", "mixtral")  # of experts
 
 
 def written(config: Config) -> str:

@@ -53,11 +53,8 @@ class ModelCost:
         """The expected bytes of weights that a pass over so many tokens reads."""
         if not self.experts:
             return self.weight_bytes
-        return self.weight_bytes + round(
-            self.expert_bytes
-            * expected_experts(self.experts, self.chosen_experts, tokens)
-            / self.experts
-        )
+        read = expected_experts(self.experts, self.chosen_experts, tokens)
+        return self.weight_bytes + round(self.expert_bytes * read / self.experts)
 
 
 def expected_experts(experts: int, chosen: int, tokens: int) -> float:
