@@ -13,12 +13,14 @@ class AttentionRule:
     """How one layer attends: softmax(cap(scale * q·k)) over the visible positions.
 
     window: a query sees the last `window` positions, its own included; None: all of them. softcap:
-    scores become softcap * tanh(score / softcap); None: unchanged.
+    scores become softcap * tanh(score / softcap); None: unchanged. sinks: each head has a learned
+    score that takes a share of the softmax and has no value (`Projection.sinks`).
     """
 
     scale: float
     window: int | None = None
     softcap: float | None = None
+    sinks: bool = False
 
 
 @dataclass(frozen=True)

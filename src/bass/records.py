@@ -328,6 +328,8 @@ class Projection:
     dtype: torch.dtype  # of q, k and v
     qk_norm: Callable[[Tensor], Tensor] | None = None  # of the heads of q and k
     rotation: Rotation | None = None  # None: positions are learned, or unused in this layer
+    # a score of each query head that takes a share of the softmax (Xiao et al., 2024)
+    sinks: Float[Tensor, " heads"] | None = None
 
     @classmethod
     def of(

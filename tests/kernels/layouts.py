@@ -12,7 +12,8 @@ from torch import Tensor
 from bass.kernels.triton import attention
 from bass.ops import attention as reference
 
-Rule = tuple[float, int | None, float | None]  # scale, window, soft cap
+# scale, window, soft cap; sinks, if any
+Rule = tuple[float, int | None, float | None] | tuple[float, int | None, float | None, Tensor]
 BLOCK = 4
 
 

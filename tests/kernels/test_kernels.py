@@ -54,6 +54,23 @@ def test_the_kernels_equal_their_twins(
         assert not out[problem.positions < 0].any()
 
 
+@pytest.mark.parametrize("splits", [1, 3])
+@pytest.mark.parametrize("window", [None, 3])
+def test_a_sink_takes_a_share_of_the_softmax(
+    splits: int, window: int | None, device: torch.device
+) -> None:
+    places = [[140, 141], [-1, 2], [-1, -1]]
+    problem = Problem.draw(places, 2, 2, 16, torch.float32, device)
+    sinks = torch.tensor([-3.0, 0.0, 2.0, 60.0], device=device)
+    for layout in LAYOUTS:
+        rule: Rule = (0.4, window, None, sinks)
+        out = problem.kernel(layout, rule, splits)
+        assert_equal(out, problem.twin(layout, rule))
+        without = problem.twin(layout, rule[:3])
+        assert out[0, :, 3].abs().max() < 1e-6 < without[0, :, 3].abs().max()
+        assert not out[problem.positions < 0].any()
+
+
 @pytest.mark.parametrize(
     ("processors", "queue"),
     [

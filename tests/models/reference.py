@@ -60,9 +60,11 @@ def causal_logits(decoder: CausalDecoder, tokens: torch.Tensor) -> torch.Tensor:
             hidden = place > place[:, None]
             if rule.window is not None:
                 hidden |= place <= place[:, None] - rule.window
-            return torch.einsum(
-                "bhqk,bkhd->bqhd", scores.masked_fill(hidden, -torch.inf).softmax(-1), v
-            )
+            scores = scores.masked_fill(hidden, -torch.inf)
+            if rule.sinks:
+                sinks = projection.sinks[:, None, None].expand(*scores.shape[:-1], 1)
+                scores = torch.cat((scores, sinks), -1)
+            return torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1)[..., : k.shape[1]], v)
 
         def store(self, layer: int, projection: Projection) -> None:
             raise AssertionError("whole sequences are attended to, not stored")

@@ -3,6 +3,9 @@ windows, poison.
 """
 
 import sys
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bass.api.plan import check_sinks
 from bass.attention import BACKENDS, Flex
 from bass.attention.kernels import KernelBackend
 from bass.engine.scorer import CachedAttend, check_pairing
@@ -69,6 +73,7 @@ def compare_with_dense(pairing: str, data: st.DataObject, device: torch.device) 
     )
     other, rule = (data.draw(st.sampled_from([AttentionRule(dim**-0.5), *RULES])) for _ in range(2))
     shape = DecoderShape(5, kv_heads * groups, kv_heads, dim, 64, (other, rule))
+    sinks = torch.randn(kv_heads * groups, generator=random) if data.draw(st.booleans()) else None
     cache = poisoned(cache_type.allocate(shape, CacheBudget.of(capacities), device, torch.float32))
     backend = backend_type()
 
@@ -86,8 +91,9 @@ def compare_with_dense(pairing: str, data: st.DataObject, device: torch.device) 
         positions = torch.tensor(places, device=device)
         run = CachedAttend(cache, backend, backend.plan(positions, span), positions, shape.rules)
         # another layer, which may have another rule
-        run(0, Projection.of(*(part(values, first, width) for values in (q, k, v))))
-        return run(1, Projection.of(*(part(values, first, width) for values in (q, k, v))))
+        projection = Projection.of(*(part(values, first, width) for values in (q, k, v)))
+        run(0, projection)
+        return run(1, replace(projection, sinks=None if sinks is None else sinks.to(device)))
 
     if max(past):
         attend([0] * batch, past, max(past))
@@ -97,7 +103,11 @@ def compare_with_dense(pairing: str, data: st.DataObject, device: torch.device) 
         if used[b]:
             end = past[b] + used[b]
             expected = dense_attention(
-                q[b : b + 1, :end], k[b : b + 1, :end], v[b : b + 1, :end], rule
+                q[b : b + 1, :end],
+                k[b : b + 1, :end],
+                v[b : b + 1, :end],
+                rule,
+                None if sinks is None else sinks.double(),
             )[0, past[b] :]
             torch.testing.assert_close(
                 out[b, : used[b]].double().cpu(), expected, rtol=1e-4, atol=1e-4
@@ -181,3 +191,22 @@ def test_a_backend_that_cannot_run_on_a_device_says_why_and_what_to_do(
             made.check(torch.device("mps"))
     else:
         made.check(gpu)
+
+
+def test_a_model_with_sinks_needs_a_backend_that_has_them() -> None:
+    @dataclass(frozen=True)
+    class Plain(KernelBackend[Any]):
+        supports_sinks: ClassVar[bool] = False
+
+    def models(sinks: bool) -> Any:
+        rules = (AttentionRule(1.0), AttentionRule(1.0, sinks=sinks))
+        decoder = SimpleNamespace(
+            shape=DecoderShape(5, 4, 2, 8, 64, rules), config=SimpleNamespace(model_type="gpt_oss")
+        )
+        return SimpleNamespace(target=decoder, draft=None)
+
+    check_sinks(models(False), Plain())
+    with pytest.raises(PairingError, match="`Plain` has no sinks, which `gpt_oss` needs"):
+        check_sinks(models(True), Plain())
+    for backend in BACKENDS.values():
+        check_sinks(models(True), backend())

@@ -121,7 +121,20 @@ class LoadPlan:
         check_features(self.parts.drafter, models.target.shape.layers)
         if first := layers_of(self.parts.drafter):
             FirstLayers.check(models.target, first)
+        check_sinks(models, self.parts.attention)
         return models
+
+
+def check_sinks(models: Models, backend: AttentionBackend[Any, Any]) -> None:
+    """Raise a `PairingError` for a model with sinks, if the backend has none."""
+    for decoder in (models.target, models.draft):
+        needed = decoder is not None and any(rule.sinks for rule in decoder.shape.rules)
+        if decoder is not None and needed and not backend.supports_sinks:
+            raise PairingError(
+                f"The attention backend `{type(backend).__name__}` has no sinks, which "
+                f"`{decoder.config.model_type}` needs: leave the choice to "
+                '`attention="auto"`, or let its `run` support them (`supports_sinks`).'
+            )
 
 
 def _policy(options: LoadOptions) -> Any:

@@ -57,12 +57,14 @@ class Flex(AttentionBackend[PaddedView, FlexPlan]):
     """One fused kernel, generated from the mask and the soft cap.
 
     torch does not compile float64 or heads below 16 dimensions, and no CUDA graph can capture its
-    fallback. On a GPU these cases use softmax attention in float64.
+    fallback. On a GPU these cases use softmax attention in float64; so do layers with sinks
+    everywhere.
     """
 
     paper: ClassVar[str] = "Dong et al., 2024"
     view_type: ClassVar[type] = PaddedView
     capturable: ClassVar[bool] = True
+    supports_sinks: ClassVar[bool] = True
 
     def check(self, device: torch.device) -> None:
         if device.type != "cpu":
@@ -77,10 +79,20 @@ class Flex(AttentionBackend[PaddedView, FlexPlan]):
         view: PaddedView,
         plan: FlexPlan,
         rule: AttentionRule,
+        sinks: Float[Tensor, " heads"] | None = None,
     ) -> Float[Tensor, "batch window heads dim"]:
-        if q.is_cuda and (q.dtype == torch.float64 or q.shape[3] < LEAST_DIM):
+        unknown = q.is_cuda and (q.dtype == torch.float64 or q.shape[3] < LEAST_DIM)
+        if unknown or sinks is not None:
             return attention.padded(
-                q, view.k, view.v, plan.positions, plan.span, rule.scale, rule.window, rule.softcap
+                q,
+                view.k,
+                view.v,
+                plan.positions,
+                plan.span,
+                rule.scale,
+                rule.window,
+                rule.softcap,
+                sinks,
             )
         heads_first = "batch at heads dim -> batch heads at dim"
         queries, k, v = (

@@ -24,6 +24,7 @@ class Gather(AttentionBackend[PagedView, MaskPlan]):
 
     view_type: ClassVar[type] = PagedView
     capturable: ClassVar[bool] = True
+    supports_sinks: ClassVar[bool] = True
 
     def plan(self, positions: Int[Tensor, "batch window"], span: int) -> MaskPlan:
         return SDPA().plan(positions, span)
@@ -34,6 +35,7 @@ class Gather(AttentionBackend[PagedView, MaskPlan]):
         view: PagedView,
         plan: MaskPlan,
         rule: AttentionRule,
+        sinks: Float[Tensor, " heads"] | None = None,
     ) -> Float[Tensor, "batch window heads dim"]:
         k, v = (gather(pool, view.table, plan.span) for pool in (view.k, view.v))
-        return SDPA().run(q, PaddedView(k, v), plan, rule)
+        return SDPA().run(q, PaddedView(k, v), plan, rule, sinks)

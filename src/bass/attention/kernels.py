@@ -27,6 +27,7 @@ class PositionBackend(AttentionBackend[View, PositionPlan]):
     """A backend without a plan of its own: masks and lengths follow from the positions."""
 
     capturable: ClassVar[bool] = True
+    supports_sinks: ClassVar[bool] = True
 
     def plan(self, positions: Int[Tensor, "batch window"], span: int) -> PositionPlan:
         return PositionPlan(positions, span)

@@ -25,5 +25,6 @@ class TritonPad(KernelBackend[PaddedView]):
         view: PaddedView,
         plan: PositionPlan,
         rule: AttentionRule,
+        sinks: Float[Tensor, " heads"] | None = None,
     ) -> Float[Tensor, "batch window heads dim"]:
-        return attention.triton_padded(q, view, plan.positions, plan.span, rule)
+        return attention.triton_padded(q, view, plan.positions, plan.span, rule, sinks)

@@ -28,5 +28,6 @@ class TritonPaged(KernelBackend[PagedView]):
         view: PagedView,
         plan: PositionPlan,
         rule: AttentionRule,
+        sinks: Float[Tensor, " heads"] | None = None,
     ) -> Float[Tensor, "batch window heads dim"]:
-        return attention.triton_paged(q, view, plan.positions, plan.span, rule)
+        return attention.triton_paged(q, view, plan.positions, plan.span, rule, sinks)

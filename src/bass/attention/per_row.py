@@ -30,6 +30,7 @@ class PerRow(AttentionBackend[RaggedView, RowPlan]):
 
     view_type: ClassVar[type] = RaggedView
     capturable: ClassVar[bool] = False
+    supports_sinks: ClassVar[bool] = True
 
     def plan(self, positions: Int[Tensor, "batch window"], span: int) -> RowPlan:
         # sync: the rows' lengths shape the loop
@@ -41,6 +42,7 @@ class PerRow(AttentionBackend[RaggedView, RowPlan]):
         view: RaggedView,
         plan: RowPlan,
         rule: AttentionRule,
+        sinks: Float[Tensor, " heads"] | None = None,
     ) -> Float[Tensor, "batch window heads dim"]:
         out = torch.zeros_like(q)
         # sync: as in plan
@@ -54,6 +56,13 @@ class PerRow(AttentionBackend[RaggedView, RowPlan]):
                     view.v[None, start : start + extent],
                 )
                 out[one] = attend(
-                    q[one], k, v, plan.positions[one], rule.scale, rule.window, rule.softcap
+                    q[one],
+                    k,
+                    v,
+                    plan.positions[one],
+                    rule.scale,
+                    rule.window,
+                    rule.softcap,
+                    sinks,
                 )
         return out

@@ -29,8 +29,9 @@ class TritonRagged(KernelBackend[RaggedView]):
         view: RaggedView,
         plan: PositionPlan,
         rule: AttentionRule,
+        sinks: Float[Tensor, " heads"] | None = None,
     ) -> Float[Tensor, "batch window heads dim"]:
-        return attention.triton_ragged(q, view, plan.positions, plan.span, rule)
+        return attention.triton_ragged(q, view, plan.positions, plan.span, rule, sinks)
 
     def attend(
         self,

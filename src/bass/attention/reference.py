@@ -30,9 +30,18 @@ class Reference(Float64[PaddedView]):
         view: PaddedView,
         plan: PositionPlan,
         rule: AttentionRule,
+        sinks: Float[Tensor, " heads"] | None = None,
     ) -> Float[Tensor, "batch window heads dim"]:
         return attention.padded(
-            q, view.k, view.v, plan.positions, plan.span, rule.scale, rule.window, rule.softcap
+            q,
+            view.k,
+            view.v,
+            plan.positions,
+            plan.span,
+            rule.scale,
+            rule.window,
+            rule.softcap,
+            sinks,
         )
 
 
@@ -49,6 +58,7 @@ class ReferenceRagged(Float64[RaggedView]):
         view: RaggedView,
         plan: PositionPlan,
         rule: AttentionRule,
+        sinks: Float[Tensor, " heads"] | None = None,
     ) -> Float[Tensor, "batch window heads dim"]:
         return attention.ragged(
             q,
@@ -60,6 +70,7 @@ class ReferenceRagged(Float64[RaggedView]):
             rule.scale,
             rule.window,
             rule.softcap,
+            sinks,
         )
 
 
@@ -76,6 +87,7 @@ class ReferencePaged(Float64[PagedView]):
         view: PagedView,
         plan: PositionPlan,
         rule: AttentionRule,
+        sinks: Float[Tensor, " heads"] | None = None,
     ) -> Float[Tensor, "batch window heads dim"]:
         return attention.paged(
             q,
@@ -87,4 +99,5 @@ class ReferencePaged(Float64[PagedView]):
             rule.scale,
             rule.window,
             rule.softcap,
+            sinks,
         )

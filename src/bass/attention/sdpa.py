@@ -58,6 +58,7 @@ class SDPA(AttentionBackend[PaddedView, MaskPlan]):
     view_type: ClassVar[type] = PaddedView
     capturable: ClassVar[bool] = True
     replayable: ClassVar[bool] = True
+    supports_sinks: ClassVar[bool] = True
 
     def plan(self, positions: Int[Tensor, "batch window"], span: int) -> MaskPlan:
         return MaskPlan(positions, span)
@@ -83,6 +84,7 @@ class SDPA(AttentionBackend[PaddedView, MaskPlan]):
         view: PaddedView,
         plan: MaskPlan,
         rule: AttentionRule,
+        sinks: Float[Tensor, " heads"] | None = None,
     ) -> Float[Tensor, "batch window heads dim"]:
         groups = q.shape[2] // view.k.shape[2]
         # `transpose`: `rearrange` takes 2 µs more per call on a CPU, twice in every layer
@@ -93,11 +95,20 @@ class SDPA(AttentionBackend[PaddedView, MaskPlan]):
             group=groups,
         )
         bias = plan.bias(rule.window, groups, q.dtype)
-        if rule.softcap is None:
+        if rule.softcap is None and sinks is None:
             out = F.scaled_dot_product_attention(q, k, v, bias, scale=rule.scale)
         else:
-            scores = rule.softcap * torch.tanh(q @ k.transpose(2, 3) * (rule.scale / rule.softcap))
-            out = (scores + bias).softmax(-1) @ v
+            scores = q @ k.transpose(2, 3) * rule.scale
+            if rule.softcap is not None:
+                scores = rule.softcap * torch.tanh(scores / rule.softcap)
+            if sinks is not None:
+                sinks = repeat(
+                    sinks,
+                    "(kv_heads group) -> kv_heads (group window) 1",
+                    group=groups,
+                    window=len(plan.positions[0]),
+                )
+            out = attention.with_sinks(scores + bias, sinks) @ v
         return rearrange(
             out,
             "batch kv_heads (group window) dim -> batch window (kv_heads group) dim",

@@ -26,5 +26,8 @@ class TritonSplit(KernelBackend[RaggedView]):
         view: RaggedView,
         plan: PositionPlan,
         rule: AttentionRule,
+        sinks: Float[Tensor, " heads"] | None = None,
     ) -> Float[Tensor, "batch window heads dim"]:
-        return attention.triton_ragged(q, view, plan.positions, plan.span, rule, each_row=True)
+        return attention.triton_ragged(
+            q, view, plan.positions, plan.span, rule, sinks, each_row=True
+        )

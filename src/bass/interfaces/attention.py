@@ -20,12 +20,14 @@ class AttentionBackend(ABC, Generic[View, Plan]):
     on the host, so a CUDA graph can capture them. `reads_lengths`: its work follows the rows'
     lengths on the device, and hardly depends on the span, so two spans are enough for all lengths.
     `replayable`: on a CPU its passes may consist of kernels, which are recorded and replayed.
+    `supports_sinks`: `run` has the argument `sinks`; models with sinks need it.
     """
 
     view_type: ClassVar[type]
     capturable: ClassVar[bool]
     reads_lengths: ClassVar[bool] = False
     replayable: ClassVar[bool] = False
+    supports_sinks: ClassVar[bool] = False
     paper: ClassVar[str] = ""
 
     def check(self, device: torch.device) -> None:
@@ -46,10 +48,13 @@ class AttentionBackend(ABC, Generic[View, Plan]):
         view: View,
         plan: Plan,
         rule: AttentionRule,
+        sinks: Float[Tensor, " heads"] | None = None,
     ) -> Float[Tensor, "batch window heads dim"]:
         """Attention of one layer, with the scale, window and soft cap of `rule`.
 
         A query at position p attends to positions 0..p of its row; the output at -1 is unused.
+        sinks: given for layers that have them; each adds exp(sink) to the sum that divides the
+        weights of its head.
         """
         ...
 
@@ -67,4 +72,6 @@ class AttentionBackend(ABC, Generic[View, Plan]):
         A backend with one kernel for both overrides this.
         """
         q = cache.store(layer, projection, positions)
-        return self.run(q, cache.view(layer), plan, rule)
+        if projection.sinks is None:
+            return self.run(q, cache.view(layer), plan, rule)
+        return self.run(q, cache.view(layer), plan, rule, projection.sinks)

@@ -7,6 +7,7 @@ from bass.models.gemma3_text import Gemma3Text
 from bass.models.gpt2 import GPT2
 from bass.models.gpt_bigcode import GPTBigCode
 from bass.models.gpt_neox import GPTNeoX
+from bass.models.gpt_oss import GptOss
 from bass.models.gptj import GPTJ
 from bass.models.llama import Llama
 from bass.models.mistral import Mistral
@@ -36,6 +37,7 @@ FAMILIES: dict[str, type[CausalDecoder]] = {
         GPTNeoX,
         OPT,
         Mixtral,
+        GptOss,
         Qwen3Moe,
     )
 }

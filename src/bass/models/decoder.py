@@ -280,12 +280,13 @@ def gated_block(
     mlp_bias: bool = False,
     qk_norm: HeadNorm | None = None,
     mlp: SparseMLP | None = None,
+    sinks: bool = False,
 ) -> PreNorm:
     """Llama's block. `mlp`: a mixture of experts instead of its gated MLP."""
     heads = (c.num_attention_heads, c.num_key_value_heads, c.head_dim)
     return PreNorm(
         RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype),
-        Attention(c.hidden_size, heads, device, dtype, qkv_bias, out_bias, qk_norm),
+        Attention(c.hidden_size, heads, device, dtype, qkv_bias, out_bias, qk_norm, sinks),
         RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype),
         mlp or GatedMLP(c.hidden_size, c.intermediate_size, c.hidden_act, device, dtype, mlp_bias),
     )

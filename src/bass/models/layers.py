@@ -94,12 +94,13 @@ class SparseMLP(nn.Module):
         normalised: bool,
         device: torch.device,
         dtype: torch.dtype,
+        bias: bool = False,
     ) -> None:
         """`inner`: of each of the `count` experts; the others as for `Experts`."""
         super().__init__()
-        self.router = Linear(hidden, count, device, dtype)
+        self.router = Linear(hidden, count, device, dtype, bias)
         self.experts = Experts(
-            count, chosen, hidden, inner, ACTIVATIONS[act], normalised, device, dtype
+            count, chosen, hidden, inner, ACTIVATIONS[act], normalised, device, dtype, bias
         )
 
     def __call__(self, x: Hidden) -> Mixture:
@@ -120,10 +121,12 @@ class Attention(nn.Module):
         bias: bool = False,
         out_bias: bool = False,
         qk_norm: HeadNorm | None = None,
+        sinks: bool = False,
     ) -> None:
         """`heads`: query heads, key-value heads, dimensions of each.
 
-        `qk_norm`: the norm of q and k before the rotary embedding.
+        `qk_norm`: the norm of q and k before the rotary embedding. `sinks`: whether each query head
+        has one (`AttentionRule.sinks`).
         """
         super().__init__()
         self.heads = heads
@@ -131,10 +134,11 @@ class Attention(nn.Module):
         self.qkv = Linear(hidden, (count + 2 * kv_count) * dim, device, dtype, bias)
         self.out = Linear(count * dim, hidden, device, dtype, out_bias)
         self.qk_norm = qk_norm
+        self.sinks = nn.Parameter(torch.empty(count, device=device, dtype=dtype)) if sinks else None
 
     def project(self, x: Hidden, rotation: Rotation | None) -> Projection:
         """Queries, keys and values as partial sums, before the rotary embedding."""
-        return project_qkv(x, self.qkv, self.heads, self.qk_norm, rotation)
+        return project_qkv(x, self.qkv, self.heads, self.qk_norm, rotation, self.sinks)
 
     def __call__(self, x: Hidden, rotation: Rotation | None, attend: Attend, layer: int) -> Product:
         return linear(attend(layer, self.project(x, rotation)).flatten(-2), self.out)

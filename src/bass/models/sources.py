@@ -16,22 +16,28 @@ class WeightSource:
     axis.
 
     rows: row i of the parameter is row `rows[i]` of the stack; None: row i. Every row of the stack
-    occurs at least once. transposed: the tensors are stored [in, out] (GPT-2's Conv1D).
+    occurs at least once. transposed: the tensors are stored [in, out] (GPT-2's Conv1D). stacked: a
+    tensor has one axis more, over this many matrices or vectors (experts).
     """
 
     tensors: tuple[str, ...]
     sizes: tuple[int, ...]
     rows: np.ndarray | None = None
     transposed: bool = False
+    stacked: int = 0
 
     def shapes(self, parameter: torch.Size) -> list[tuple[int, ...]]:
         """The shape of each tensor in the checkpoint, for a parameter of this shape."""
-        stored = [(size, *parameter[1:]) for size in self.sizes]
-        return [shape[::-1] for shape in stored] if self.transposed else stored
+        rows = [size // max(self.stacked, 1) for size in self.sizes]
+        stored = [(size, *parameter[1:]) for size in rows]
+        stored = [shape[::-1] for shape in stored] if self.transposed else stored
+        return [(self.stacked, *shape) for shape in stored] if self.stacked else stored
 
     def fill(self, parameter: Tensor, parts: Sequence[Tensor]) -> None:
         """Copy the checkpoint's tensors, of any device and dtype, into the parameter."""
-        parts = [part.T if self.transposed else part for part in parts]
+        parts = [part.mT if self.transposed else part for part in parts]
+        if self.stacked:
+            parts = [part.flatten(0, 1) for part in parts]
         if self.rows is None:
             for ours, part in zip(parameter.split(self.sizes), parts, strict=True):
                 ours.copy_(part)
@@ -44,7 +50,10 @@ class WeightSource:
         if self.rows is not None:
             first = np.unique(self.rows, return_index=True)[1]
             parameter = parameter[torch.as_tensor(first, device=parameter.device)]
-        return [part.T if self.transposed else part for part in parameter.split(self.sizes)]
+        parts = list(parameter.split(self.sizes))
+        if self.stacked:
+            parts = [part.unflatten(0, (self.stacked, -1)) for part in parts]
+        return [part.mT if self.transposed else part for part in parts]
 
 
 def head_rows(order: np.ndarray, heads: int, kv_heads: int) -> np.ndarray:

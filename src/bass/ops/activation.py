@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
@@ -11,7 +12,18 @@ from bass.kernels import triton as kernels
 from bass.ops import dispatch
 
 Activation = Callable[[Tensor], Tensor]
+SLOPE, LIMIT = 1.702, 7.0  # of gpt-oss
 _tanh_gelu = partial(F.gelu, approximate="tanh")
+
+
+def clamped_silu(x: Tensor) -> Tensor:
+    """The gate of gpt-oss: x sigmoid(1.702 x) of x up to 7; its ups are limited too, and one larger
+    (`gate`).
+    """
+    x = x.clamp(max=LIMIT)
+    return x * torch.sigmoid(SLOPE * x)
+
+
 ACTIVATIONS: dict[str, Activation] = {
     "silu": F.silu,
     "swish": F.silu,
@@ -20,6 +32,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "gelu_new": _tanh_gelu,
     "gelu_fast": _tanh_gelu,
     "gelu_pytorch_tanh": _tanh_gelu,
+    "clamped_silu": clamped_silu,
 }
 # activations that kernels support, with their names there
 IN_KERNELS: dict[Activation, str] = {
@@ -27,6 +40,7 @@ IN_KERNELS: dict[Activation, str] = {
     F.gelu: "gelu",
     _tanh_gelu: "gelu_tanh",
     F.relu: "relu",
+    clamped_silu: "clamped_silu",
 }
 
 
@@ -41,4 +55,6 @@ def gate(y: Float[Tensor, "*rows twice"], act: Activation) -> Float[Tensor, "*ro
         rows = y.reshape(-1, y.shape[-1])
         return kernels.activation.gate(rows, IN_KERNELS[act]).view(*y.shape[:-1], -1)
     gates, up = y.chunk(2, -1)
+    if act is clamped_silu:
+        up = up.clamp(-LIMIT, LIMIT) + 1
     return act(gates) * up

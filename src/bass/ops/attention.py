@@ -22,6 +22,8 @@ from bass.kernels.shapes import Blocks, Padded, Pool, Positions, Queries
 from bass.ops import cpu_products, dispatch, kv_store
 from bass.records import AttentionRule, PaddedView, PagedView, Projection, RaggedView
 
+Sinks = Float[Tensor, " heads"] | None  # a learned score of each query head
+
 
 def attend(
     q: Queries,
@@ -31,9 +33,10 @@ def attend(
     scale: float,
     window: int | None,
     softcap: float | None,
+    sinks: Sinks = None,
 ) -> Queries:
     """softmax(cap(scale q kᵀ)) v over the visible positions, in the inputs' own dtype; cap(x) =
-    softcap tanh(x / softcap).
+    softcap tanh(x / softcap). A sink adds exp(sink) to the sum of its head's softmax.
     """
     kv_heads, place, own = (
         k.shape[2],
@@ -56,9 +59,10 @@ def attend(
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
     # A finite floor: a softmax of nothing but -inf is NaN.
-    weights = (
-        scores.masked_fill(hidden, torch.finfo(scores.dtype).min).softmax(-1).masked_fill(hidden, 0)
-    )
+    weights = with_sinks(
+        scores.masked_fill(hidden, torch.finfo(scores.dtype).min),
+        None if sinks is None else rearrange(sinks, "(kv group) -> kv group 1 1", kv=kv_heads),
+    ).masked_fill(hidden, 0)
     out = einsum(
         weights,
         v,
@@ -66,6 +70,14 @@ def attend(
         "-> batch window kv_heads group dim",
     )
     return rearrange(out, "batch window kv_heads group dim -> batch window (kv_heads group) dim")
+
+
+def with_sinks(scores: Tensor, sinks: Tensor | None) -> Tensor:
+    """softmax over the last axis; a sink, which broadcasts over it, takes a share of it."""
+    if sinks is None:
+        return scores.softmax(-1)
+    one = sinks.to(scores.dtype).expand(*scores.shape[:-1], 1)
+    return torch.cat((scores, one), -1).softmax(-1)[..., :-1]
 
 
 def padded(
@@ -77,10 +89,18 @@ def padded(
     scale: float,
     window: int | None,
     softcap: float | None,
+    sinks: Sinks = None,
 ) -> Queries:
     """Attention over rows of equal capacities, with the first `span` positions in use."""
     return attend(
-        q.double(), k[:, :span].double(), v[:, :span].double(), positions, scale, window, softcap
+        q.double(),
+        k[:, :span].double(),
+        v[:, :span].double(),
+        positions,
+        scale,
+        window,
+        softcap,
+        sinks,
     ).to(q.dtype)
 
 
@@ -94,6 +114,7 @@ def ragged(
     scale: float,
     window: int | None,
     softcap: float | None,
+    sinks: Sinks = None,
 ) -> Queries:
     """Attention over a flat pool, in which position p of row b is at `starts[b] + p`."""
     # Slots beyond a row's last query belong to other rows, or are stale: read the last one instead.
@@ -101,7 +122,7 @@ def ragged(
     places = (starts[:, None] + torch.minimum(torch.arange(span, device=k.device), last)).clamp(
         max=len(k) - 1
     )
-    return padded(q, k[places], v[places], positions, span, scale, window, softcap)
+    return padded(q, k[places], v[places], positions, span, scale, window, softcap, sinks)
 
 
 def paged(
@@ -114,12 +135,21 @@ def paged(
     scale: float,
     window: int | None,
     softcap: float | None,
+    sinks: Sinks = None,
 ) -> Queries:
     """Attention over a pool of blocks, in which position p of row b is in block `table[b, p //
     block]` at `p % block`.
     """
     return padded(
-        q, gather(k, table, span), gather(v, table, span), positions, span, scale, window, softcap
+        q,
+        gather(k, table, span),
+        gather(v, table, span),
+        positions,
+        span,
+        scale,
+        window,
+        softcap,
+        sinks,
     )
 
 
@@ -132,10 +162,10 @@ def gather(
 
 
 def triton_padded(
-    q: Queries, view: PaddedView, positions: Positions, span: int, rule: AttentionRule
+    q: Queries, view: PaddedView, positions: Positions, span: int, rule: AttentionRule, sinks: Sinks
 ) -> Queries:
     """One launch for the batch; each row reads all `span` positions."""
-    return kernels.attention.padded(q, view.k, view.v, positions, span, *_parts(rule))
+    return kernels.attention.padded(q, view.k, view.v, positions, span, *_parts(rule), sinks)
 
 
 def triton_ragged(
@@ -144,25 +174,29 @@ def triton_ragged(
     positions: Positions,
     span: int,
     rule: AttentionRule,
+    sinks: Sinks,
     each_row: bool = False,
 ) -> Queries:
     """One launch for the batch, or one for each row; a row ends at its own last position."""
     return kernels.attention.ragged(
-        q, view.k, view.v, view.starts, positions, span, *_parts(rule), each_row=each_row
+        q, view.k, view.v, view.starts, positions, span, *_parts(rule), sinks, each_row=each_row
     )
 
 
 def triton_paged(
-    q: Queries, view: PagedView, positions: Positions, span: int, rule: AttentionRule
+    q: Queries, view: PagedView, positions: Positions, span: int, rule: AttentionRule, sinks: Sinks
 ) -> Queries:
     """As `triton_ragged`; keys are found through the block table."""
-    return kernels.attention.paged(q, view.k, view.v, view.table, positions, span, *_parts(rule))
+    return kernels.attention.paged(
+        q, view.k, view.v, view.table, positions, span, *_parts(rule), sinks
+    )
 
 
 def supports_projection(projection: Projection, view: RaggedView, span: int) -> bool:
     """Whether Hopper's attention supports the projection: it completes, stores and attends."""
     return (
         dispatch.hopper(view.k)
+        and projection.sinks is None
         and kv_store.known_norm(projection.qk_norm)
         and hopper.attention.supports(projection.partial_sums, view.k, view.v, span)
     )
@@ -190,6 +224,7 @@ def supports_projection_on_cpu(projection: Projection, view: PaddedView) -> bool
     y, rotation = projection.partial_sums, projection.rotation
     return (
         len(y) == 1
+        and projection.sinks is None
         and cpu_products.fused(y.view(1, -1, y.shape[3] * y.shape[4]))
         and cpu.attention.supports(y[0], view.k, view.v)
         and (rotation is None or _covers(rotation.tables[0], y, view))

@@ -10,6 +10,7 @@ row chose are read. Elsewhere torch does, expert by expert.
 from typing import Any, final
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -23,7 +24,7 @@ class Experts(nn.Module):
     """The weights of a layer's experts: matrices of all experts, one below the other.
 
     gate_up: the gates of expert 0, its ups, the gates of expert 1 ... `chosen`: experts of a row.
-    normalised: whether weights of the chosen experts add up to 1.
+    normalised: whether weights of the chosen experts add up to 1. bias: of both products.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Experts(nn.Module):
         normalised: bool,
         device: torch.device,
         dtype: torch.dtype,
+        bias: bool = False,
     ) -> None:
         super().__init__()
         self.count, self.chosen, self.normalised, self.act = count, chosen, normalised, act
@@ -43,6 +45,10 @@ class Experts(nn.Module):
             torch.empty(count * 2 * inner, hidden, device=device, dtype=dtype)
         )
         self.down = nn.Parameter(torch.empty(count * hidden, inner, device=device, dtype=dtype))
+        self.gate_up_bias, self.down_bias = (
+            nn.Parameter(torch.empty(count * rows, device=device, dtype=dtype)) if bias else None
+            for rows in (2 * inner, hidden)
+        )
 
 
 @final
@@ -80,7 +86,14 @@ class Mixture(Summed):
         logits = linear(rows, self.router).partial_sums()
         choice = kernels.experts.route(logits, layer.chosen, layer.normalised, x.dtype)
         return kernels.experts.experts(
-            rows, choice, layer.gate_up, layer.down, layer.count, IN_KERNELS[layer.act]
+            rows,
+            choice,
+            layer.gate_up,
+            layer.down,
+            layer.count,
+            IN_KERNELS[layer.act],
+            layer.gate_up_bias,
+            layer.down_bias,
         )
 
 
@@ -99,11 +112,15 @@ def weighted_sum(
     gate_up, down = (
         matrix.view(layer.count, -1, matrix.shape[1]) for matrix in (layer.gate_up, layer.down)
     )
+    gate_up_bias, down_bias = (
+        [None] * layer.count if bias is None else bias.view(layer.count, -1)
+        for bias in (layer.gate_up_bias, layer.down_bias)
+    )
     y = torch.zeros_like(x)
     for expert in chosen.unique().tolist():  # sync: no GPU comes here without gradients
         row, choice = (chosen == expert).nonzero(as_tuple=True)
-        inner = gate(_product(x[row], gate_up[expert]), layer.act)
-        out = _product(inner, down[expert]) * weights[row, choice, None]
+        inner = gate(_product(x[row], gate_up[expert], gate_up_bias[expert]), layer.act)
+        out = _product(inner, down[expert], down_bias[expert]) * weights[row, choice, None]
         y = y.index_add(0, row, out.to(x.dtype))
     return y
 
@@ -132,5 +149,7 @@ def _by_kernel(x: Tensor, layer: Any) -> bool:
     )
 
 
-def _product(x: Float[Tensor, "rows in"], w: Float[Tensor, "out in"]) -> Float[Tensor, "rows out"]:
-    return cpu_products.product(x, w, None) if x.is_cpu else torch.nn.functional.linear(x, w)
+def _product(
+    x: Float[Tensor, "rows in"], w: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
+) -> Float[Tensor, "rows out"]:
+    return cpu_products.product(x, w, bias) if x.is_cpu else F.linear(x, w, bias)

@@ -299,6 +299,7 @@ def project_qkv(
     heads: tuple[int, int, int],
     qk_norm: nn.Module | None = None,
     rotation: Rotation | None = None,
+    sinks: Float[Tensor, " heads"] | None = None,
 ) -> Projection:
     """Queries, keys and values in one product. `heads`: of queries, of keys and values, and the
     dimensions of each.
@@ -317,6 +318,7 @@ def project_qkv(
         like.dtype,
         qk_norm,
         rotation,
+        sinks,
     )
 
 

@@ -69,9 +69,11 @@ def dense_attention(
     k: Float[torch.Tensor, "rows length kv_heads dim"],
     v: Float[torch.Tensor, "rows length kv_heads dim"],
     rule: AttentionRule,
+    sinks: Float[torch.Tensor, " heads"] | None = None,
 ) -> Float[torch.Tensor, "rows queries heads dim"]:
     """softmax(cap(scale q kᵀ)) v, query by query, for the queries of the last positions: the one at
-    position i has only the keys up to i within its window.
+    position i has only the keys up to i within its window. A head's sink is one score more, without
+    a value.
     """
     out = torch.zeros_like(q)
     groups = q.shape[2] // k.shape[2]
@@ -86,8 +88,10 @@ def dense_attention(
         scores = scores * rule.scale
         if rule.softcap is not None:
             scores = rule.softcap * (scores / rule.softcap).tanh()
+        if sinks is not None:
+            scores = torch.cat((scores, sinks[:, None].expand(len(scores), -1, 1)), -1)
         out[:, query] = einsum(
-            scores.softmax(-1),
+            scores.softmax(-1)[..., : end - first],
             v[:, first:end],
             "rows heads keys, rows keys heads dim -> rows heads dim",
         )

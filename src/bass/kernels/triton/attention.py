@@ -21,7 +21,7 @@ from typing import Any, no_type_check
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.kernels.shapes import Blocks, Padded, Pool, Positions, Queries
@@ -125,6 +125,7 @@ def _attend(
     out,  # [B, W, H, D]
     parts, tops, totals,  # with SPLITS > 1 [splits, B, W, H, D], [splits, B, W, H] twice
     counts,  # with SPLITS > 1: zeros, one for each tile of queries, key head and row
+    sinks,  # [H] or None
     first,  # the first row
     batch, queries, span, splits, q_row, q_query, q_head, q_dim,
     k_row,  # padded: of a row; paged: of a block
@@ -189,6 +190,9 @@ def _attend(
         entries = place + row * place_row
     top = tl.full((ROWS,), float("-inf"), SUM)
     total = tl.full((ROWS,), 0.0, SUM)
+    if sinks is not None:  # a score without a value, of the first split
+        top = tl.where(split == 0, tl.load(sinks + heads).to(SUM), top)
+        total = tl.where(split == 0, 1.0, total)
     acc = tl.full((ROWS, WIDTH), 0.0, SUM)
     if MANY:  # keys that every query of the block sees need no masks
         least = tl.min(tl.where(inside, own, 2147483647), 0) + 1
@@ -281,10 +285,13 @@ def padded(
     scale: float,
     window: int | None,
     softcap: float | None,
+    sinks: Float[Tensor, " heads"] | None = None,
     splits: int | None = None,
 ) -> Queries:
     """BASS-PAD (Qian et al., 2024): one launch, in which each row reads all `span` positions."""
-    return _launch("padded", q, k, v, None, positions, span, (scale, window, softcap), splits)
+    return _launch(
+        "padded", q, k, v, None, positions, span, (scale, window, softcap), sinks, splits
+    )
 
 
 def ragged(
@@ -297,6 +304,7 @@ def ragged(
     scale: float,
     window: int | None,
     softcap: float | None,
+    sinks: Float[Tensor, " heads"] | None = None,
     splits: int | None = None,
     each_row: bool = False,
 ) -> Queries:
@@ -306,7 +314,7 @@ def ragged(
     `each_row`: one launch for each row, as in BASS-SPLIT (Qian et al. 2024).
     """
     rule = scale, window, softcap
-    return _launch("ragged", q, k, v, starts, positions, span, rule, splits, each_row)
+    return _launch("ragged", q, k, v, starts, positions, span, rule, sinks, splits, each_row)
 
 
 def paged(
@@ -319,10 +327,13 @@ def paged(
     scale: float,
     window: int | None,
     softcap: float | None,
+    sinks: Float[Tensor, " heads"] | None = None,
     splits: int | None = None,
 ) -> Queries:
     """As `ragged`; position p of row b is in block `table[b, p // block]` at `p % block`."""
-    return _launch("paged", q, k, v, table, positions, span, (scale, window, softcap), splits)
+    return _launch(
+        "paged", q, k, v, table, positions, span, (scale, window, softcap), sinks, splits
+    )
 
 
 def _launch(
@@ -334,6 +345,7 @@ def _launch(
     positions: Tensor,
     span: int,
     rule: tuple[float, int | None, float | None],
+    sinks: Tensor | None,
     splits: int | None,
     each_row: bool = False,
 ) -> Tensor:
@@ -359,7 +371,7 @@ def _launch(
     with torch.cuda.device_of(q):
         for first in range(0, batch, count):
             launch(
-                q, k, v, place, positions, out, parts, tops, totals, counts,
+                q, k, v, place, positions, out, parts, tops, totals, counts, sinks,
                 first, batch, queries, span, splits,
                 *q.stride(), *row_stride, *k.stride(), *row_stride, *v.stride(), *place_strides,
                 *positions.stride(),

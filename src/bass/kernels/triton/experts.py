@@ -221,7 +221,7 @@ def _gathered(
 @triton.jit
 @no_type_check
 def _gated_experts(
-    x, w, pairs, experts, h, inner, K: tl.constexpr,
+    x, w, bias, pairs, experts, h, inner, K: tl.constexpr,
     CHOSEN: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     STAGES: tl.constexpr, EVEN: tl.constexpr, ACT: tl.constexpr, OPERAND: tl.constexpr,
     PDL: tl.constexpr,
@@ -238,6 +238,8 @@ def _gated_experts(
         n = tl.minimum(tl.program_id(0) * half + line % half, inner - 1)
         w_row = (2 * expert + line // half) * inner + n
         result = _gathered(x, w, pair // CHOSEN, live, w_row, K, BM, BN, BK, STAGES, EVEN, OPERAND)
+        if bias is not None:
+            result += tl.load(bias + w_row).to(tl.float32)[:, None]
         gate, up = tl.split(tl.permute(tl.reshape(result, (2, half, BM)), (1, 2, 0)))
         n = tl.program_id(0) * half + tl.arange(0, half)
         tl.store(
@@ -250,7 +252,7 @@ def _gated_experts(
 @triton.jit(do_not_specialize=["rows"])
 @no_type_check
 def _down_experts(
-    h, w, pairs, experts, weights, y, rows, n_size, K: tl.constexpr,
+    h, w, bias, pairs, experts, weights, y, rows, n_size, K: tl.constexpr,
     CHOSEN: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     STAGES: tl.constexpr, EVEN: tl.constexpr, OPERAND: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -263,6 +265,8 @@ def _down_experts(
         n = tl.program_id(0) * BN + tl.arange(0, BN)
         w_row = expert * n_size + tl.minimum(n, n_size - 1)
         result = _gathered(h, w, pair, live, w_row, K, BM, BN, BK, STAGES, EVEN, OPERAND)
+        if bias is not None:
+            result += tl.load(bias + w_row).to(tl.float32)[:, None]
         result *= tl.load(weights + pair, mask=live, other=0.0)[None, :]
         place = (pair % CHOSEN).to(tl.int64) * rows + pair // CHOSEN
         tl.store(
@@ -297,6 +301,8 @@ def experts(
     down: Float[Tensor, "experts_size inner"],
     count: int,
     act: str,
+    gate_up_bias: Float[Tensor, " experts_twice_inner"] | None = None,
+    down_bias: Float[Tensor, " experts_size"] | None = None,
 ) -> Float32[Tensor, "chosen rows size"]:
     """The weighted outputs of each row's experts, as partial sums.
 
@@ -317,11 +323,11 @@ def experts(
     finished: Any = _down_experts[(-(-size // tile.bn), len(blocks.experts))]
     with torch.cuda.device_of(x):
         gated(
-            x, gate_up, blocks.pairs, blocks.experts, h, inner, size,
+            x, gate_up, gate_up_bias, blocks.pairs, blocks.experts, h, inner, size,
             EVEN=size % tile.bk == 0, ACT=act, **common,
         )  # fmt: skip
         finished(
-            h, down, blocks.pairs, blocks.experts, choice.weights, y, rows, size, inner,
+            h, down, down_bias, blocks.pairs, blocks.experts, choice.weights, y, rows, size, inner,
             EVEN=inner % tile.bk == 0, **common,
         )  # fmt: skip
     return y

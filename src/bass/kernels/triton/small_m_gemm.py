@@ -130,6 +130,9 @@ def activation(x, ACT: tl.constexpr):
         value = x * logistic(x)
     elif ACT == "gelu":
         value = 0.5 * x * (1 + tl.erf(x * 0.7071067811865476))
+    elif ACT == "clamped_silu":  # of gpt-oss
+        x = tl.minimum(x, 7.0)
+        value = x * logistic(1.702 * x)
     elif ACT == "relu":
         value = tl.where(x > 0, x, x * 0)  # NaN stays
     else:
@@ -142,6 +145,8 @@ def activation(x, ACT: tl.constexpr):
 @no_type_check
 def activated(gate, up, ACT: tl.constexpr):
     """act(gate) · up."""
+    if ACT == "clamped_silu":
+        up = tl.clamp(up, -7.0, 7.0) + 1
     return activation(gate, ACT) * up
 
 
