@@ -198,6 +198,9 @@ def test_a_model_with_sinks_needs_a_backend_that_has_them() -> None:
     class Plain(KernelBackend[Any]):
         supports_sinks: ClassVar[bool] = False
 
+        def run(self, q: torch.Tensor, view: Any, plan: Any, rule: AttentionRule) -> torch.Tensor:
+            return q
+
     def models(sinks: bool) -> Any:
         rules = (AttentionRule(1.0), AttentionRule(1.0, sinks=sinks))
         decoder = SimpleNamespace(
