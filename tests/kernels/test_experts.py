@@ -22,10 +22,13 @@ SHAPES = [
 ]
 
 
-def layer(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> mixtures.Experts:
+def layer(
+    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, act: str = "silu"
+) -> mixtures.Experts:
+    """With biases where the ups are limited, too, as in gpt-oss."""
     _, count, chosen, hidden, inner = shape
     made = mixtures.Experts(
-        count, chosen, hidden, inner, ACTIVATIONS["silu"], True, device, dtype
+        count, chosen, hidden, inner, ACTIVATIONS[act], True, device, dtype, act != "silu"
     ).requires_grad_(False)
     torch.manual_seed(0)
     for parameter in made.parameters():
@@ -72,20 +75,21 @@ def test_a_block_has_pairs_of_one_expert_and_every_pair_is_in_one(
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("few", [True, False])
+@pytest.mark.parametrize(("few", "act"), [(True, "silu"), (False, "silu"), (True, "clamped_silu")])
 def test_the_experts_outputs_equal_those_of_torch(
-    shape: tuple[int, ...], dtype: torch.dtype, few: bool, device: torch.device,
+    shape: tuple[int, ...], dtype: torch.dtype, few: bool, act: str, device: torch.device,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     tile = grouped.Tile(16, 32, 32, 2, 4) if few else grouped.Tile(64, 64, 32, 2, 4)
     monkeypatch.setattr(grouped, "tile_for", lambda *_: tile)
-    experts = layer(shape, dtype, device)
-    x = torch.randn(shape[0], shape[3], device=device).to(dtype)
+    experts = layer(shape, dtype, device, act)
+    x = 3 * torch.randn(shape[0], shape[3], device=device).to(dtype)
     logits = torch.randn(shape[0], shape[1], device=device)
     choice = grouped.route(logits[None], shape[2], True, torch.float32)
-    found = grouped.experts(x, choice, experts.gate_up, experts.down, shape[1], "silu")
+    biases = experts.gate_up_bias, experts.down_bias
+    found = grouped.experts(x, choice, experts.gate_up, experts.down, shape[1], act, *biases)
     assert found.shape == (shape[2], *x.shape)
-    wide = layer(shape, torch.float64, device)
+    wide = layer(shape, torch.float64, device, act)
     for ours, theirs in zip(wide.parameters(), experts.parameters(), strict=True):
         ours.copy_(theirs)
     expected = mixtures.weighted_sum(x.double(), logits.double(), wide)

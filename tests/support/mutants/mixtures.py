@@ -84,9 +84,23 @@ MUTANTS = (
     Mutant(
         "without kernels, outputs are not weighted",
         "ops.experts.weighted_sum",
-        "_product(inner, down[expert]) * weights[row, choice, None]",
-        "_product(inner, down[expert])",
+        "_product(inner, down[expert], down_bias[expert]) * weights[row, choice, None]",
+        "_product(inner, down[expert], down_bias[expert])",
         (OUTPUTS,),
+    ),
+    Mutant(
+        "an expert's bias is that of the first one",
+        "kernels.triton.experts._down_experts",
+        "tl.load(bias + w_row)",
+        "tl.load(bias + w_row % n_size)",
+        (OUTPUTS,),
+    ),
+    Mutant(
+        "a sink has a weight in every split",
+        "kernels.triton.attention._attend",
+        "tl.where(split == 0, 1.0, total)",
+        "tl.full((ROWS,), 1.0, SUM)",
+        ("kernels/test_kernels.py::test_a_sink_takes_a_share_of_the_softmax",),
     ),
     Mutant(
         "a pass reads all experts",
