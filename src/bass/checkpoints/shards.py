@@ -35,11 +35,15 @@ class Stored:
 
 @dataclass(frozen=True)
 class TensorFiles:
-    """The tensors of a checkpoint by name, from the headers of its files."""
+    """The tensors of a checkpoint by name, from the headers of its files.
+
+    unread: the number of those that belong to other parts of a multimodal model.
+    """
 
     folder: Path
     paths: tuple[Path, ...]
     stored: dict[str, Stored]
+    unread: int = 0
 
     @classmethod
     def read(cls, folder: Path) -> "TensorFiles":

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from bass.checkpoints.bounds import check_bounds
 from bass.checkpoints.dummy import RandomWeights, check_memory
-from bass.checkpoints.folder import SINGLE, read_config, some, stored_dtype
+from bass.checkpoints.folder import SINGLE, some, stored_dtype
 from bass.checkpoints.shards import FLOATS, TensorFiles, TensorReader
+from bass.checkpoints.text_half import read_text_config, text_half
 from bass.errors import BassError, CheckpointError, explained
 from bass.interfaces import Quantization
 from bass.interrupt import displayed
@@ -43,6 +44,7 @@ class CheckpointIndex:
     sources: dict[str, WeightSource]
     second_head: str | None  # tensor of a head that config.json declares as tied to the embedding
     dummy: bool = False
+    half_of: str | None = None
 
     @property
     def dtypes(self) -> list[torch.dtype]:
@@ -168,21 +170,24 @@ def read_index(folder: Path) -> CheckpointIndex:
     It accounts for every tensor before it allocates memory: one `CheckpointError` names all
     missing, unexpected and wrongly shaped ones.
     """
-    raw = read_config(folder)
+    raw, half_of = read_text_config(folder)
     family = _family(folder, raw)
-    return _outlined(folder, raw, family, TensorFiles.read(folder))
+    files = TensorFiles.read(folder)
+    if half_of is not None:
+        raw, files = text_half(half_of, raw, files)
+    return replace(_outlined(folder, raw, family, files), half_of=half_of)
 
 
 def dummy_index(folder: Path) -> CheckpointIndex:
     """Read a config.json alone; loading makes random weights."""
-    raw = read_config(folder)
+    raw, half_of = read_text_config(folder)
     family = _family(folder, raw)
     check_bounds(folder, raw)
     with _valid(folder, family):
         decoder = family(family.config_type.from_json(raw), torch.device("meta"), torch.float32)  # pyright: ignore[reportCallIssue]
     files = TensorFiles(folder, (), {})
     return CheckpointIndex(
-        folder, raw, files, decoder.requires_grad_(False).eval(), {}, None, dummy=True
+        folder, raw, files, decoder.requires_grad_(False).eval(), {}, None, True, half_of
     )
 
 

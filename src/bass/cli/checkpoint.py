@@ -6,6 +6,7 @@ import torch
 from bass.api.loading import Checkpoint, check_pair
 from bass.api.plan import backend_for, find_device, layout_for
 from bass.api.resolve import find_class, make, names
+from bass.checkpoints.weights import CheckpointIndex
 from bass.cli import kernels
 from bass.cli.parsing import ONE, Option, Parser
 from bass.cli.terminal import say
@@ -92,7 +93,7 @@ def describe(spec: str, checkpoint: Checkpoint) -> list[str]:
     kv_bytes = 2 * shape.layers * shape.kv_heads * shape.head_dim * index.dtypes[0].itemsize
     figures = {
         "checkpoint": spec,
-        "family": index.raw["model_type"],
+        "family": index.raw["model_type"] + text_half(index),
         "parameters": f"{sum(p.numel() for p in index.decoder.parameters()):,}",
         "layers": shape.layers,
         "heads": f"{shape.heads} query, {shape.kv_heads} key-value, of {shape.head_dim} dimensions",
@@ -128,6 +129,16 @@ def experts(decoder: CausalDecoder) -> str:
         f"step reads {read(1)} and {read(8)} at batch 1 and 8, {read(5)} and {read(40)} with 4 "
         "drafted tokens"
     )
+
+
+def text_half(index: CheckpointIndex) -> str:
+    """What of a multimodal folder is read; empty for any other folder."""
+    if index.half_of is None:
+        return ""
+    unread = (
+        "" if index.dummy else f"; {index.files.unread:,} tensors of its other parts are not read"
+    )
+    return f", the text half of a {index.half_of} folder{unread}"
 
 
 def kernel_lines(checkpoint: Checkpoint, device: torch.device) -> list[str]:

@@ -10,9 +10,12 @@ from bass.models.gpt_neox import GPTNeoX
 from bass.models.gpt_oss import GptOss
 from bass.models.gptj import GPTJ
 from bass.models.llama import Llama
+from bass.models.ministral import Ministral
 from bass.models.mistral import Mistral
 from bass.models.mixtral import Mixtral
+from bass.models.nemotron import Nemotron
 from bass.models.opt import OPT
+from bass.models.phi import Phi
 from bass.models.phi3 import Phi3
 from bass.models.qwen2 import Qwen2
 from bass.models.qwen3 import Qwen3
@@ -24,6 +27,7 @@ FAMILIES: dict[str, type[CausalDecoder]] = {
     for family in (
         Llama,
         Mistral,
+        Ministral,
         Qwen2,
         Qwen3,
         Phi3,
@@ -39,5 +43,7 @@ FAMILIES: dict[str, type[CausalDecoder]] = {
         Mixtral,
         GptOss,
         Qwen3Moe,
+        Phi,
+        Nemotron,
     )
 }

@@ -142,9 +142,12 @@ class RotaryDecoder(CausalDecoder):
         device: torch.device,
         dtype: torch.dtype,
         rotary_dim: int | None = None,
+        head_bias: bool = False,
     ) -> None:
         c = config
-        super().__init__(c.vocab_size, c.hidden_size, c.tie_word_embeddings, device, dtype)
+        super().__init__(
+            c.vocab_size, c.hidden_size, c.tie_word_embeddings, device, dtype, head_bias
+        )
         self.config = config
         self.rotary = Rotary(
             c.head_dim,

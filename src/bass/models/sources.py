@@ -17,7 +17,8 @@ class WeightSource:
 
     rows: row i of the parameter is row `rows[i]` of the stack; None: row i. Every row of the stack
     occurs at least once. transposed: the tensors are stored [in, out] (GPT-2's Conv1D). stacked: a
-    tensor has one axis more, over this many matrices or vectors (experts).
+    tensor has one axis more, over this many matrices or vectors (experts). plus: the parameter is
+    the stored number plus this (Nemotron's norms).
     """
 
     tensors: tuple[str, ...]
@@ -25,6 +26,7 @@ class WeightSource:
     rows: np.ndarray | None = None
     transposed: bool = False
     stacked: int = 0
+    plus: float = 0.0
 
     def shapes(self, parameter: torch.Size) -> list[tuple[int, ...]]:
         """The shape of each tensor in the checkpoint, for a parameter of this shape."""
@@ -44,9 +46,13 @@ class WeightSource:
         else:
             stack = parts[0] if len(parts) == 1 else torch.cat(list(parts))
             parameter.copy_(stack[torch.as_tensor(self.rows)])
+        if self.plus:
+            parameter.add_(self.plus)
 
     def split(self, parameter: Tensor) -> list[Tensor]:
         """The tensors of a checkpoint: the inverse of `fill`."""
+        if self.plus:
+            parameter = parameter - self.plus
         if self.rows is not None:
             first = np.unique(self.rows, return_index=True)[1]
             parameter = parameter[torch.as_tensor(first, device=parameter.device)]
@@ -232,6 +238,36 @@ def with_experts(
             tuple(f"{expert}.{down}.weight" for expert in experts), (hidden,) * count
         )
     return kept
+
+
+def ungated_sources(
+    c: Any,
+    names: dict[str, str],
+    attention_bias: bool,
+    mlp_bias: bool,
+    qkv_rows: np.ndarray | None = None,
+) -> dict[str, WeightSource]:
+    """The names of families with LayerNorm, an MLP without a gate, and separate projections.
+
+    `names`: our modules -> theirs, of a block, and `norm` for the last one. `qkv_rows`: the rows of
+    the stack [q, k, v], if their order is not ours. A head without a bias is included.
+    """
+    q, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
+    size = (c.hidden_size,)
+    found = plain("embed", "model.embed_tokens.weight", c.vocab_size)
+    found |= with_bias("norm", [f"model.{names['norm']}"], size)
+    if not c.tie_word_embeddings:
+        found |= plain("head.weight", "lm_head.weight", c.vocab_size)
+    for i in range(c.num_hidden_layers):
+        ours, layer = f"blocks.{i}", f"model.layers.{i}"
+        qkv = [f"{layer}.self_attn.{p}_proj" for p in "qkv"]
+        found |= with_bias(f"{ours}.attention.qkv", qkv, (q, kv, kv), qkv_rows, bias=attention_bias)
+        for name, theirs in names.items():
+            rows = (c.intermediate_size,) if name == "mlp.up" else size
+            bias = name.endswith("norm") or (attention_bias if "attention" in name else mlp_bias)
+            if name != "norm":
+                found |= with_bias(f"{ours}.{name}", [f"{layer}.{theirs}"], rows, bias=bias)
+    return found
 
 
 def qk_norm_sources(c: Any) -> dict[str, WeightSource]:

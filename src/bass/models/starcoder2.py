@@ -11,7 +11,7 @@ from torch import nn
 from bass.models.config import FamilyConfig, SlidingConfig
 from bass.models.decoder import RotaryDecoder
 from bass.models.layers import MLP, Attention, PreNorm
-from bass.models.sources import LLAMA_NORMS, WeightSource, plain, with_bias
+from bass.models.sources import LLAMA_NORMS, WeightSource, ungated_sources
 from bass.ops.activation import ACTIVATIONS
 from bass.ops.norms import LayerNorm
 
@@ -63,30 +63,10 @@ class Starcoder2(RotaryDecoder):
 
     @classmethod
     def sources(cls, config: Starcoder2Config) -> dict[str, WeightSource]:
-        c, bias = config, config.use_bias
-        q, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
-        found = plain("embed", "model.embed_tokens.weight", c.vocab_size) | with_bias(
-            "norm", ["model.norm"], (c.hidden_size,)
-        )
-        if not c.tie_word_embeddings:
-            found |= plain("head.weight", "lm_head.weight", c.vocab_size)
-        for i in range(c.num_hidden_layers):
-            ours, theirs = f"blocks.{i}", f"model.layers.{i}"
-            for name, their_name in LLAMA_NORMS.items():
-                found |= with_bias(f"{ours}.{name}", [f"{theirs}.{their_name}"], (c.hidden_size,))
-            found |= with_bias(
-                f"{ours}.attention.qkv",
-                [f"{theirs}.self_attn.{p}_proj" for p in "qkv"],
-                (q, kv, kv),
-                bias=bias,
-            )
-            found |= with_bias(
-                f"{ours}.attention.out", [f"{theirs}.self_attn.o_proj"], (c.hidden_size,), bias=bias
-            )
-            found |= with_bias(
-                f"{ours}.mlp.up", [f"{theirs}.mlp.c_fc"], (c.intermediate_size,), bias=bias
-            )
-            found |= with_bias(
-                f"{ours}.mlp.down", [f"{theirs}.mlp.c_proj"], (c.hidden_size,), bias=bias
-            )
-        return found
+        names = LLAMA_NORMS | {
+            "norm": "norm",
+            "attention.out": "self_attn.o_proj",
+            "mlp.up": "mlp.c_fc",
+            "mlp.down": "mlp.c_proj",
+        }
+        return ungated_sources(config, names, config.use_bias, config.use_bias)

@@ -13,6 +13,13 @@ from bass.ops import dispatch
 
 Activation = Callable[[Tensor], Tensor]
 SLOPE, LIMIT = 1.702, 7.0  # of gpt-oss
+
+
+def relu_squared(x: Tensor) -> Tensor:
+    """max(x, 0)² (So et al., 2021)."""
+    return F.relu(x).square()
+
+
 _tanh_gelu = partial(F.gelu, approximate="tanh")
 
 
@@ -28,6 +35,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "silu": F.silu,
     "swish": F.silu,
     "relu": F.relu,
+    "relu2": relu_squared,
     "gelu": F.gelu,
     "gelu_new": _tanh_gelu,
     "gelu_fast": _tanh_gelu,
@@ -41,6 +49,7 @@ IN_KERNELS: dict[Activation, str] = {
     _tanh_gelu: "gelu_tanh",
     F.relu: "relu",
     clamped_silu: "clamped_silu",
+    relu_squared: "relu2",
 }
 
 

@@ -18,7 +18,7 @@ from bass.kernels.cpu.runtime import compiled, empty, floats, integers, own_shar
 from bass.kernels.cpu.tiles import LANES, MOST, WIDTHS, tile
 
 BLOCK = 12  # rows of W: a multiple of each of `WIDTHS`
-ACTIVATIONS = ("silu", "gelu", "relu", "gelu_tanh")
+ACTIVATIONS = ("silu", "gelu", "relu", "gelu_tanh", "relu2")
 
 
 @njit(cache=True, error_model="numpy")
@@ -84,6 +84,8 @@ def _activated(gate, act):
         return 0.5 * gate * (1 + math.erf(gate * 0.7071067811865476))
     if act == 2:
         return max(gate, 0.0)
+    if act == 4:
+        return max(gate, 0.0) ** 2
     inner = 0.7978845608028654 * (gate + 0.044715 * gate * gate * gate)
     return 0.5 * gate * (1 + math.tanh(inner))
 

@@ -125,7 +125,7 @@ def logistic(x):
 @triton.jit
 @no_type_check
 def activation(x, ACT: tl.constexpr):
-    """act(x) of silu, gelu, gelu_tanh or relu."""
+    """act(x) of silu, gelu, gelu_tanh, relu or relu2."""
     if ACT == "silu":
         value = x * logistic(x)
     elif ACT == "gelu":
@@ -135,6 +135,8 @@ def activation(x, ACT: tl.constexpr):
         value = x * logistic(1.702 * x)
     elif ACT == "relu":
         value = tl.where(x > 0, x, x * 0)  # NaN stays
+    elif ACT == "relu2":
+        value = tl.where(x > 0, x * x, x * 0)
     else:
         inner = 0.7978845608028654 * (x + 0.044715 * x * x * x)
         value = x * logistic(2 * inner)

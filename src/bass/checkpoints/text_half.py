@@ -1,0 +1,41 @@
+"""Reads a multimodal folder as that of its text half."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bass.checkpoints.folder import read_config
+from bass.checkpoints.shards import TensorFiles
+from bass.errors import CheckpointError
+from bass.models.multimodal import HEAD, MULTIMODAL
+
+
+def read_text_config(folder: Path) -> tuple[dict[str, Any], str | None]:
+    """The parsed config.json of a folder, and None; of a multimodal folder that of its text half,
+    and the model_type of the whole.
+    """
+    raw = read_config(folder)
+    name = raw.get("model_type")
+    if not isinstance(name, str) or name not in MULTIMODAL:
+        return raw, None
+    try:
+        return MULTIMODAL[name].config(raw), name
+    except CheckpointError as error:
+        raise CheckpointError(f"`{folder}`: {error}") from error
+
+
+def text_half(
+    half_of: str, raw: dict[str, Any], files: TensorFiles
+) -> tuple[dict[str, Any], TensorFiles]:
+    """The tensors of the text half, named as in a folder of its own, and its config.json.
+
+    If neither config says whether the head is tied to the embedding, it is where none is stored.
+    """
+    try:
+        names = MULTIMODAL[half_of].names(files.stored)
+    except CheckpointError as error:
+        raise CheckpointError(f"`{files.folder}`: {error}") from error
+    if raw.get("tie_word_embeddings") is None:
+        raw = raw | {"tie_word_embeddings": HEAD not in names}
+    stored = {own: files.stored[name] for own, name in names.items()}
+    return raw, replace(files, stored=stored, unread=len(files.stored) - len(stored))
