@@ -3,13 +3,20 @@ use.
 """
 
 from pathlib import Path
+from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    PreTrainedModel,
+)
 
 from bass.checkpoints.weights import load_decoder
 from bass.interfaces import Attend
 from bass.models.decoder import CausalDecoder
+from bass.models.multimodal import MULTIMODAL
 from bass.records import Projection, Window
 from models.cases import Case
 
@@ -21,11 +28,9 @@ def make(case: Case, seed: int = 0) -> PreTrainedModel:
     """
     torch.manual_seed(seed)
     config = AutoConfig.for_model(case.family, **case.arguments)
-    model = (
-        AutoModelForCausalLM.from_config(config, attn_implementation="eager")
-        .eval()
-        .requires_grad_(False)
-    )
+    whole = case.family in MULTIMODAL
+    kind: Any = AutoModelForImageTextToText if whole else AutoModelForCausalLM
+    model = kind.from_config(config, attn_implementation="eager").eval().requires_grad_(False)
     for parameter in model.parameters():
         scale = 0.15 if parameter.dim() > 1 else 0.3
         parameter.add_(torch.randn(parameter.shape) * scale)

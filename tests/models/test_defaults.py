@@ -42,12 +42,15 @@ def test_an_absent_field_has_the_default_of_transformers(name: str) -> None:
         f.name for f in fields(family) if f.name not in elsewhere and hasattr(theirs, f.name)
     ):
         their = getattr(theirs, field)
-        assert getattr(ours, field) == (
-            ours.hidden_size // ours.num_attention_heads
-            if field == "head_dim" and their is None
-            else their
-        ), field
+        assert getattr(ours, field) == (derived(ours, field) if their is None else their), field
     assert [rule.window for rule in ours.rules] == windows(theirs, len(ours.rules))
+
+
+def derived(ours: Any, field: str) -> int | None:
+    """The value of a size that `transformers` computes elsewhere."""
+    heads = ours.num_attention_heads
+    sizes = {"head_dim": ours.hidden_size // heads, "num_key_value_heads": heads}
+    return sizes.get(field)
 
 
 def windows(theirs: Any, layers: int) -> list[int | None]:
@@ -66,6 +69,14 @@ WINDOWS: list[tuple[str, dict[str, Any]]] = [
     ("qwen3", {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}),
     ("qwen2", {"use_sliding_window": True, "sliding_window": None, "max_window_layers": 1}),
     ("mistral", {"sliding_window": None}),
+    ("ministral", {"sliding_window": 7}),
+    (
+        "ministral",
+        {
+            "sliding_window": 7,
+            "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+        },
+    ),
     ("phi3", {"sliding_window": 7}),
     ("starcoder2", {"sliding_window": 7}),
     ("gemma2", {"sliding_window": 4, "cache_implementation": "hybrid"}),
@@ -120,6 +131,14 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         ("llama", {"rms_norm_eps": value}, "rms_norm_eps")
         for value in (math.nan, math.inf, 10**400, True, "1")
     ),
+    ("ministral", {"layer_types": ["chunked_attention"] * 3}, "chunked_attention"),
+    ("ministral", {"layer_types": ["full_attention"] * 2}, "2 layers"),
+    ("ministral", {"layer_types": ["sliding_attention"] * 3, "sliding_window": None}, "window"),
+    ("phi", {"qk_layernorm": True}, "qk_layernorm"),
+    ("phi", {"hidden_act": "tanh"}, "hidden_act"),
+    ("phi", {"partial_rotary_factor": 1.5}, "rotary"),
+    ("nemotron", {"hidden_act": "tanh"}, "hidden_act"),
+    ("nemotron", {"partial_rotary_factor": 0.0}, "rotary"),
     ("starcoder2", {"norm_type": "rms_norm"}, "norm_type"),
     ("starcoder2", {"mlp_type": "gated"}, "mlp_type"),
 ]
@@ -135,9 +154,9 @@ def test_what_a_family_does_not_compute_is_refused(
 
 def test_a_model_for_more_than_text_is_refused_as_such(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(
-        json.dumps({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text"}})
+        json.dumps({"model_type": "gemma3n", "text_config": {"model_type": "gemma3n_text"}})
     )
-    with pytest.raises(CheckpointError, match=r"`gemma3`, a multimodal model, .* gemma3_text"):
+    with pytest.raises(CheckpointError, match=r"`gemma3n`, a multimodal model, .* gemma3_text"):
         load_decoder(tmp_path, torch.device("cpu"), torch.float32)
 
 

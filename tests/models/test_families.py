@@ -15,6 +15,7 @@ from bass.api.plan import backend_for
 from bass.caches import CACHES
 from bass.checkpoints.weights import load_decoder, save_decoder
 from bass.models import FAMILIES
+from bass.models.multimodal import MULTIMODAL
 from models.cases import CASES, Case
 from models.reference import deviation, greedy, make
 
@@ -91,7 +92,9 @@ def test_greedy_decoding_equals_that_of_transformers(made: Made, turn: int) -> N
     By day a variant of each family is decoded speculatively, in a layout that the families share
     out; every night each variant in every way.
     """
-    layout = ([*FAMILIES].index(made.case.family) + number(made.case) + turn) % len(PAIRINGS)
+    layout = ([*FAMILIES, *MULTIMODAL].index(made.case.family) + number(made.case) + turn) % len(
+        PAIRINGS
+    )
     pairing, k = WAYS[turn // len(PAIRINGS) * len(PAIRINGS) + layout]
     llm = bass.load(
         made.folder,
@@ -127,7 +130,7 @@ def test_the_reference_does_not_repeat_itself(made: Made) -> None:
 
 
 def test_every_family_has_at_least_three_variants() -> None:
-    for family in FAMILIES:
+    for family in FAMILIES | MULTIMODAL:
         assert sum(case.family == family for case in CASES) >= 3, family
 
 

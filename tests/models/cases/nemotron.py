@@ -4,7 +4,7 @@ from typing import Any
 
 FAMILY = "nemotron"
 CASES: dict[str, dict[str, Any]] = {
-    "grouped, half rotary": {},
+    "grouped, half rotary": {"initializer_range": 0.2},
     "multi-head, all rotary, tied, biases": {
         "num_key_value_heads": 4,
         "partial_rotary_factor": 1.0,

@@ -1,0 +1,128 @@
+"""Of a multimodal folder the text half is read, under each of the names that folders use."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from bass.api.loading import Checkpoint
+from bass.checkpoints.folder import SINGLE
+from bass.checkpoints.weights import dummy_index, load_decoder, read_index
+from bass.cli.checkpoint import describe
+from bass.errors import CheckpointError
+from models.cases import CASES
+from models.reference import deviation, make
+
+TIED, UNTIED = [case for case in CASES if case.family == "gemma3"][:2]
+
+
+def renamed(folder: Path, names: dict[str, str]) -> None:
+    """Write the tensors again, each with the first of `names` that it begins with replaced."""
+    tensors = {}
+    for name, tensor in load_file(folder / SINGLE).items():
+        start = next((start for start in names if name.startswith(start)), "")
+        tensors[names.get(start, "") + name.removeprefix(start)] = tensor.clone()
+    save_file(tensors, folder / SINGLE)
+
+
+def changed(folder: Path, **fields: Any) -> None:
+    """Change fields of config.json; None removes one."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text()) | fields
+    path.write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
+
+
+NAMES = {
+    "of new files": {"language_model.lm_head.": "lm_head.", "language_model.model.": "model.language_model.", "vision_tower.": "model.vision_tower.", "multi_modal_projector.": "model.multi_modal_projector."},
+    "of the model without a head": {"language_model.lm_head.": "lm_head.", "language_model.model.": "language_model."},
+    "of a text folder": {"language_model.": ""},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+@pytest.mark.parametrize("case", [TIED, UNTIED], ids=str)
+def test_each_way_of_naming_is_read(case: Any, names: dict[str, str], tmp_path: Path) -> None:
+    model = make(case)
+    model.save_pretrained(tmp_path)
+    renamed(tmp_path, names)
+    assert deviation(case, tmp_path, model) <= 1e-4
+
+
+@pytest.mark.parametrize("case", [TIED, UNTIED], ids=str)
+def test_without_a_word_about_ties_the_head_is_the_stored_one(case: Any, tmp_path: Path) -> None:
+    model = make(case)
+    model.save_pretrained(tmp_path)
+    text = json.loads((tmp_path / "config.json").read_text())["text_config"]
+    text.pop("tie_word_embeddings", None)
+    changed(tmp_path, tie_word_embeddings=None, text_config=text)
+    assert deviation(case, tmp_path, model) <= 1e-4
+    assert read_index(tmp_path).second_head is None
+
+
+def test_what_the_outer_config_says_holds(tmp_path: Path) -> None:
+    make(TIED).save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").unlink()
+    changed(tmp_path, eos_token_id=[1, 96], dtype="float16")
+    checkpoint = Checkpoint.read(str(tmp_path))
+    assert checkpoint.eos == [1, 96]
+    assert checkpoint.index.raw["dtype"] == "float16"
+
+
+def test_info_says_what_is_read(tmp_path: Path) -> None:
+    make(TIED).save_pretrained(tmp_path)
+    others = sum("language_model" not in name for name in load_file(tmp_path / SINGLE))
+    lines = "\n".join(describe("folder", Checkpoint.read(str(tmp_path))))
+    assert (
+        f"gemma3_text, the text half of a gemma3 folder; {others} tensors of its other parts are "
+        "not read"
+    ) in lines
+
+
+def test_a_config_alone_is_that_of_its_text_half(tmp_path: Path) -> None:
+    config = {"model_type": "gemma3", "text_config": {"num_hidden_layers": 2, "hidden_size": 64}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    index = dummy_index(tmp_path)
+    assert (index.half_of, index.decoder.shape.layers) == ("gemma3", 2)
+
+
+def test_a_tensor_of_no_known_part_is_unexpected(tmp_path: Path) -> None:
+    make(TIED).save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / SINGLE)
+    save_file(tensors | {"audio_tower.weight": torch.zeros(3)}, tmp_path / SINGLE)
+    with pytest.raises(CheckpointError, match=r"1 unexpected \(audio_tower.weight\)"):
+        read_index(tmp_path)
+
+
+def test_a_tensor_under_two_names_is_refused(tmp_path: Path) -> None:
+    make(TIED).save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / SINGLE)
+    again = tensors["language_model.model.norm.weight"].clone()
+    save_file(tensors | {"model.language_model.norm.weight": again}, tmp_path / SINGLE)
+    with pytest.raises(CheckpointError, match="the same tensor of the text half"):
+        read_index(tmp_path)
+
+
+TWO_WAYS: dict[str, Any] = {"text_config": {"use_bidirectional_attention": True}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "says"),
+    [
+        ("gemma3", {"text_config": 3}, "`text_config=3`, which must be an object"),
+        ("gemma3", {"text_config": {"model_type": "mamba"}}, "of model_type `mamba`"),
+        ("gemma3", TWO_WAYS, "use_bidirectional_attention"),
+        ("mistral3", {"quantization_config": {"quant_method": "gptq"}}, "quantized"),
+        ("mistral3", {}, "vocab_size"),
+    ],
+    ids=str,
+)
+def test_what_is_not_read_is_refused(
+    kind: str, fields: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind, **fields}))
+    save_file({"x": torch.zeros(1)}, tmp_path / SINGLE)
+    with pytest.raises(CheckpointError, match=says):
+        load_decoder(tmp_path, torch.device("cpu"), torch.float32)
