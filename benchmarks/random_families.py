@@ -35,12 +35,17 @@ def families(hidden: int, layers: int, vocabulary: int) -> dict[str, Config]:
     of_llama_s_kind: dict[str, Config] = {
         "llama": {},
         "mistral": {"sliding_window": None},
+        "ministral": {},
+        "ministral3": {},
         "qwen2": {},
         "qwen3": {},
         "phi3": {},
         "gemma2": windows | caps,
         "gemma3_text": windows,
         "starcoder2": {},
+        "phi": {},
+        "nemotron": {},
+        "stablelm": {},
     }
     others: dict[str, Config] = {
         "gpt2": gpt,

@@ -26,6 +26,7 @@ ACTIVATIONS = {
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "relu": F.relu,
+    "relu2": lambda x: F.relu(x).square(),
 }
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 HERE = torch.device("cpu")

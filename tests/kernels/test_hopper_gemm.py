@@ -238,7 +238,7 @@ def test_products_on_hopper_equal_their_twins(
         assert (
             plain.double() - x.double() @ w.double().T
         ).norm() <= tolerance * plain.double().norm()
-        for act in ("silu", "gelu", "gelu_tanh", "relu"):
+        for act in ("silu", "gelu", "gelu_tanh", "relu", "relu2"):
             [alone] = ahead.linear(x, w, bias, x_scale, w_scale, torch.float32, act)
             assert (alone.double() - twins.ACTS[act](twins.linear(*meant, bias))).norm() <= (
                 tolerance * y.double().norm()

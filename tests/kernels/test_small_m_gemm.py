@@ -115,7 +115,7 @@ def test_a_product_of_quantized_numbers_equals_that_of_what_they_stand_for(
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("act", ["silu", "gelu", "gelu_tanh"])
+@pytest.mark.parametrize("act", ["silu", "gelu", "gelu_tanh", "relu2"])
 def test_a_gated_product_equals_its_twin(
     act: str, dtype: torch.dtype, device: torch.device
 ) -> None:
@@ -174,7 +174,7 @@ def test_the_norm_in_8_bits_is_the_norm_then_quantized(
     )
 
 
-@pytest.mark.parametrize("act", ["silu", "gelu", "gelu_tanh"])
+@pytest.mark.parametrize("act", ["silu", "gelu", "gelu_tanh", "relu2"])
 def test_the_gate_after_a_librarys_product_equals_its_twin(act: str, device: torch.device) -> None:
     x, w = (
         drawn(3, 40, dtype=torch.float32, device=device),

@@ -134,11 +134,17 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("ministral", {"layer_types": ["chunked_attention"] * 3}, "chunked_attention"),
     ("ministral", {"layer_types": ["full_attention"] * 2}, "2 layers"),
     ("ministral", {"layer_types": ["sliding_attention"] * 3, "sliding_window": None}, "window"),
+    (
+        "ministral3",
+        {"rope_parameters": {"rope_type": "default", "llama_4_scaling_beta": 0.1}},
+        "llama_4_scaling_beta",
+    ),
     ("phi", {"qk_layernorm": True}, "qk_layernorm"),
     ("phi", {"hidden_act": "tanh"}, "hidden_act"),
     ("phi", {"partial_rotary_factor": 1.5}, "rotary"),
     ("nemotron", {"hidden_act": "tanh"}, "hidden_act"),
     ("nemotron", {"partial_rotary_factor": 0.0}, "rotary"),
+    ("stablelm", {"qk_layernorm": True}, "qk_layernorm"),
     ("starcoder2", {"norm_type": "rms_norm"}, "norm_type"),
     ("starcoder2", {"mlp_type": "gated"}, "mlp_type"),
 ]
@@ -158,6 +164,13 @@ def test_a_model_for_more_than_text_is_refused_as_such(tmp_path: Path) -> None:
     )
     with pytest.raises(CheckpointError, match=r"`gemma3n`, a multimodal model, .* gemma3_text"):
         load_decoder(tmp_path, torch.device("cpu"), torch.float32)
+
+
+@pytest.mark.parametrize(("beta", "context"), [(0.1, 48), (0.0, 96)])
+def test_where_queries_grow_the_context_is_the_original_one(beta: float, context: int) -> None:
+    rope = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 48}
+    config = COMMON | {"rope_parameters": rope | {"llama_4_scaling_beta": beta}}
+    assert FAMILIES["ministral3"].config_type.from_json(config).shape.max_positions == context
 
 
 def test_yarn_without_a_factor_takes_the_ratio_of_the_contexts() -> None:

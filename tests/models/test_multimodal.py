@@ -36,10 +36,18 @@ def changed(folder: Path, **fields: Any) -> None:
 
 
 NAMES = {
-    "of new files": {"language_model.lm_head.": "lm_head.", "language_model.model.": "model.language_model.", "vision_tower.": "model.vision_tower.", "multi_modal_projector.": "model.multi_modal_projector."},
-    "of the model without a head": {"language_model.lm_head.": "lm_head.", "language_model.model.": "language_model."},
+    "of new files": {
+        "language_model.lm_head.": "lm_head.",
+        "language_model.model.": "model.language_model.",
+        "vision_tower.": "model.vision_tower.",
+        "multi_modal_projector.": "model.multi_modal_projector.",
+    },
+    "of the model without a head": {
+        "language_model.lm_head.": "lm_head.",
+        "language_model.model.": "language_model.",
+    },
     "of a text folder": {"language_model.": ""},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)

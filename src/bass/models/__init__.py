@@ -11,6 +11,7 @@ from bass.models.gpt_oss import GptOss
 from bass.models.gptj import GPTJ
 from bass.models.llama import Llama
 from bass.models.ministral import Ministral
+from bass.models.ministral3 import Ministral3
 from bass.models.mistral import Mistral
 from bass.models.mixtral import Mixtral
 from bass.models.nemotron import Nemotron
@@ -20,6 +21,7 @@ from bass.models.phi3 import Phi3
 from bass.models.qwen2 import Qwen2
 from bass.models.qwen3 import Qwen3
 from bass.models.qwen3_moe import Qwen3Moe
+from bass.models.stablelm import StableLm
 from bass.models.starcoder2 import Starcoder2
 
 FAMILIES: dict[str, type[CausalDecoder]] = {
@@ -28,6 +30,7 @@ FAMILIES: dict[str, type[CausalDecoder]] = {
         Llama,
         Mistral,
         Ministral,
+        Ministral3,
         Qwen2,
         Qwen3,
         Phi3,
@@ -45,5 +48,6 @@ FAMILIES: dict[str, type[CausalDecoder]] = {
         Qwen3Moe,
         Phi,
         Nemotron,
+        StableLm,
     )
 }

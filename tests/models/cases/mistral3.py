@@ -37,4 +37,17 @@ CASES: dict[str, dict[str, Any]] = {
         ),
         "tie_word_embeddings": False,
     },
+    "ministral3, tied": {
+        **_text(
+            "ministral3",
+            rope_parameters={
+                "rope_type": "yarn",
+                "rope_theta": 10000.0,
+                "factor": 2.0,
+                "original_max_position_embeddings": 48,
+                "llama_4_scaling_beta": 0.1,
+            },
+        ),
+        "tie_word_embeddings": True,
+    },
 }

@@ -1,0 +1,94 @@
+"""Ministral 3 (2025): Mistral with yarn, and queries that grow with their position.
+
+Queries grow from the original context on, in steps. Checkpoints support the original context, in
+which their factor is 1.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import torch
+from torch import nn
+
+from bass.errors import CheckpointError
+from bass.models.config import FamilyConfig
+from bass.models.decoder import RotaryDecoder, gated_block
+from bass.models.mistral import MistralConfig
+from bass.models.sources import WeightSource, gated_sources
+from bass.ops.norms import RMSNorm
+
+BETA, ORIGINAL = "llama_4_scaling_beta", "original_max_position_embeddings"
+YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, ORIGINAL: 16384, BETA: 0.1}
+
+
+@dataclass(frozen=True)
+class Ministral3Config(MistralConfig):
+    """A config.json of `model_type: ministral3`."""
+
+    model_type: ClassVar[str] = "ministral3"
+    architecture: ClassVar[str] = "Ministral3ForCausalLM"
+    vocab_size: int = 131072
+    hidden_size: int = 4096
+    intermediate_size: int = 14336
+    num_hidden_layers: int = 34
+    num_attention_heads: int = 32
+    head_dim: int = 128
+    max_position_embeddings: int = 262144
+    rms_norm_eps: float = 1e-5
+    sliding_window: int | None = None
+    llama_4_scaling_beta: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        scaling = self.rope_scaling
+        if self.llama_4_scaling_beta and (
+            scaling is None or scaling.original_max_position_embeddings is None
+        ):
+            raise CheckpointError(
+                f"config.json has `{BETA}={self.llama_4_scaling_beta}` without the original "
+                "context that it needs: download the checkpoint again."
+            )
+
+    @classmethod
+    def from_json(cls, config: dict[str, Any]) -> "Ministral3Config":
+        """Read config.json; the rope parameters hold the growth of the queries."""
+        rope = config.get("rope_scaling") or config.get("rope_parameters") or YARN
+        beta = rope.get(BETA) if isinstance(rope, dict) else None
+        return super().from_json(
+            config | {"rope_parameters": rope} | ({} if beta is None else {BETA: beta})
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        found = super().to_json()
+        return found | {"rope_scaling": (found["rope_scaling"] or {}) | {BETA: found.pop(BETA)}}
+
+    @property
+    def context(self) -> int:
+        scaling = self.rope_scaling
+        original = None if scaling is None else scaling.original_max_position_embeddings
+        grows = self.llama_4_scaling_beta != 0 and original is not None
+        return min(original, super().context) if grows else super().context
+
+
+@final
+class Ministral3(RotaryDecoder):
+    """A decoder of the Ministral 3 family."""
+
+    config_type: ClassVar[type[FamilyConfig]] = Ministral3Config
+
+    def __init__(
+        self,
+        config: Ministral3Config,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        c, device = config, torch.device(device)
+        super().__init__(c, device, dtype)
+        self.blocks = nn.ModuleList(
+            gated_block(c, device, dtype) for _ in range(c.num_hidden_layers)
+        )
+        self.norm = RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype)
+
+    @classmethod
+    def sources(cls, config: Ministral3Config) -> dict[str, WeightSource]:
+        return gated_sources(config)
