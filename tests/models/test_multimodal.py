@@ -13,7 +13,8 @@ from bass.checkpoints.folder import SINGLE
 from bass.checkpoints.weights import dummy_index, load_decoder, read_index
 from bass.cli.checkpoint import describe
 from bass.errors import CheckpointError
-from models.cases import CASES
+from bass.models.multimodal import MULTIMODAL, Multimodal
+from models.cases import CASES, COMMON, Case
 from models.reference import deviation, make
 
 TIED, UNTIED = [case for case in CASES if case.family == "gemma3"][:2]
@@ -111,6 +112,19 @@ def test_a_tensor_under_two_names_is_refused(tmp_path: Path) -> None:
     save_file(tensors | {"model.language_model.norm.weight": again}, tmp_path / SINGLE)
     with pytest.raises(CheckpointError, match="the same tensor of the text half"):
         read_index(tmp_path)
+
+
+def test_an_entry_is_enough_for_other_folders_with_the_names_of_llava(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MULTIMODAL, "llava", Multimodal("llama"))
+    text = {"model_type": "llama", **COMMON}
+    vision = {**TIED.arguments["vision_config"], "model_type": "clip_vision_model"}
+    arguments = {"vocab_size": 97, "text_config": text, "vision_config": vision}
+    case = Case("llava", "text half", arguments)
+    model = make(case)
+    model.save_pretrained(tmp_path)
+    assert deviation(case, tmp_path, model) <= 1e-4
 
 
 TWO_WAYS: dict[str, Any] = {"text_config": {"use_bidirectional_attention": True}}
