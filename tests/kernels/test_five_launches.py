@@ -17,8 +17,11 @@ from bass.kernels.triton.launch import INTERPRETED
 from bass.models.codegen import CodeGen, CodeGenConfig
 from bass.models.gpt2 import GPT2, GPT2Config
 from bass.models.llama import Llama, LlamaConfig
+from bass.models.nemotron import Nemotron, NemotronConfig
 from bass.models.opt import OPT, OPTConfig
+from bass.models.phi import Phi, PhiConfig
 from bass.models.qwen3 import Qwen3, Qwen3Config
+from bass.models.stablelm import StableLm, StableLmConfig
 from bass.ops import dispatch
 from bass.records import CacheBudget, RowAssignment, Window
 from kernels.conftest import Choose
@@ -36,6 +39,9 @@ FAMILIES: dict[str, tuple[Any, int]] = {
     "qwen3": (lambda: Qwen3(Qwen3Config(96, 64, 144, 3, 4, 2, 16, 64), "cpu", BF16), 2),
     "opt": (lambda: OPT(OPTConfig(96, 64, 3, 144, 64, 4), "cpu", BF16), 2),
     "gpt2": (lambda: GPT2(GPT2Config(96, 64, 64, 3, 4), "cpu", BF16), 2),
+    "phi": (lambda: Phi(PhiConfig(96, 64, 144, 3, 4), "cpu", BF16), 1),
+    "nemotron": (lambda: Nemotron(NemotronConfig(96, 64, 144, 3, 4), "cpu", BF16), 2),
+    "stablelm": (lambda: StableLm(StableLmConfig(96, 64, 144, 3, 4, 4), "cpu", BF16), 2),
     "codegen": (lambda: CodeGen(CodeGenConfig(96, 64, 64, 3, 4, rotary_dim=8), "cpu", BF16), 1),
 }
 
@@ -79,6 +85,7 @@ def logits(decoder: Any, left_out: int | None) -> torch.Tensor:
     [
         ("llama", None), ("llama", 1), night("llama", 2), ("opt", None), ("codegen", None),
         night("codegen", 1), night("qwen3", None), night("gpt2", None),
+        night("phi", None), night("nemotron", None), night("stablelm", None),
     ],
 )  # fmt: skip
 def test_blocks_in_five_launches_are_blocks(

@@ -25,6 +25,7 @@ from bass.cli.parsing import MAYBE, Option, Parser
 from bass.cli.terminal import console, give, say
 from bass.errors import unknown_name
 from bass.models import FAMILIES
+from bass.models.multimodal import MULTIMODAL, Multimodal
 
 FAMILY = "family"
 EXPLAINED = {kind.name: kind.about for kind in KINDS.values()} | {
@@ -144,11 +145,11 @@ def summary(doc: str | None) -> str:
 def entries(kind: str) -> list[Entry]:
     """The strategies of one kind: of bass, then of installed packages, usable or not."""
     if kind == FAMILY:
-        about = {
-            name: summary(sys.modules[family.__module__].__doc__)
-            for name, family in FAMILIES.items()
-        }
-        return [Entry(kind, name, text, path(FAMILIES[name])) for name, text in about.items()]
+        places: dict[str, type] = {**FAMILIES, **dict.fromkeys(MULTIMODAL, Multimodal)}
+        return [
+            Entry(kind, name, summary(sys.modules[place.__module__].__doc__), path(place))
+            for name, place in places.items()
+        ]
     ours = [Entry.of(kind, name, strategy) for name, strategy in KINDS[kind].registry.items()]
     return ours + [offered(kind, point) for point in offers(kind)]
 
