@@ -200,8 +200,10 @@ def product(a: Any, b: Any, total: Tensor, use_acc: Any = True) -> Tensor:
 
 def activation(x: Tensor, act: str) -> Tensor:
     """Triton's own, which the interpreter tries elsewhere."""
-    if act in ("silu", "relu"):
-        return F.silu(x) if act == "silu" else F.relu(x)
+    if act in ("relu", "relu2"):
+        return F.relu(x) if act == "relu" else F.relu(x).square()
+    if act == "silu":
+        return F.silu(x)
     return F.gelu(x, approximate="tanh" if act == "gelu_tanh" else "none")
 
 

@@ -64,10 +64,10 @@ class Ministral3Config(MistralConfig):
 
     @property
     def context(self) -> int:
-        scaling = self.rope_scaling
-        original = None if scaling is None else scaling.original_max_position_embeddings
-        grows = self.llama_4_scaling_beta != 0 and original is not None
-        return min(original, super().context) if grows else super().context
+        scaling, whole = self.rope_scaling, super().context
+        if scaling is None or not self.llama_4_scaling_beta:
+            return whole
+        return min(scaling.original_max_position_embeddings or whole, whole)
 
 
 @final
