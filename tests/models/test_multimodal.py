@@ -1,6 +1,7 @@
 """Of a multimodal folder the text half is read, under each of the names that folders use."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,14 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import bass
 from bass.api.loading import Checkpoint
 from bass.checkpoints.folder import SINGLE
 from bass.checkpoints.weights import dummy_index, load_decoder, read_index
 from bass.cli.checkpoint import describe
 from bass.errors import CheckpointError
 from bass.models.multimodal import MULTIMODAL, Multimodal
+from bass.pair import DRAFT
 from models.cases import CASES, COMMON, Case
 from models.reference import deviation, make
 
@@ -148,3 +151,24 @@ def test_what_is_not_read_is_refused(
     save_file({"x": torch.zeros(1)}, tmp_path / SINGLE)
     with pytest.raises(CheckpointError, match=says):
         load_decoder(tmp_path, torch.device("cpu"), torch.float32)
+
+
+def test_a_chat_with_a_multimodal_folder_is_one_with_its_text_half(tmp_path: Path) -> None:
+    plain, whole = tmp_path / "plain", tmp_path / "whole"
+    for folder in (plain, whole):
+        shutil.copytree(DRAFT, folder)
+        (folder / "chat_template.jinja").write_text(
+            "{% for message in messages %}# {{ message['content'] }}\n{% endfor %}"
+        )
+    renamed(whole, {"": "language_model."})
+    config = json.loads((whole / "config.json").read_text())
+    changed(whole, model_type="mistral3", text_config=config)
+    conversation = [{"role": "user", "content": "Add two numbers."}]
+    said = [
+        bass.load(folder, folder, num_speculative_tokens=2, device="cpu")
+        .chat(conversation, max_new_tokens=12, temperature=0)
+        .completions[0]
+        .text
+        for folder in (plain, whole)
+    ]
+    assert said[0] == said[1] != ""
