@@ -175,10 +175,12 @@ def gated_sources(
     qkv_bias: bool = False,
     out_bias: bool = False,
     mlp_bias: bool = False,
+    qkv_rows: np.ndarray | None = None,
 ) -> dict[str, WeightSource]:
     """The names of Llama, which most families with a gated MLP share.
 
-    `norms`: the norms of a block, our name -> theirs.
+    `norms`: the norms of a block, our name -> theirs. `qkv_rows`: rows of the stack [q, k, v], if
+    the order of rotated dimensions is not ours.
     """
     q, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
     found = plain("embed", "model.embed_tokens.weight", c.vocab_size) | plain(
@@ -194,7 +196,8 @@ def gated_sources(
             f"{ours}.attention.qkv",
             [f"{theirs}.self_attn.{p}_proj" for p in "qkv"],
             (q, kv, kv),
-            bias=qkv_bias,
+            qkv_rows,
+            qkv_bias,
         )
         found |= with_bias(
             f"{ours}.attention.out", [f"{theirs}.self_attn.o_proj"], (c.hidden_size,), bias=out_bias

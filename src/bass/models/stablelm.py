@@ -72,18 +72,13 @@ class StableLm(RotaryDecoder):
 
     @classmethod
     def sources(cls, config: StableLmConfig) -> dict[str, WeightSource]:
-        c, dim = config, config.head_dim
-        q, kv, size = c.num_attention_heads * dim, c.num_key_value_heads * dim, (c.hidden_size,)
-        norms = {
-            k: v for k, v in LLAMA_NORMS.items() if k != "mlp_norm" or not c.use_parallel_residual
-        }
-        found = gated_sources(c, norms) | with_bias("norm", ["model.norm"], size)
+        c, norms = config, dict(LLAMA_NORMS)
+        if c.use_parallel_residual:
+            del norms["mlp_norm"]
+        found = gated_sources(c, norms, c.use_qkv_bias, qkv_rows=c.qkv_rows)
+        found |= with_bias("norm", ["model.norm"], (c.hidden_size,))
         for i in range(c.num_hidden_layers):
-            ours, theirs = f"blocks.{i}", f"model.layers.{i}"
-            for name, their_name in norms.items():
-                found |= with_bias(f"{ours}.{name}", [f"{theirs}.{their_name}"], size)
-            qkv = [f"{theirs}.self_attn.{p}_proj" for p in "qkv"]
-            found |= with_bias(
-                f"{ours}.attention.qkv", qkv, (q, kv, kv), c.qkv_rows, c.use_qkv_bias
-            )
+            for ours, theirs in norms.items():
+                names = f"blocks.{i}.{ours}", [f"model.layers.{i}.{theirs}"]
+                found |= with_bias(*names, (c.hidden_size,))
         return found
