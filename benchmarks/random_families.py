@@ -46,6 +46,9 @@ def families(hidden: int, layers: int, vocabulary: int) -> dict[str, Config]:
         "phi": {},
         "nemotron": {},
         "stablelm": {},
+        "mixtral": {},
+        "qwen3_moe": {"num_experts": 16, "moe_intermediate_size": inner // 4},
+        "gpt_oss": {"num_local_experts": 16, "sliding_window": CONTEXT // 4},
     }
     others: dict[str, Config] = {
         "gpt2": gpt,

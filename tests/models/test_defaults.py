@@ -42,6 +42,7 @@ def test_an_absent_field_has_the_default_of_transformers(name: str) -> None:
         f.name for f in fields(family) if f.name not in elsewhere and hasattr(theirs, f.name)
     ):
         their = getattr(theirs, field)
+        their = tuple(their) if isinstance(their, list) else their
         assert getattr(ours, field) == (derived(ours, field) if their is None else their), field
     assert [rule.window for rule in ours.rules] == windows(theirs, len(ours.rules))
 

@@ -99,16 +99,12 @@ def compare_with_dense(pairing: str, data: st.DataObject, device: torch.device) 
         attend([0] * batch, past, max(past))
     out = attend(past, used, window)
     assert out.isfinite().all()
+    wide = None if sinks is None else sinks.double()
     for b in range(batch):
         if used[b]:
             end = past[b] + used[b]
-            expected = dense_attention(
-                q[b : b + 1, :end],
-                k[b : b + 1, :end],
-                v[b : b + 1, :end],
-                rule,
-                None if sinks is None else sinks.double(),
-            )[0, past[b] :]
+            row = (values[b : b + 1, :end] for values in (q, k, v))
+            expected = dense_attention(*row, rule, wide)[0, past[b] :]
             torch.testing.assert_close(
                 out[b, : used[b]].double().cpu(), expected, rtol=1e-4, atol=1e-4
             )

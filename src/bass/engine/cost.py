@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -38,6 +39,11 @@ class ModelCost:
     chose: of `experts` in a layer each token chooses `chosen_experts`.
     """
 
+    ALWAYS: ClassVar[tuple[str, ...]] = (
+        "weight_bytes",
+        "flops_per_token",
+        "kv_bytes_per_position",
+    )
     weight_bytes: int
     flops_per_token: int
     kv_bytes_per_position: int
@@ -48,6 +54,14 @@ class ModelCost:
     def __add__(self, other: "ModelCost") -> "ModelCost":
         assert not (self.experts and other.experts), "two mixtures have no cost in common"
         return ModelCost(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    def stored(self) -> dict[str, int]:
+        """The fields for a record, those of experts only if there are some."""
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if self.experts or name in ModelCost.ALWAYS
+        }
 
     def bytes_read(self, tokens: int) -> int:
         """The expected bytes of weights that a pass over so many tokens reads."""

@@ -15,7 +15,7 @@ writes: it is left out and reported in `Lines.dropped`.
 """
 
 import functools
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar, final
 
 import numpy as np
@@ -204,14 +204,6 @@ class EndLine(Json):
             raise RunFolderError("`end` must be true")
 
 
-def _stored(cost: ModelCost) -> dict[str, int]:
-    """Its fields, without those of experts if there are none."""
-    return {name: value for name, value in vars(cost).items() if cost.experts or name in _ALWAYS}
-
-
-_ALWAYS = [field.name for field in fields(ModelCost) if field.default is MISSING]
-
-
 @final
 @dataclass(frozen=True)
 class Facts(Json):
@@ -228,9 +220,8 @@ class Facts(Json):
 
     def __post_init__(self) -> None:
         for name, cost in (("target", self.target), ("draft", self.draft)):
-            known = [field.name for field in fields(ModelCost)]
-            if not {*_ALWAYS} <= {*cost} <= {*known}:
-                raise RunFolderError(f"`{name}` must have {', '.join(known)}")
+            if not {*ModelCost.ALWAYS} <= {*cost} <= {f.name for f in fields(ModelCost)}:
+                raise RunFolderError(f"`{name}` must have {', '.join(ModelCost.ALWAYS)}")
 
     @classmethod
     def of(
@@ -243,8 +234,8 @@ class Facts(Json):
         """As the engine has them. `parts`: parts_k and parts_ms."""
         k, ms = parts or (None, None)
         return cls(
-            _stored(cost.target),
-            _stored(cost.draft),
+            cost.target.stored(),
+            cost.draft.stored(),
             peaks.bandwidth,
             peaks.flops,
             peak_memory_bytes,
