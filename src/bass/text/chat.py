@@ -15,14 +15,23 @@ from typing import Any, final
 from bass.errors import CheckpointError, RequestError
 from bass.files import read_regular
 from bass.text import template_process
+from bass.text.conversation import (
+    checked_entries,
+    checked_messages,
+    checked_variables,
+    continued_field,
+    marked,
+    unmarked,
+)
 
 LONGEST = 10_000_000  # characters of a conversation: beyond any context, and small for memory
 # characters that a template may write: in addition, and per character of the messages
 ADDED, TIMES = 200_000, 10
-MOST_MESSAGES = 100_000
 LARGEST_FILE, MOST_FILES = 1 << 20, 100  # bytes of a template; the largest known has 20 kB
 # wall time for a process that gets no processor time; processor time has its own limit
 WAITING_SECONDS = 60
+_TOOL = "JSON schemas, each a mapping (`transformers.utils.get_json_schema` makes one of a function)"
+_DOCUMENT = 'mappings, such as {"title": "...", "text": "..."}'
 TOO_LONG = f"it takes more than {template_process.SECONDS} second of processor time"
 
 
@@ -67,18 +76,57 @@ class ChatTemplates:
     def render(
         self,
         messages: Iterable[Mapping[str, Any]],
-        name: str = "default",
-        add_generation_prompt: bool = True,
+        name: str | None = None,
+        *,
+        tools: Any = None,
+        documents: Any = None,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool | str = False,
+        enable_thinking: bool | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
     ) -> str:
-        """The conversation as one text, including special tokens; `add_generation_prompt` opens the
-        assistant's turn.
+        """The conversation as one text, including special tokens.
+
+        name: of a template; None: `tool_use` for a conversation with tools, if there is one, or
+        else `default`. add_generation_prompt: open the assistant's turn; None: unless the final
+        message is continued. continue_final_message: end the text with the last message's content,
+        or with the named field of it. chat_template_kwargs: further variables of the template.
 
         Templates come with checkpoints and are not trusted: each runs in Jinja's sandbox, in a
         separate process, for at most a second of processor time (a tenth of a second slower than in
         this process).
         """
         listed = checked_messages(messages)
+        tools = checked_entries("tools", tools, _TOOL)
+        documents = checked_entries("documents", documents, _DOCUMENT)
+        variables = checked_variables(chat_template_kwargs, enable_thinking)
+        field = continued_field(continue_final_message, add_generation_prompt)
+        name, template = self._chosen(name, tools is not None)
+        text = None
+        if field is not None:
+            if field not in template:
+                raise RequestError(
+                    f"The chat template `{name}` reads no field {field!r:.60}, so "
+                    "`continue_final_message` cannot continue it: give `True`, for the content."
+                )
+            listed, text = marked(listed, field)
+        opened = field is None if add_generation_prompt is None else add_generation_prompt
+        values = {
+            **self.special,
+            **variables,
+            "messages": listed,
+            "tools": tools,
+            "documents": documents,
+            "add_generation_prompt": opened,
+        }
+        rendered = _rendered(name, template, values)
+        return rendered if text is None else unmarked(rendered, text)
+
+    def _chosen(self, name: str | None, with_tools: bool) -> tuple[str, str]:
+        """The name and the text of a template. Raises `RequestError` or `CheckpointError`."""
         check_template_name(name)
+        if name is None:
+            name = "tool_use" if with_tools and "tool_use" in self.templates else "default"
         if name not in self.templates:
             known = (
                 f"its templates are {', '.join(self.templates)}"
@@ -89,61 +137,13 @@ class ChatTemplates:
                 f"The checkpoint has no chat template `{name}` ({known}): write the prompt as "
                 "text, or add chat_template.jinja."
             )
-        values = {
-            "messages": listed,
-            "tools": None,
-            "documents": None,
-            "add_generation_prompt": add_generation_prompt,
-        }
-        reply = _in_a_process(self.templates[name], values | dict(self.special))
-        if "invalid" in reply:
-            raise CheckpointError(
-                f"The checkpoint's chat template `{name}` is not valid Jinja ({reply['invalid']}): "
-                "download it again."
-            )
-        if "refused" in reply:
-            raise RequestError(
-                f"The chat template refuses the conversation ({reply['refused']}): change the "
-                "messages, or write the prompt as text."
-            )
-        return reply["text"]
-
-
-def conversations(messages: Any) -> list[list[dict[str, Any]]]:
-    """The conversations of a call: one, an iterable of messages, or each of an iterable of several.
-
-    Raises `RequestError`, which names the conversation if there are several.
-    """
-    listed = _listed(messages)
-    if not listed or not all(map(_is_several, listed)):
-        return [checked_messages(messages if listed is None else listed)]
-    return [checked_messages(one, f"Conversation {i}: ") for i, one in enumerate(listed)]
-
-
-def checked_messages(messages: Any, where: str = "") -> list[dict[str, Any]]:
-    """The messages of a conversation, each with a role and a content, both strings.
-
-    where: the beginning of an error's sentence. Raises `RequestError`.
-    """
-    listed = _listed(messages)
-    if not listed:
-        raise RequestError(
-            f"{where}A conversation is a list of messages: give at least one "
-            '{"role": "user", "content": "..."}.'
-        )
-    for i, message in enumerate(listed):
-        if not isinstance(message, Mapping) or not all(
-            isinstance(message.get(key), str) for key in ("role", "content")
-        ):
-            raise RequestError(
-                f"{where}Message {i} is {message!r:.100}: give each a "
-                '"role" and a "content", both texts.'
-            )
-    return list(map(dict, listed))
+        return name, self.templates[name]
 
 
 def check_template_name(name: Any) -> None:
-    """Raise `RequestError` unless it can be the name of a chat template."""
+    """Raise `RequestError` unless it can be the name of a chat template, or None."""
+    if name is None:
+        return
     if not isinstance(name, str):
         raise RequestError(
             f"`template={name!r:.60}` must be the name of a chat template of the checkpoint; "
@@ -156,22 +156,20 @@ def check_template_name(name: Any) -> None:
         )
 
 
-def _is_several(value: Any) -> bool:
-    """Whether it is an iterable of values, and neither a text nor a mapping."""
-    return isinstance(value, Iterable) and not isinstance(value, str | bytes | bytearray | Mapping)
-
-
-def _listed(values: Any) -> list[Any] | None:
-    """The values of an iterable; None for anything else."""
-    if not _is_several(values):
-        return None
-    listed = list(islice(values, MOST_MESSAGES + 1))
-    if len(listed) > MOST_MESSAGES:
-        raise RequestError(
-            f"There are more than {MOST_MESSAGES} messages, or conversations, in one call: make "
-            "several calls."
+def _rendered(name: str, template: str, values: Mapping[str, Any]) -> str:
+    """The text that the template writes. Raises `CheckpointError` or `RequestError`."""
+    reply = _in_a_process(template, values)
+    if "invalid" in reply:
+        raise CheckpointError(
+            f"The checkpoint's chat template `{name}` is not valid Jinja ({reply['invalid']}): "
+            "download it again."
         )
-    return listed
+    if "refused" in reply:
+        raise RequestError(
+            f"The chat template refuses the conversation ({reply['refused']}): change the "
+            "messages, or write the prompt as text."
+        )
+    return reply["text"]
 
 
 def _in_a_process(template: str, values: Mapping[str, Any]) -> dict[str, str]:
@@ -189,8 +187,8 @@ def _in_a_process(template: str, values: Mapping[str, Any]) -> dict[str, str]:
         )
     except (TypeError, ValueError, RecursionError) as error:
         raise RequestError(
-            f"A message holds a value that JSON cannot represent ({error}): give texts, numbers, "
-            "lists and mappings."
+            "The messages, or other variables of the chat template, hold a value that JSON cannot "
+            f"represent ({error}): give texts, numbers, lists and mappings."
         ) from error
     command = [sys.executable, "-I", "-S", "-X", "utf8", template_process.__file__]
     kept = {name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ}

@@ -79,7 +79,7 @@ def rendered(template: str, values: dict[str, Any], longest: int) -> dict[str, s
     written: list[str] = []
     size = 0
     try:
-        for text in compiled.generate(**values):
+        for text in compiled.generate(values):
             written.append(text)
             size += len(text)
             if size > longest:
