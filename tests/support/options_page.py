@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from bass.api.checks import PER_PROMPT
-from bass.api.options import LoadOptions, ModelOptions, RequestOptions, SamplingOptions
+from bass.api.options import (
+    LoadOptions,
+    ModelOptions,
+    RequestOptions,
+    SamplingOptions,
+    TemplateOptions,
+)
 from bass.experiments.bench.options import BenchOptions
 from bass.runs.settings import Settings
 
@@ -17,6 +23,7 @@ _INHERITED = {f.name for options in (ModelOptions, SamplingOptions) for f in fie
 TABLES: dict[str, list[Field[Any]]] = {
     "load": [*fields(LoadOptions)],
     "generate": [*fields(RequestOptions)],
+    "chat": [*fields(TemplateOptions)],
     "bench": [*fields(BenchOptions)],
     "ablations": [f for f in fields(Settings) if f.name not in _INHERITED],
 }

@@ -19,7 +19,8 @@ from transformers import AutoTokenizer
 import bass
 from bass.errors import CheckpointError, RequestError
 from bass.text import ChatTemplates, Tokenizer
-from bass.text.chat import LONGEST, MOST_MESSAGES, checked_messages
+from bass.text.chat import LONGEST
+from bass.text.conversation import MOST_MESSAGES, checked_messages
 from support.matrix import matrix
 from unit.checkpoints import Pair, write_checkpoint
 from unit.text_flavours import build
@@ -318,7 +319,6 @@ def test_several_conversations_may_come_in_any_iterable(chatty: Pair) -> None:
 
 WRONG_CALLS: dict[str, tuple[Any, tuple[Any, ...], str]] = {
     "sampling options in vLLM's place": (OTHER, ({"temperature": 0},), "`template={'temp.*keyword"),
-    "None in its place": (OTHER, (None,), "`template=None` must be the name of a chat template"),
     "a list in its place": (OTHER, (["default"],), r"`template=\['default'\]` must be the name"),
     "a template's text": (OTHER, ("{% for m in messages %}",), "and not its text: write the text"),
     "an unknown template": (OTHER, ("rag",), "has no chat template `rag`"),

@@ -12,10 +12,12 @@ import bass
 from bass.api.options import (
     ALIASES,
     ELSEWHERE,
+    ChatOptions,
     LoadOptions,
     ModelOptions,
     RequestOptions,
     SamplingOptions,
+    TemplateOptions,
     help_of,
     known_as,
 )
@@ -23,7 +25,7 @@ from bass.runs.settings import Settings
 from support.options_page import PAGES, filled
 from unit.checkpoints import Pair
 
-GENERATE = ("prompts", "messages", "template", "progress")  # of one method or the other
+GENERATE = ("prompts", "messages", "progress")  # of one method or the other
 
 
 @pytest.mark.parametrize(
@@ -32,9 +34,10 @@ GENERATE = ("prompts", "messages", "template", "progress")  # of one method or t
         (bass.load, LoadOptions),
         (bass.LLM.generate, RequestOptions),
         (bass.LLM.stream, RequestOptions),
-        (bass.LLM.chat, RequestOptions),
+        (bass.LLM.chat, ChatOptions),
+        (bass.LLM.apply_chat_template, TemplateOptions),
     ],
-    ids=["load", "generate", "stream", "chat"],
+    ids=["load", "generate", "stream", "chat", "apply_chat_template"],
 )
 def test_a_signature_has_every_option_with_its_type_and_default(
     function: Callable[..., Any], options: type
@@ -63,7 +66,7 @@ def test_the_tables_of_the_documentation_are_written_by_make_options(page: Path)
 
 def test_every_other_name_stands_for_an_option() -> None:
     """Of Python and the command line; only ablations lack some of them."""
-    known = {f.name for options in (LoadOptions, RequestOptions) for f in fields(options)}
+    known = {f.name for options in (LoadOptions, ChatOptions) for f in fields(options)}
     settings = {f.name for f in fields(Settings)}
     assert {*ALIASES.values(), *ELSEWHERE.values()} <= known | settings
     assert settings.isdisjoint({*ALIASES, *ELSEWHERE})

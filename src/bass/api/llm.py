@@ -4,7 +4,7 @@ import functools
 import itertools
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, Literal, final
 
 from bass.api.checks import check_stops, check_value, stop_strings
@@ -14,6 +14,7 @@ from bass.api.loading import ModelCache, Models
 from bass.api.memory import Memory
 from bass.api.options import (
     AttentionSpec,
+    ChatOptions,
     Checkpoint,
     DrafterSpec,
     LoadOptions,
@@ -22,6 +23,7 @@ from bass.api.options import (
     QuantizationSpec,
     RequestOptions,
     StopRuleSpec,
+    TemplateOptions,
     VerifierSpec,
     options_from,
 )
@@ -36,7 +38,7 @@ from bass.engine.run import Run
 from bass.engine.slots import room_for
 from bass.errors import OptionError, RequestError, check_flag
 from bass.policies import Fixed
-from bass.text.chat import check_template_name, conversations
+from bass.text.conversation import conversations
 
 Conversation = Iterable[Mapping[str, Any]]
 FIRST_PROMPTS = (2, 40, 300)  # tokens of the prompts of a warm-up: one window, and several
@@ -198,8 +200,14 @@ class LLM:
     def chat(
         self,
         messages: Conversation | Iterable[Conversation],
-        template: str = "default",
+        template: str | None = None,
         *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool | str = False,
+        enable_thinking: bool | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
         num_return_sequences: int = 1,
         max_new_tokens: PerPrompt[int] = 256,
         min_new_tokens: PerPrompt[int] = 0,
@@ -220,21 +228,34 @@ class LLM:
     ) -> Result:
         """Generate the assistant's next turn in one conversation, or in each of several.
 
-        It is `generate` with the prompts of `apply_chat_template`, and has its options, by keyword
-        only. messages: a list, or another iterable, of messages or of conversations.
+        It is `generate` with the prompts of `apply_chat_template`, and has the options of both, by
+        keyword only. messages: a list, or another iterable, of messages or of conversations.
         """
-        options = options_from(RequestOptions, locals(), unknown)
+        options = options_from(ChatOptions, locals(), unknown)
         check_flag("progress", progress)
-        check_template_name(template)
-        prompts = [self.apply_chat_template(one, template) for one in conversations(messages)]
+        shown = {f.name: getattr(options, f.name) for f in fields(TemplateOptions)}
+        prompts = [self.apply_chat_template(one, **shown) for one in conversations(messages)]
         return finished(self.start(prompts, options), progress)
 
-    def apply_chat_template(self, messages: Conversation, template: str = "default") -> list[int]:
+    def apply_chat_template(
+        self,
+        messages: Conversation,
+        template: str | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool | str = False,
+        enable_thinking: bool | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> list[int]:
         """Token ids of a conversation up to the assistant's turn, as a prompt for `generate`.
 
-        messages: each has a `role` and a `content`. They are rendered with the target's chat
-        template, which writes the special tokens; no others are added. template: its name, where
-        the checkpoint has several.
+        They are those of `transformers`. messages: each has a `role` and a `content` (a text, a
+        list of text parts, or None next to other fields such as `tool_calls`). They are rendered
+        with the target's chat template, which writes the special tokens; no others are added.
+        The options are in `TemplateOptions`; any variable that the template reads, such as
+        `enable_thinking`, may be in `chat_template_kwargs`.
         """
         tokenizer = self.models.tokenizer
         if tokenizer is None:
@@ -242,7 +263,16 @@ class LLM:
                 "A conversation is text, and the target's folder has no tokenizer: give token ids "
                 "to `generate`, or add the tokenizer's files."
             )
-        text = tokenizer.chat.render(messages, template)
+        text = tokenizer.chat.render(
+            messages,
+            template,
+            tools=tools,
+            documents=documents,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            enable_thinking=enable_thinking,
+            chat_template_kwargs=chat_template_kwargs,
+        )
         return tokenizer.encode(text, add_special_tokens=False, most=self.max_model_len)
 
     def warm_up(

@@ -52,6 +52,8 @@ ELSEWHERE = {
     "max_time": "time_budget",
     "min_tokens": "min_new_tokens",
     "eos_token_id": "stop_token_ids",
+    "chat_template": "template",
+    "thinking": "chat_template_kwargs",
     "num_return_sequences": "samples",  # in ablations, with the next two
     "max_batch_size": "batch",
     "num_speculative_tokens": "policy",
@@ -157,9 +159,43 @@ class SamplingOptions:
 
 @dataclass(frozen=True)
 class RequestOptions(SamplingOptions):
-    """The options of `LLM.generate`, `stream` and `chat`."""
+    """The options of `LLM.generate` and `stream`."""
 
     num_return_sequences: int = option(1, "samples per prompt")
+
+
+@dataclass(frozen=True)
+class TemplateOptions:
+    """How `LLM.chat` renders a conversation with the target's chat template."""
+
+    template: str | None = option(
+        None,
+        "name of a chat template of the checkpoint; by default tool_use with tools, if there is "
+        "one, or else default",
+    )
+    tools: Sequence[Mapping[str, Any]] | None = option(
+        None, "tools that the model may call, each as a JSON schema"
+    )
+    documents: Sequence[Mapping[str, Any]] | None = option(
+        None, "documents that the model may cite, each a mapping such as of title and text"
+    )
+    add_generation_prompt: bool | None = option(
+        None, "open the assistant's turn; by default unless the final message is continued"
+    )
+    continue_final_message: bool | str = option(
+        False, "continue the content of the last message, or its field of this name"
+    )
+    enable_thinking: bool | None = option(
+        None, "whether the model thinks before it answers, where its template can switch it"
+    )
+    chat_template_kwargs: Mapping[str, Any] | None = option(
+        None, "further variables of the chat template, by name"
+    )
+
+
+@dataclass(frozen=True)
+class ChatOptions(RequestOptions, TemplateOptions):
+    """The options of `LLM.chat`."""
 
 
 def for_one_prompt(hint: Any) -> Any:
@@ -207,7 +243,7 @@ def unknown_option(name: str, options: type) -> OptionError:
     )
 
 
-Given = TypeVar("Given", LoadOptions, RequestOptions)
+Given = TypeVar("Given", LoadOptions, RequestOptions, TemplateOptions, ChatOptions)
 
 
 def options_from(

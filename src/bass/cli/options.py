@@ -9,7 +9,7 @@ from typing import Any, final
 
 from jsonargparse import Namespace
 
-from bass.api.options import LoadOptions, RequestOptions, for_one_prompt
+from bass.api.options import LoadOptions, RequestOptions, TemplateOptions, for_one_prompt
 from bass.api.resolve import make
 from bass.cli import choices
 from bass.cli.parsing import MANY, Option, Parser, taken, underscored
@@ -18,31 +18,14 @@ from bass.experiments.config_files import read_mapping
 from bass.problems import Problems
 
 # sources of prompts: one on the command line replaces those of a file
-SOURCES = ("prompt", "file", "token_ids", "example")
+SOURCES = ("prompt", "file", "token_ids", "example", "messages")
 _CONFIG = (
     "YAML file of options, named as here; a strategy is a name, or class_path with init_args; the "
     "command line overrides it"
 )
 _STRATEGIES = "strategies (`bass list` shows them)"
 _STOP = r"strings before which a sample's text ends, with \n and \t as in Python; may be repeated"
-_OF_PROMPTS = (
-    Option(
-        "prompt",
-        help="text to continue, one or several; by default standard input",
-        place=MANY,
-    ),
-    Option("file", help="continue the whole text of this file"),
-    Option("token_ids", list[int], "continue these token ids", metavar="[ID,...]"),
-    Option("example", bool, "continue a built-in Python class up to its end"),
-    Option("chat", bool, "each prompt is a message to the model, put into its chat template"),
-    Option("system", str, "with --chat: a system message before the prompt", metavar="TEXT"),
-    Option("json", bool, 'one JSON line per completion, then one with "type": "stats"'),
-    Option(
-        "compare_plain",
-        bool,
-        "alternate with autoregressive decoding, 3 runs each, and print the ratio",
-    ),
-)
+_FILE = {"metavar": "FILE"}
 # options that differ between the command line and Python
 _OWN: dict[str, dict[str, Any]] = {
     "target": {"type": str | None},
@@ -51,6 +34,9 @@ _OWN: dict[str, dict[str, Any]] = {
     "num_return_sequences": {"short": "-n"},
     "stop": {"type": str, "help": _STOP, "repeated": True, "default": None},
     "stop_token_ids": {"type": list[int], "metavar": "[ID,...]", "default": None},
+    "tools": {"type": str, "help": "JSON file of the tools that the model may call", **_FILE},
+    "documents": {"type": str, "help": "JSON file of documents that it may cite", **_FILE},
+    "chat_template_kwargs": {"type": dict[str, Any], "metavar": "{NAME: VALUE}"},
     "methods": {"words": True, "metavar": "NAME ..."},
     "batches": {"words": True, "metavar": "N ..."},
 }
@@ -61,6 +47,32 @@ def of_field(field: Field[Any]) -> Option:
     hint = for_one_prompt(field.type)
     option = Option(field.name, hint, field.metadata["help"], field.default)
     return replace(option, **_OWN.get(field.name, {}))
+
+
+_OF_PROMPTS = (
+    Option(
+        "prompt",
+        help="text to continue, one or several; by default standard input",
+        place=MANY,
+    ),
+    Option("file", help="continue the whole text of this file"),
+    Option("token_ids", list[int], "continue these token ids", metavar="[ID,...]"),
+    Option("example", bool, "continue a built-in Python class up to its end"),
+    Option("chat", bool, "each prompt is a message to the model, put into its chat template"),
+    Option(
+        "messages",
+        help="JSON file of a conversation, or of a list of them, for the chat template",
+        metavar="FILE",
+    ),
+    Option("system", str, "with --chat: a system message before the prompt", metavar="TEXT"),
+    *map(of_field, fields(TemplateOptions)),
+    Option("json", bool, 'one JSON line per completion, then one with "type": "stats"'),
+    Option(
+        "compare_plain",
+        bool,
+        "alternate with autoregressive decoding, 3 runs each, and print the ratio",
+    ),
+)
 
 
 @final

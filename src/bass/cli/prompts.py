@@ -1,14 +1,18 @@
 """The prompts of `bass generate`."""
 
+import json
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from jsonargparse import Namespace
 
-from bass.api.requests import Prompt
+from bass.api.options import TemplateOptions
 from bass.errors import OptionError, RequestError
-from bass.files import read_text
+from bass.files import read_regular, read_text
+from bass.plain_json import parse_json
+from bass.text.conversation import conversations
 
 EXAMPLE = '''class Account:
     """A bank account with an owner and a balance."""
@@ -20,13 +24,16 @@ LARGEST_PROMPT = 1 << 28  # bytes of a file
 EXAMPLE_STOPS = ("\nclass ", "\ndef ", "\n@", "\nif ", "\n#")
 
 
-def read_prompts(config: Namespace) -> list[Prompt]:
-    """The prompts of the options, which must have exactly one source of them."""
+def read_prompts(config: Namespace) -> list[Any]:
+    """The prompts of the options, which must have exactly one source of them: texts, token ids, or
+    (with `--messages`) conversations.
+    """
     sources = {
         "a prompt": config.prompt,
         "`--file`": config.file is not None,
         "`--token_ids`": config.token_ids is not None,
         "`--example`": config.example,
+        "`--messages`": config.messages is not None,
     }
     given = [name for name, present in sources.items() if present]
     if len(given) > 1:
@@ -35,8 +42,20 @@ def read_prompts(config: Namespace) -> list[Prompt]:
         raise RequestError(
             "`--chat` needs texts, and `--token_ids` are not texts: give one of the two."
         )
+    if config.system is not None and config.messages is not None:
+        raise OptionError(
+            "`--system` and `--messages` both give messages: write the system message into the "
+            "file."
+        )
     if config.system is not None and not config.chat:
         raise OptionError("`--system` is part of a conversation: give `--chat` with it.")
+    for name in _template_options(config):
+        if not (config.chat or config.messages is not None):
+            raise OptionError(
+                f"`--{name}` is for a conversation: give `--chat` or `--messages` with it."
+            )
+    if config.messages is not None:
+        return conversations(read_json("messages", config.messages))
     if config.prompt:
         return list(config.prompt)
     if config.file is not None:
@@ -57,13 +76,44 @@ def read_prompts(config: Namespace) -> list[Prompt]:
         ) from error
 
 
-def conversation(prompt: Prompt, system: str | None) -> list[dict[str, Any]]:
-    """The prompt as a user message, after the system message."""
-    return [
-        {"role": role, "content": text}
-        for role, text in (("system", system), ("user", prompt))
-        if text is not None
-    ]
+def read_template_options(config: Namespace) -> dict[str, Any]:
+    """The given options of the chat template, with the content of their files."""
+    options = {name: config[name] for name in _template_options(config)}
+    return options | {
+        name: read_json(name, options[name]) for name in ("tools", "documents") if name in options
+    }
+
+
+def conversation(prompt: Any, system: str | None) -> Any:
+    """The messages of a prompt: a user message after the system message, or the prompt itself if it
+    is a conversation.
+    """
+    if not isinstance(prompt, str):
+        return prompt
+    user = {"role": "user", "content": prompt}
+    return [user] if system is None else [{"role": "system", "content": system}, user]
+
+
+def read_json(option: str, name: str) -> Any:
+    """The content of the JSON file of an option."""
+    try:
+        return parse_json(read_regular(Path(name), LARGEST_PROMPT))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise RequestError(
+            f"`{name}` cannot be read ({reason}): give a JSON file to `--{option}`."
+        ) from error
+
+
+def in_short(prompt: Any) -> str:
+    """A prompt, or the last message of a conversation, to show above its completion."""
+    content = prompt if isinstance(prompt, str) else prompt[-1].get("content")
+    return f"{content if isinstance(content, str) else json.dumps(content)}\n"
+
+
+def _template_options(config: Namespace) -> list[str]:
+    """The names of the given options of the chat template."""
+    return [f.name for f in fields(TemplateOptions) if config[f.name] not in (f.default, None)]
 
 
 def _read(name: str) -> str:

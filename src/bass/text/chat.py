@@ -23,6 +23,7 @@ from bass.text.conversation import (
     marked,
     unmarked,
 )
+from bass.text.special import optional_json
 
 LONGEST = 10_000_000  # characters of a conversation: beyond any context, and small for memory
 # characters that a template may write: in addition, and per character of the messages
@@ -30,7 +31,7 @@ ADDED, TIMES = 200_000, 10
 LARGEST_FILE, MOST_FILES = 1 << 20, 100  # bytes of a template; the largest known has 20 kB
 # wall time for a process that gets no processor time; processor time has its own limit
 WAITING_SECONDS = 60
-_TOOL = "JSON schemas, each a mapping (`transformers.utils.get_json_schema` makes one of a function)"
+_TOOL = "JSON schemas, each a mapping, and not a function"
 _DOCUMENT = 'mappings, such as {"title": "...", "text": "..."}'
 TOO_LONG = f"it takes more than {template_process.SECONDS} second of processor time"
 
@@ -48,7 +49,7 @@ class ChatTemplates:
         cls, folder: Path, settings: Mapping[str, Any], special: Mapping[str, str]
     ) -> "ChatTemplates":
         """The templates of chat_template.jinja and additional_chat_templates/, or else those of
-        tokenizer_config.json.
+        tokenizer_config.json, or else that of chat_template.json.
         """
         more = islice((folder / "additional_chat_templates").glob("*.jinja"), MOST_FILES + 1)
         files = {path.stem: path for path in sorted(more)}
@@ -62,14 +63,16 @@ class ChatTemplates:
         if files:
             return cls({name: _text(path) for name, path in files.items()}, special)
         given = settings.get("chat_template")
+        if given is None:  # of a processor
+            given = optional_json(folder / "chat_template.json").get("chat_template")
         if given is None:
             return cls({}, special)
         listed = {"default": given} if isinstance(given, str) else _by_name(given)
         if not all(isinstance(text, str) for text in (*listed, *listed.values())):
             raise CheckpointError(
-                f"`{folder / 'tokenizer_config.json'}` has a `chat_template` that is neither a "
-                "text nor a list of named ones: "
-                "download it again."
+                f"`{folder / 'tokenizer_config.json'}` (or chat_template.json) has a "
+                "`chat_template` that is neither a text nor a list of named ones: download it "
+                "again."
             )
         return cls(listed, special)
 

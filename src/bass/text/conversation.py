@@ -65,15 +65,11 @@ def checked_entries(name: str, entries: Any, form: str) -> list[dict[str, Any]] 
     """
     if entries is None:
         return None
-    listed = _listed(entries)
-    wrong = next(
-        (one for one in ([entries] if listed is None else listed) if not isinstance(one, Mapping)),
-        None,
-    )
-    if listed is None or wrong is not None:
-        shown = entries if listed is None else wrong
-        raise RequestError(f"`{name}` has {shown!r:.100}: give a list of {form}.")
-    return list(map(dict, listed))
+    whole = isinstance(entries, list | tuple)
+    wrong = [one for one in entries if not isinstance(one, Mapping)] if whole else [entries]
+    if wrong:
+        raise RequestError(f"`{name}` has {wrong[0]!r:.100}: give a list of {form}.")
+    return list(map(dict, entries))
 
 
 def checked_variables(given: Any, enable_thinking: bool | None) -> dict[str, Any]:
