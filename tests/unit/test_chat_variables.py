@@ -253,6 +253,17 @@ def test_a_chat_takes_the_options_of_its_template(chatty: Pair) -> None:
         llm.chat([USER], thinking=False)
 
 
+def test_a_text_with_a_beginning_gets_no_second_one(chatty: Pair) -> None:
+    tokenizer = bass.load(chatty.target, chatty.draft).models.tokenizer
+    assert tokenizer is not None
+    begin = tokenizer.vocabulary["<|begin|>"]
+    assert tokenizer.encode("<|begin|>x") == tokenizer.encode("x")
+    assert tokenizer.encode("<|begin|>") == tokenizer.encode("") == [begin]
+    assert tokenizer.encode("<|begin|><|begin|>x")[:3].count(begin) == 2  # as it was written
+    assert tokenizer.encode("<|begin|>x", add_special_tokens=False)[0] == begin
+    assert tokenizer.encode("<|begin|><|begin|>", add_special_tokens=False) == [begin, begin]
+
+
 def test_the_command_line_takes_the_options_of_the_template(
     bass_command: Any, chatty: Pair, tmp_path: Path
 ) -> None:

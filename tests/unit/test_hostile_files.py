@@ -197,7 +197,7 @@ def test_added_tokens_of_other_files_count(
 def test_pieces_of_sentencepiece_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = build(tmp_path, "unigram, tokenizer.model")
     assert Tokenizer.read(folder) is not None
-    monkeypatch.setattr("bass.text.pieces.MOST_SPLITS", 10)
+    monkeypatch.setattr("bass.text.limits.MOST_SPLITS", 10)
     with pytest.raises(CheckpointError, match=r"can be split in .* ways, and the limit is 10"):
         Tokenizer.read(folder)
 

@@ -3,6 +3,7 @@
 """
 
 import json
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from bass.plain_json import parse_json
 from bass.text.kinds import BYTE_LEVEL, KINDS, Merges, class_name
 from bass.text.limits import LARGEST_FILE, check_json, check_merges, check_vocabulary
 from bass.text.pieces import Pieces, merges
+from bass.text.ranks import KIMI, TEKKEN, Ranks, is_tiktoken
 from bass.text.special import SpecialTokens, optional_json
 
 JSON, PIECES, VOCABULARY, MERGES = "tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt"
@@ -22,7 +24,9 @@ JSON, PIECES, VOCABULARY, MERGES = "tokenizer.json", "tokenizer.model", "vocab.j
 
 def source(folder: Path) -> str | None:
     """The first existing file that holds a vocabulary."""
-    return next((name for name in (JSON, PIECES, VOCABULARY) if (folder / name).exists()), None)
+    ranks = [TEKKEN, KIMI, *sorted(path.name for path in islice(folder.glob("*.tiktoken"), 10))]
+    names = (JSON, PIECES, *ranks, VOCABULARY)
+    return next((name for name in names if (folder / name).exists()), None)
 
 
 def assemble(
@@ -43,8 +47,11 @@ def assemble(
         model.pop("dropout", None)  # a training option, which makes encoding random
     # of a duplicate key, the checked one
     loaded = FastTokenizer.from_str(json.dumps(data)) if file == JSON else None
-    pieces = Pieces.read(folder / PIECES) if file == PIECES else None
-    defaults = kind.special if kind else pieces.special if pieces else {}
+    ranks = _ranks(folder / file, config.get("model_type"), settings)
+    if ranks is not None:
+        kind, loaded = None, ranks.build()
+    pieces = Pieces.read(folder / PIECES) if file == PIECES and ranks is None else None
+    defaults = next((part.special for part in (kind, pieces) if part), ranks.named if ranks else {})
     own = loaded.get_added_tokens_decoder() if loaded else {}
     special = SpecialTokens.read(folder, settings, defaults, own, pieces.added if pieces else None)
     if kind is not None:
@@ -59,7 +66,7 @@ def assemble(
         fast = pieces.plain(_renamed(pieces.vocabulary, special))
     requested = (
         {}
-        if loaded
+        if file == JSON
         else {
             name: bool(settings[name])
             for name in ("add_bos_token", "add_eos_token")
@@ -68,6 +75,8 @@ def assemble(
     )
     if kind is not None and kind.add_bos is not None:
         requested = {"add_bos_token": kind.add_bos} | requested
+    if ranks is not None:
+        requested = {"add_bos_token": ranks.add_bos} | requested
     fast.no_truncation()  # a stored training setting; prompts are not truncated
     fast.no_padding()
     fast.encode_special_tokens = bool(settings.get("split_special_tokens"))
@@ -79,6 +88,13 @@ def assemble(
     if kind is not None and kind.special_again:
         special.forget_flags(fast)
     return fast, special.texts
+
+
+def _ranks(path: Path, model_type: Any, settings: dict[str, Any]) -> Ranks | None:
+    """The content of a file of ranks; None for any other."""
+    if path.name in (JSON, VOCABULARY) or (path.name == PIECES and not is_tiktoken(path)):
+        return None
+    return Ranks.read(path, model_type, settings)
 
 
 def _pieces_and_merges(

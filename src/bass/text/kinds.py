@@ -12,7 +12,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
-_QWEN2_PIECES = (
+QWEN2_PIECES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| "
     r"?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
@@ -60,7 +60,7 @@ def _qwen2(vocab: dict[str, int], merges: Merges, settings: Settings) -> Tokeniz
     fast = _neox(vocab, merges, settings)
     fast.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(_QWEN2_PIECES), behavior="isolated"),
+            pre_tokenizers.Split(Regex(QWEN2_PIECES), behavior="isolated"),
             pre_tokenizers.ByteLevel(
                 add_prefix_space=bool(settings.get("add_prefix_space")), use_regex=False
             ),

@@ -13,6 +13,8 @@ from typing import Any
 
 LARGEST_FILE = 128 << 20  # bytes; the largest tokenizer.json known has 33 MB
 MOST_TOKENS, MOST_MERGES = 1 << 20, 1 << 20  # Gemma has 262,144 and 514,906
+# ways to split all tokens into two; the largest known sentencepiece model has two million
+MOST_SPLITS = 4_000_000
 MOST_LETTERS, LONGEST_TOKEN = 8_000_000, 4096  # characters of all tokens, and of one
 # Gemma 3 has 6,415, of 77,000 characters
 MOST_ADDED, MOST_ADDED_LETTERS, LONGEST_ADDED = 20_000, 300_000, 256
@@ -97,6 +99,15 @@ def check_added(tokens: Iterable[Any], grown: int = 1) -> None:
 def check_merges(count: int) -> None:
     """Raise `ValueError` for too many merges."""
     _at_most(MOST_MERGES, count, "merges")
+
+
+def check_splits(tokens: Iterable[str | bytes]) -> None:
+    """Raise `ValueError` for too many ways to split the tokens into two."""
+    splits = sum(max(len(token) - 1, 0) for token in tokens)
+    if splits > MOST_SPLITS:
+        raise ValueError(
+            f"its pieces can be split in {splits:,} ways, and the limit is {MOST_SPLITS:,}"
+        )
 
 
 def check_json(data: Any) -> None:

@@ -1,6 +1,5 @@
 """A sentencepiece model (tokenizer.model) as a vocabulary with merges."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,11 +8,9 @@ from tokenizers.models import BPE, Unigram
 
 from bass.files import read_regular
 from bass.text.kinds import Merges, spaced_decoder
-from bass.text.limits import MOST_TOKENS, check_vocabulary
+from bass.text.limits import MOST_TOKENS, check_splits, check_vocabulary
 
 LARGEST_MODEL = 32 << 20  # bytes; the largest known has 5 MB
-# ways to split all pieces into two; the largest known model has two million
-MOST_SPLITS = 4_000_000
 _UNIGRAM, _CONTROL, _USER_DEFINED = 1, 3, 4  # of sentencepiece_model.proto
 
 
@@ -44,7 +41,7 @@ class Pieces:
             raise ValueError("it holds no pieces")
         texts = [piece.piece for piece in model.pieces[: MOST_TOKENS + 1]]
         check_vocabulary(texts)
-        _check_splits(texts)
+        check_splits(texts)
         ends = {
             "bos_token": (spec.bos_id, spec.bos_piece),
             "eos_token": (spec.eos_id, spec.eos_piece),
@@ -88,14 +85,6 @@ class Pieces:
         replace = decoders.Sequence([decoders.Replace("▁", " ")])
         fast.decoder = spaced_decoder(strip=False) if self.byte_fallback else replace
         return fast
-
-
-def _check_splits(pieces: Iterable[str]) -> None:
-    splits = sum(max(len(piece) - 1, 0) for piece in pieces)
-    if splits > MOST_SPLITS:
-        raise ValueError(
-            f"its pieces can be split in {splits:,} ways, and the limit is {MOST_SPLITS:,}"
-        )
 
 
 def merges(vocabulary: dict[str, int]) -> Merges:

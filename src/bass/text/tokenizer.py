@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
+from tokenizers import Encoding
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers.models import BPE
 
@@ -92,8 +93,9 @@ class Tokenizer:
     ) -> list[int]:
         """Token ids of `text`, with the special tokens that the checkpoint adds.
 
-        most: the largest number of tokens; a text that `cannot_fit` is an error before it is
-        encoded. Raises `RequestError` or `CheckpointError`.
+        A text that already begins with the beginning-of-sequence token gets no second one. most:
+        the largest number of tokens; a text that `cannot_fit` is an error before it is encoded.
+        Raises `RequestError` or `CheckpointError`.
         """
         if most is not None and self.cannot_fit(text, most):
             raise RequestError(
@@ -117,7 +119,7 @@ class Tokenizer:
                     seconds,
                     lambda: self.fast.encode_batch([text], add_special_tokens=add_special_tokens),
                 )
-            return encoded.ids
+            return encoded.ids[_begins_twice(encoded) :]
         except _GRAVE:
             raise
         except TimeoutError as error:
@@ -205,6 +207,11 @@ class Tokenizer:
         if not {*b"AB"} <= ids.keys() or "AB" in self.raw([ids[byte] for byte in b"AB"]):
             return found
         return {}  # an earlier decoder, such as `WordPiece` or `Fuse`, hides them
+
+
+def _begins_twice(encoded: Encoding) -> bool:
+    """Whether the first token was added to a text that already begins with it."""
+    return encoded.ids[:1] == encoded.ids[1:2] and encoded.special_tokens_mask[:2] == [1, 0]
 
 
 def _try(fast: FastTokenizer, file: Path) -> None:
