@@ -1,5 +1,5 @@
-"""Vocabularies of byte sequences with ranks, of which the pair of lowest rank is merged first: files
-of tiktoken's format (Llama 3, Qwen 1, Kimi), and Mistral's tekken.json.
+"""Vocabularies of byte sequences with ranks, of which the pair of lowest rank is merged first:
+files of tiktoken's format (Llama 3, Qwen 1, Kimi), and Mistral's tekken.json.
 """
 
 import base64
@@ -27,10 +27,11 @@ from bass.text.limits import (
 )
 
 TEKKEN, KIMI = "tekken.json", "tiktoken.model"
+LLAMA3_SIZE = 128_000  # tokens of Llama 3 but for the special ones
 _LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\s")  # a line of tiktoken's format
 _VISIBLE = (*range(33, 127), *range(161, 173), *range(174, 256))
 # the letters of byte-level BPE: of a byte that is no visible character of Latin-1, one above 255
-_LETTERS = dict(zip(_VISIBLE, map(chr, _VISIBLE), strict=True)) | {
+LETTERS = dict(zip(_VISIBLE, map(chr, _VISIBLE), strict=True)) | {
     byte: chr(256 + i) for i, byte in enumerate(sorted({*range(256)} - {*_VISIBLE}))
 }
 
@@ -92,9 +93,11 @@ _TEKKEN_NAMED = {
 
 @dataclass(frozen=True)
 class Ranks:
-    """A vocabulary whose tokens are in the order of their ranks."""
+    """A vocabulary: the ids of its tokens, in the letters of byte-level BPE and in the order of
+    their ranks, and of its special tokens.
+    """
 
-    ids: Mapping[bytes, int]
+    ids: Mapping[str, int]
     special: Mapping[str, int]
     named: Mapping[str, str]
     pattern: str
@@ -138,22 +141,24 @@ class Ranks:
         special += [f"<SPECIAL_{i}>" for i in range(len(special), count)]
         size = config.get("default_vocab_size")
         entries = data["vocab"][: None if size is None else size - count]
-        tokens = [base64.b64decode(entry["token_bytes"], validate=True) for entry in entries]
-        ids = {token: count + i for i, token in enumerate(tokens)}
+        ids = {_letters(entry["token_bytes"]): count + i for i, entry in enumerate(entries)}
         named = {name: token for name, token in _TEKKEN_NAMED.items() if token in special}
         by_name = {token: i for i, token in enumerate(special)}
         return cls(ids, by_name, named, config["pattern"], "bos_token" in named)
 
     def build(self) -> Tokenizer:
         """The tokenizer that `transformers` makes of the file, with its special tokens."""
-        texts = {token.decode("latin-1").translate(_LETTERS): token for token in self.ids}
-        check_vocabulary([*texts])
+        check_vocabulary(self.ids)
         check_splits(self.ids)
         # the reader reports a pattern that is not valid
         check_json({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": self.pattern}}})
-        vocabulary = {text: self.ids[token] for text, token in texts.items()} | dict(self.special)
         fast = Tokenizer(
-            BPE(vocab=vocabulary, merges=self._merges(), fuse_unk=False, ignore_merges=True)
+            BPE(
+                vocab={**self.ids, **self.special},
+                merges=self._merges(),
+                fuse_unk=False,
+                ignore_merges=True,
+            )
         )
         if self.nfc:
             fast.normalizer = normalizers.NFC()
@@ -171,18 +176,16 @@ class Ranks:
 
     def _merges(self) -> Merges:
         """Every way to split a token into two others, by the ranks of the token and its parts."""
-        found: Merges = []
-        for token in self.ids:
-            pairs = [(token[:cut], token[cut:]) for cut in range(1, len(token))]
-            found += [
-                (left.decode("latin-1"), right.decode("latin-1"))
-                for left, right in sorted(
-                    (pair for pair in pairs if pair[0] in self.ids and pair[1] in self.ids),
-                    key=lambda pair: (self.ids[pair[0]], self.ids[pair[1]]),
-                )
+        ids, found = self.ids, Merges()
+        for token in ids:
+            pairs = [
+                (token[:cut], token[cut:])
+                for cut in range(1, len(token))
+                if token[:cut] in ids and token[cut:] in ids
             ]
-            check_merges(len(found))
-        return [(left.translate(_LETTERS), right.translate(_LETTERS)) for left, right in found]
+            found += sorted(pairs, key=lambda pair: (ids[pair[0]], ids[pair[1]]))
+        check_merges(len(found))
+        return found
 
 
 def is_tiktoken(path: Path) -> bool:
@@ -191,15 +194,19 @@ def is_tiktoken(path: Path) -> bool:
         return _LINE.match(file.read(1 << 16)) is not None
 
 
-def _tiktoken(content: bytes) -> dict[bytes, int]:
+def _letters(encoded: str | bytes) -> str:
+    """A token, given in base64, in the letters of byte-level BPE."""
+    return base64.b64decode(encoded, validate=True).decode("latin-1").translate(LETTERS)
+
+
+def _tiktoken(content: bytes) -> dict[str, int]:
     """Token -> rank, in the order of the ranks."""
     lines = [line.split() for line in content.splitlines() if line]
     if len(lines) > MOST_TOKENS:
         raise ValueError(f"it has {len(lines):,} lines, and the limit is {MOST_TOKENS:,}")
     if not lines or any(len(line) != 2 for line in lines):
         raise ValueError("its lines are not a token in base64 and a rank")
-    ranked = sorted((int(rank), base64.b64decode(token, validate=True)) for token, rank in lines)
-    check_vocabulary({str(rank): rank for rank, _ in ranked})
+    ranked = sorted((int(rank), _letters(token)) for token, rank in lines)
     return {token: rank for rank, token in ranked}
 
 
@@ -220,4 +227,4 @@ def _format(path: Path, size: int, model_type: Any, settings: Mapping[str, Any])
             f"`{path}` does not say how text is split into tokens: give the tokenizer as "
             "tokenizer.json."
         )
-    return _LLAMA3 if model == "llama" and size == 128_000 else Format(_CL100K)
+    return _LLAMA3 if model == "llama" and size == LLAMA3_SIZE else Format(_CL100K)
