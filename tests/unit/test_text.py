@@ -17,6 +17,7 @@ from bass.errors import CheckpointError, PairingError
 from bass.text import ChatTemplates, TextStream, Tokenizer, check_same_tokenizer
 from unit.checkpoints import Pair, byte_tokenizer
 from unit.text_flavours import build
+from unit.text_folders import pieces, write
 
 BYTES = Tokenizer(byte_tokenizer())
 BROKEN = "\N{REPLACEMENT CHARACTER}"
@@ -122,6 +123,39 @@ def test_equal_tokens_that_texts_are_split_into_otherwise_are_told_apart(
 ) -> None:
     with pytest.raises(PairingError, match=rf"same tokens and different tokenizers: {said}.*\.$"):
         check_same_tokenizer(BYTES, changed(**parts))
+
+
+def test_a_difference_comes_with_a_text_that_shows_it() -> None:
+    words = r'\("hello world" becomes \[.*\] in the target\'s and \[.*\] in the draft\'s\)\.'
+    with pytest.raises(PairingError, match=words):
+        check_same_tokenizer(BYTES, changed(pre_tokenizer={"type": "Whitespace"}))
+
+
+def test_a_pair_that_differs_in_legacy_alone_is_told_which_texts_differ(tmp_path: Path) -> None:
+    """The ids mean the same, and the target alone splits texts: no error, and no silence."""
+    target, draft = (
+        Tokenizer.read(
+            write(
+                tmp_path / str(legacy),
+                config={"model_type": "llama"},
+                tokenizer=pieces("bpe"),
+                tokenizer_config={"tokenizer_class": "LlamaTokenizer", "legacy": legacy},
+            )
+        )
+        for legacy in (False, True)
+    )
+    assert target is not None
+    assert draft is not None
+    words = (
+        r'`legacy` .*: "<unk>hello" becomes \["<unk>", "h.*\] .* \["<unk>", "▁.*\] in the draft\'s'
+    )
+    with pytest.warns(UserWarning, match=words):
+        check_same_tokenizer(target, draft)
+    assert target.encode("hello") == draft.encode("hello")
+    plain = json.loads(target.fast.to_str())
+    plain["pre_tokenizer"]["prepend_scheme"] = "never"
+    with pytest.raises(PairingError, match=r"the pre-tokenizer, is .* \(\"hello world\" becomes"):
+        check_same_tokenizer(target, Tokenizer(FastTokenizer.from_str(json.dumps(plain))))
 
 
 def test_what_stands_around_a_text_or_is_made_of_ids_does_not_tell_tokenizers_apart() -> None:

@@ -8,6 +8,7 @@ import base64
 import json
 import unicodedata
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +71,7 @@ def by_the_rule(text: str, pattern: str) -> list[int]:
         piece = found[0].encode()
         parts = [piece] if piece in ranks else [bytes([byte]) for byte in piece]
         while True:
-            pairs = [
-                (ranks.get(a + b, 1 << 30), i)
-                for i, (a, b) in enumerate(zip(parts, parts[1:], strict=False))
-            ]
+            pairs = [(ranks.get(a + b, 1 << 30), i) for i, (a, b) in enumerate(pairwise(parts))]
             rank, at = min(pairs, default=(1 << 30, 0))
             if rank == 1 << 30:
                 break
