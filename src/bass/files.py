@@ -12,6 +12,7 @@ from typing import BinaryIO
 _LONGEST_LINE = 2**26  # bytes
 # of a file of lines that a run wrote: three hours of steps of 10 ms, with a line for each
 MOST_RUN_LINES, LARGEST_RUN_BYTES = 2**20, 2**30
+_LFS = b"version https://git-lfs.github.com/spec/"  # how a pointer begins
 SHORTEST_LINE = 16  # bytes of a record in JSON
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
@@ -56,6 +57,15 @@ def read_text(path: Path, limit: int) -> str:
     Raises `UnicodeDecodeError`, or `OSError` as `read_regular`.
     """
     return io.TextIOWrapper(io.BytesIO(read_regular(path, limit)), encoding="utf-8").read()
+
+
+def is_lfs_pointer(path: Path) -> bool:
+    """Whether a file is the pointer that Git leaves where Git LFS has not fetched the content."""
+    try:
+        with open_regular(path) as file:
+            return file.read(len(_LFS)) == _LFS
+    except (OSError, ValueError):
+        return False
 
 
 def too_large(limit: int) -> OSError:

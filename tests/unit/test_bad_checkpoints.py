@@ -98,7 +98,7 @@ DAMAGE: dict[str, tuple[Any, ...]] = {
     ),
     "weights in a pickle": (
         rename("model.safetensors", "pytorch_model.bin"),
-        "convert them with safetensors",
+        "convert them with `bass convert ",
     ),
     "weights as GGUF": (rename("model.safetensors", "model.gguf"), "GGUF"),
     "an index that leaves the folder": (

@@ -17,6 +17,7 @@ from bass.api.options import (
     ChatOptions,
     Checkpoint,
     DrafterSpec,
+    FamilySpec,
     LoadOptions,
     PerPrompt,
     PolicySpec,
@@ -62,6 +63,9 @@ def load(
     max_model_len: int | None = None,
     num_speculative_tokens: int | None = None,
     load_format: str = "auto",
+    lora: Checkpoint = None,
+    draft_lora: Checkpoint = None,
+    family: FamilySpec = None,
     **aliases: Any,
 ) -> "LLM":
     """Load a target and a draft; without arguments, the embedded pair.
@@ -86,7 +90,10 @@ def load(
     earlier call has captured. The graphs' keys and values are allocated once, for `max_batch_size`
     rows of `max_model_len` tokens, or, if that is None, for as many as half of the free memory
     holds. `load_format="dummy"` makes random weights for both models: their text means nothing,
-    and a checkpoint needs no more than its config.json.
+    and a checkpoint needs no more than its config.json. `lora` and `draft_lora` are folders or hub
+    ids of LoRA adapters, merged into the weights in float32. `family`, a subclass of
+    `bass.models.decoder.CausalDecoder` or its "package.module:Class", reads the checkpoints of its
+    own model_type.
 
     Raises a `BassError` of one sentence: `CheckpointError`, `PairingError`, `OptionError` or
     `PolicyError`.

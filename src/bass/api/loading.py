@@ -8,6 +8,7 @@ import torch
 
 from bass.checkpoints.folder import DTYPES, eos_ids, stored_dtype
 from bass.checkpoints.hub import resolve
+from bass.checkpoints.lora import Adapter
 from bass.checkpoints.weights import CheckpointIndex, dummy_index, narrow, read_index
 from bass.engine.cost import LOOKED_UP
 from bass.errors import (
@@ -31,6 +32,7 @@ class ModelSpec:
     """Which model to load, and how; equal specs can share one loaded model.
 
     checkpoint: a folder or a hub id. dtype: one of `DTYPES`, or `auto`. dummy: random weights.
+    lora: an adapter that is merged, a folder or a hub id. family: a class of the user's.
     """
 
     checkpoint: str
@@ -38,12 +40,14 @@ class ModelSpec:
     dtype: str
     quantization: Quantization | None = None
     dummy: bool = False
+    lora: str | None = None
+    family: type[CausalDecoder] | None = None
 
     @property
     def key(self) -> tuple[str, ...]:
         """Equal for equal specs; the class of a quantization may not define equality."""
-        quantization = repr(self.quantization)
-        return self.checkpoint, str(self.device), self.dtype, quantization, str(self.dummy)
+        others = (self.quantization, self.dummy, self.lora, self.family)
+        return self.checkpoint, str(self.device), self.dtype, *map(repr, others)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ModelSpec) and self.key == other.key
@@ -85,8 +89,9 @@ class Models:
     @classmethod
     def read(cls, target: ModelSpec, draft: ModelSpec | None = None) -> "Models":
         """Check that target and draft are compatible, then load their weights."""
-        ours = Checkpoint.read(target.checkpoint, target.dummy)
-        theirs = None if draft is None else Checkpoint.read(draft.checkpoint, draft.dummy)
+        ours, *others = (Checkpoint.of(spec) for spec in (target, draft) if spec is not None)
+        theirs = others[0] if others else None
+        check_family(target.family, ours, *others)
         if theirs is not None:
             check_pair(ours, theirs)
         size = ours.index.decoder.shape.vocab_size
@@ -148,14 +153,29 @@ class Checkpoint:
     tokenizer: Tokenizer | None
 
     @classmethod
-    def read(cls, spec: str | Path, dummy: bool = False) -> "Checkpoint":
+    def read(
+        cls,
+        spec: str | Path,
+        dummy: bool = False,
+        lora: str | Path | None = None,
+        family: type[CausalDecoder] | None = None,
+    ) -> "Checkpoint":
         """Find the folder (downloaded if `spec` is a hub id) and read all but the weights.
 
-        dummy: the folder needs no weights.
+        dummy: the folder needs no weights. lora: an adapter for it. family: of the user.
         """
         folder = resolve(spec, weights=not dummy)
-        index = dummy_index(folder) if dummy else read_index(folder)
+        if dummy:
+            index = dummy_index(folder, family)
+        else:
+            adapter = None if lora is None else Adapter.read(resolve(lora))
+            index = read_index(folder, family, adapter)
         return cls(index, Tokenizer.read(folder))
+
+    @classmethod
+    def of(cls, spec: ModelSpec) -> "Checkpoint":
+        """Read the checkpoint of a spec."""
+        return cls.read(spec.checkpoint, spec.dummy, spec.lora, spec.family)
 
     @property
     def eos(self) -> list[int]:
@@ -196,6 +216,17 @@ def measure_products(*decoders: CausalDecoder | None) -> None:
         for name, parameter in decoder.named_parameters()
         if parameter.ndim == 2 and (name not in LOOKED_UP or decoder.head is None)
     )
+
+
+def check_family(family: type[CausalDecoder] | None, *checkpoints: Checkpoint) -> None:
+    """Raise `OptionError` for a family of the user's that none of the checkpoints has."""
+    if family is not None and all(type(c.index.decoder) is not family for c in checkpoints):
+        kinds = ", ".join(sorted({f"`{c.index.raw['model_type']}`" for c in checkpoints}))
+        raise OptionError(
+            f"`family={family.__name__}` would not be used: it has the model_type "
+            f"`{family.config_type.model_type}`, and the checkpoints have {kinds}; leave it out, "
+            "or give its `config_type` their model_type."
+        )
 
 
 def check_pair(target: Checkpoint, draft: Checkpoint) -> None:

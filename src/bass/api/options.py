@@ -25,6 +25,7 @@ from bass.interfaces import (
 Checkpoint = str | Path | None
 PolicySpec = str | type | Mapping[str, Any] | DraftLengthPolicy[Any]
 AttentionSpec = str | type | Mapping[str, Any] | AttentionBackend[Any, Any]
+FamilySpec = str | type | None
 VerifierSpec = str | type | Mapping[str, Any] | Verifier
 DrafterSpec = str | type | Mapping[str, Any] | DraftMethod
 StopRuleSpec = str | type | Mapping[str, Any] | StopRule | None
@@ -120,6 +121,15 @@ class LoadOptions(ModelOptions):
         "auto",
         "auto reads the weights; dummy makes random ones, so that a checkpoint needs no more than "
         "its config.json, for benchmarks",
+    )
+    lora: Checkpoint = option(
+        None, "LoRA adapter that is merged into the target at load, a folder or a hub id"
+    )
+    draft_lora: Checkpoint = option(None, "LoRA adapter of the draft, a folder or a hub id")
+    family: FamilySpec = option(
+        None,
+        'decoder of your own as "package.module:Class", for checkpoints of its model_type; by '
+        "default the family that `bass` or an installed package has for it",
     )
 
 

@@ -27,10 +27,13 @@ from bass.interfaces import (
     StopRule,
     Verifier,
 )
+from bass.models.decoder import CausalDecoder
 from bass.models.first_layers import FirstLayers
 from bass.ops.dispatch import runs_kernels
+from bass.own_modules import find_object
 
 LOAD_FORMATS = ("auto", "dummy")
+CHECKPOINTS = ("target", "draft", "lora", "draft_lora")  # options
 
 
 @final
@@ -62,7 +65,8 @@ class LoadPlan:
     def of(cls, options: LoadOptions) -> "LoadPlan":
         """Resolve the options. Raises the errors of `load` that need no checkpoint."""
         target, draft = options.target, options.draft
-        for name, folder in (("target", target), ("draft", draft)):
+        adapters = (options.lora, options.draft_lora)
+        for name, folder in zip(CHECKPOINTS, (target, draft, *adapters), strict=True):
             if folder is not None and not isinstance(folder, str | Path):
                 raise OptionError(
                     f"`{name}={folder!r}` must be the path of a checkpoint folder, or a hub id."
@@ -96,9 +100,14 @@ class LoadPlan:
             raise unknown_name("load format", str(options.load_format), LOAD_FORMATS)
         dummy = options.load_format == "dummy"
         needed = method.needs_draft and draft is not None
+        check_adapters(options, method)
+        lora, draft_lora = (None if one is None else str(one) for one in adapters)
+        own = None if options.family is None else find_family(options.family)
         return cls(
-            ModelSpec(str(target or pair.TARGET), device, dtype, ours, dummy),
-            ModelSpec(str(draft), device, dtype, theirs, dummy) if needed else None,
+            ModelSpec(str(target or pair.TARGET), device, dtype, ours, dummy, lora, own),
+            ModelSpec(str(draft), device, dtype, theirs, dummy, draft_lora, own)
+            if needed
+            else None,
             parts,
             options.max_batch_size,
             options.cuda_graphs,
@@ -227,6 +236,55 @@ def quantizations_for(
         if one is not None:
             one.check(device)
     return ours, theirs
+
+
+def check_adapters(options: LoadOptions, method: DraftMethod) -> None:
+    """Raise `OptionError` for an adapter that would not be used."""
+    for name, adapter in (("lora", options.lora), ("draft_lora", options.draft_lora)):
+        if adapter is None:
+            continue
+        if options.load_format == "dummy":
+            raise OptionError(
+                f"`{name}={str(adapter)!r}` would not be used: random weights take no adapter; "
+                "leave it out, or leave out `load_format`."
+            )
+        if name == "draft_lora" and not (method.needs_draft or isinstance(method, NoDrafter)):
+            raise OptionError(
+                f"`draft_lora={str(adapter)!r}` would not be used: `{type(method).__name__}` runs "
+                "no draft model; leave it out."
+            )
+
+
+def find_family(spec: Any) -> type[CausalDecoder]:
+    """The decoder class for `family=`: a class, or "package.module:Class"."""
+    found = spec
+    if isinstance(spec, str):
+        module, colon, name = spec.partition(":")
+        if not (module and colon and name):
+            raise OptionError(
+                f"`family={spec!r}` names no class: give `package.module:Class`, a subclass of "
+                "`bass.models.decoder.CausalDecoder`."
+            )
+        try:
+            found = find_object(module, name)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # the user's module may raise any error
+            raise OptionError(
+                f"Cannot load the family `{spec}` ({type(error).__name__}: {error}): give an "
+                "importable `package.module:Class`."
+            ) from error
+    if not (isinstance(found, type) and issubclass(found, CausalDecoder)):
+        raise OptionError(
+            f"`family={spec!r:.200}` is no model family: give a subclass of "
+            "`bass.models.decoder.CausalDecoder`, or its `package.module:Class`."
+        )
+    if not isinstance(getattr(getattr(found, "config_type", None), "model_type", None), str):
+        raise OptionError(
+            f"The family `{found.__name__}` has no `config_type` with a `model_type`: give it one, "
+            "as docs/extend/model.md shows."
+        )
+    return found
 
 
 def find_device(device: str) -> torch.device:

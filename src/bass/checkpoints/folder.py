@@ -1,8 +1,9 @@
-"""A checkpoint folder on disk: config.json, and its tensors in one safetensors file or in several
-with an index.
+"""A checkpoint folder on disk: config.json, and its tensors in one safetensors file or in several,
+with or without an index.
 """
 
 import os.path
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 
 from bass.errors import CheckpointError
-from bass.files import read_regular
+from bass.files import is_lfs_pointer, read_regular
 from bass.plain_json import parse_json
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -21,6 +22,11 @@ LARGEST_JSON = 32 << 20  # bytes of one file without a vocabulary
 MOST_TENSORS, MOST_FILES = 100_000, 10_000
 MOST_EOS = 1000
 PICKLES, GGUF = (".bin", ".pt", ".pth", ".ckpt", ".pkl"), ".gguf"
+# pickles of a training run, which hold no weights
+OF_TRAINING = re.compile(r"(training_args|optimizer|scheduler|rng_state|scaler)\b.*|rng_state_.*")
+_SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.safetensors")
+ORIGINAL = ("consolidated", "params.json")  # names of the files of an original release
+ADAPTER, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 
 
 def read_json(path: Path, limit: int = LARGEST_JSON) -> dict[str, Any]:
@@ -28,6 +34,7 @@ def read_json(path: Path, limit: int = LARGEST_JSON) -> dict[str, Any]:
     try:
         value = parse_json(read_regular(path, limit))
     except (ValueError, OSError) as error:
+        refuse_pointer(path)
         reason = error.strerror if isinstance(error, OSError) else error
         raise CheckpointError(
             f"`{path}` is not readable as JSON ({reason}): download the checkpoint again."
@@ -46,7 +53,7 @@ def read_config(folder: Path) -> dict[str, Any]:
             "files, or a hub id such as org/name."
         )
     if not (folder / "config.json").exists():
-        _refuse_other_formats(folder, sorted(path.name for path in folder.iterdir()))
+        _refuse_other_formats(folder, file_names(folder))
         raise CheckpointError(
             f"`{folder}` has no config.json: give a Hugging Face checkpoint folder."
         )
@@ -90,17 +97,70 @@ def some(names: Iterable[str]) -> str:
     return ", ".join(listed[:3]) + (", ..." if len(listed) > 3 else "")
 
 
+def file_names(folder: Path) -> list[str]:
+    """The names of all files of a folder."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def refuse_pointer(path: Path) -> None:
+    """Raise `CheckpointError` for a file that is a pointer of Git LFS."""
+    if is_lfs_pointer(path):
+        raise CheckpointError(
+            f"`{path}` is a pointer of Git LFS and not the file itself: run `git lfs pull` in its "
+            "repository, or download the checkpoint again."
+        )
+
+
 def weight_files(folder: Path) -> dict[Path, list[str]]:
-    """The safetensors files of a folder, each with its tensors by the index; a single file has no
-    index.
+    """The safetensors files of a folder, each with its tensors by the index; a single file, and
+    shards that are numbered without gaps, need no index.
     """
     if (folder / SINGLE).is_file():
         return {folder / SINGLE: []}
-    if not (folder / INDEX).is_file():
-        _refuse_other_formats(folder, sorted(path.name for path in folder.iterdir()))
+    if (folder / INDEX).is_file():
+        return _indexed_files(folder)
+    names = file_names(folder)
+    if shards := numbered(names):
+        return {folder / name: [] for name in _complete(folder, shards)}
+    _refuse_other_formats(folder, names)
+    raise CheckpointError(
+        f"`{folder}` has no {SINGLE}: give a folder whose weights are in safetensors files."
+    )
+
+
+def numbered(names: Iterable[str]) -> list[re.Match[str]]:
+    """The names of the form model-00001-of-00003.safetensors, without those of an original release
+    (`consolidated`).
+    """
+    found = filter(None, map(_SHARD.fullmatch, names))
+    return [one for one in found if not one["stem"].startswith(ORIGINAL)]
+
+
+def _complete(folder: Path, shards: list[re.Match[str]]) -> list[str]:
+    """The names of all shards. Raises `CheckpointError` if one is missing or several sets exist."""
+    sets = sorted({(one["stem"], int(one["count"])) for one in shards})
+    if len(sets) > 1:
         raise CheckpointError(
-            f"`{folder}` has no {SINGLE}: give a folder whose weights are in safetensors files."
+            f"`{folder}` has no {INDEX}, and several sets of shards "
+            f"({some(f'{stem} of {count}' for stem, count in sets)}): remove all but one."
         )
+    ((stem, count),) = sets
+    if count > MOST_FILES:
+        raise CheckpointError(
+            f"`{folder}` has shards of {count:,}, and the limit is {MOST_FILES:,}: use another "
+            "checkpoint."
+        )
+    wanted = [f"{stem}-{i + 1:05}-of-{count:05}.safetensors" for i in range(count)]
+    held = {one.string for one in shards}
+    if absent := [name for name in wanted if name not in held]:
+        raise CheckpointError(
+            f"`{folder}` lacks {len(absent)} of its {count} shards ({some(absent)}): download the "
+            "checkpoint again."
+        )
+    return wanted
+
+
+def _indexed_files(folder: Path) -> dict[Path, list[str]]:
     names = read_json(folder / INDEX).get("weight_map")
     if not isinstance(names, dict) or not names:
         raise CheckpointError(
@@ -141,19 +201,42 @@ def weight_files(folder: Path) -> dict[Path, list[str]]:
 
 def _refuse_other_formats(place: Path, names: list[str]) -> None:
     """Raise `CheckpointError` for weights in an unsupported format."""
-    if pickles := [name for name in names if name.endswith(PICKLES)]:
-        raise pickles_only(f"`{place}`", pickles)
+    if ADAPTER_CONFIG in names:
+        raise _adapter_only(place)
+    if pickles := pickled_weights(names):
+        raise pickles_only(f"`{place}`", pickles, place if place.is_dir() else place.parent)
     if any(name.endswith(GGUF) for name in names):
         raise CheckpointError(
             f"`{place}` holds its weights as GGUF, which `bass` does not read: give the original "
             "in safetensors files."
         )
+    if original := [name for name in names if name.startswith(ORIGINAL)]:
+        raise CheckpointError(
+            f"`{place}` holds the files of an original release ({some(original)}), whose names and "
+            "order of weights `bass` does not read: give the Hugging Face form of it, with "
+            "config.json and model*.safetensors."
+        )
 
 
-def pickles_only(where: str, names: list[str]) -> CheckpointError:
-    """The error for weights that exist only in pickle files."""
+def pickled_weights(names: Iterable[str]) -> list[str]:
+    """The names of pickle files that may hold weights, other than those of an original release."""
+    found = [n for n in names if n.endswith(PICKLES) and not n.startswith(ORIGINAL)]
+    return [name for name in found if not OF_TRAINING.fullmatch(name)]
+
+
+def pickles_only(where: str, names: list[str], folder: Path | None = None) -> CheckpointError:
+    """The error for weights that exist only in pickle files, of `folder` or of the hub."""
     return CheckpointError(
         f"{where} has its weights only in pickle files ({some(names)}), which can run code when "
-        "read, so `bass` does not read them: "
-        "convert them with safetensors, or choose a revision with safetensors files."
+        f"read, so `bass` does not read them: convert them with `bass convert {folder or 'FOLDER'}`"
+        f"{'' if folder else ' after a download'}, or choose a revision with safetensors files."
+    )
+
+
+def _adapter_only(place: Path) -> CheckpointError:
+    base = read_json(place / ADAPTER_CONFIG).get("base_model_name_or_path")
+    model = f"`{base:.100}`" if isinstance(base, str) and base else "its base model"
+    return CheckpointError(
+        f"`{place}` is a LoRA adapter and no whole model: give {model} as the checkpoint and "
+        f"`--lora {place}` (for a draft `--draft_lora`)."
     )

@@ -15,7 +15,7 @@ WANTED = (
     "merges.txt", "tekken.json", "tiktoken.model", "*.tiktoken", "tokenizer_config.json",
     "special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "chat_template.json",
     "additional_chat_templates/*.jinja",
-    "*.safetensors", "model.safetensors.index.json",
+    "*.safetensors", "model.safetensors.index.json", "adapter_config.json",
 )  # fmt: skip
 # other formats of the same weights: in subfolders, and original formats
 UNWANTED = ("*/*.safetensors", "consolidated*")

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from bass.checkpoints.folder import MOST_TENSORS, some, weight_files
+from bass.checkpoints.folder import MOST_TENSORS, refuse_pointer, some, weight_files
 from bass.errors import CheckpointError
 from bass.files import open_regular, size_in_words
 from bass.plain_json import parse_json
@@ -110,6 +110,7 @@ def read_header(path: Path, limit: int = LARGEST_HEADERS) -> tuple[dict[str, Sto
         if end != size:
             raise ValueError(f"it has {size} bytes and should have {end}")
     except (OSError, ValueError) as error:
+        refuse_pointer(path)
         reason = error.strerror if isinstance(error, OSError) else error
         raise CheckpointError(
             f"`{path}` is damaged or truncated ({reason}): download it again."

@@ -14,13 +14,15 @@ from torch import Tensor, nn
 
 from bass.checkpoints.bounds import check_bounds
 from bass.checkpoints.dummy import RandomWeights, check_memory
+from bass.checkpoints.families import family_of
 from bass.checkpoints.folder import SINGLE, some, stored_dtype
+from bass.checkpoints.lora import Adapter
+from bass.checkpoints.names import is_unused, named_as_stored, renamed
 from bass.checkpoints.shards import FLOATS, TensorFiles, TensorReader
 from bass.checkpoints.text_half import read_text_config, text_half
 from bass.errors import BassError, CheckpointError, explained
 from bass.interfaces import Quantization
 from bass.interrupt import displayed
-from bass.models import FAMILIES
 from bass.models.decoder import CausalDecoder
 from bass.models.sources import WeightSource
 from bass.printable import printable
@@ -45,6 +47,9 @@ class CheckpointIndex:
     second_head: str | None  # tensor of a head that config.json declares as tied to the embedding
     dummy: bool = False
     half_of: str | None = None
+    removed: str = ""  # prefix of all stored names that is none of the family's
+    unused: tuple[str, ...] = ()  # stored tensors that the decoder does not need
+    adapter: Adapter | None = None  # merged at load
 
     @property
     def dtypes(self) -> list[torch.dtype]:
@@ -80,7 +85,7 @@ class CheckpointIndex:
                 type(self.decoder),
                 self.files,
             )
-            return untied.load(device, dtype, quantization)
+            return replace(untied, adapter=self.adapter).load(device, dtype, quantization)
 
         def no_room(reason: str) -> CheckpointError:
             size = self.weight_bytes(dtype, quantization)
@@ -149,7 +154,10 @@ class CheckpointIndex:
         def fill(path: str, own: str) -> None:
             source = self.sources[f"{path}.{own}" if path else own]
             parameter = decoder.get_submodule(path).get_parameter(own)
-            source.fill(parameter, [reader[tensor] for tensor in source.tensors])
+            parts = [reader[tensor] for tensor in source.tensors]
+            if self.adapter is not None:
+                parts = [*map(self.adapter.merged, source.tensors, parts)]
+            source.fill(parameter, parts)
             for tensor in source.tensors:
                 reader.release(tensor)
                 advance(self.files.stored[tensor].stop - self.files.stored[tensor].start)
@@ -164,24 +172,29 @@ def load_decoder(folder: Path, device: torch.device, dtype: torch.dtype) -> Caus
     return read_index(folder).load(device, dtype)
 
 
-def read_index(folder: Path) -> CheckpointIndex:
+def read_index(
+    folder: Path, family: Family | None = None, adapter: Adapter | None = None
+) -> CheckpointIndex:
     """Read a checkpoint's config and headers, and no weights.
+
+    family: a class of the user's for its own model_type. adapter: merged into the weights at load.
 
     It accounts for every tensor before it allocates memory: one `CheckpointError` names all
     missing, unexpected and wrongly shaped ones.
     """
     raw, half_of = read_text_config(folder)
-    family = _family(folder, raw)
+    family = family_of(folder, raw, family)
     files = TensorFiles.read(folder)
     if half_of is not None:
         raw, files = text_half(half_of, raw, files)
-    return replace(_outlined(folder, raw, family, files), half_of=half_of)
+    found = replace(_outlined(folder, raw, family, files), half_of=half_of)
+    return found if adapter is None else replace(found, adapter=adapter.checked(found))
 
 
-def dummy_index(folder: Path) -> CheckpointIndex:
+def dummy_index(folder: Path, family: Family | None = None) -> CheckpointIndex:
     """Read a config.json alone; loading makes random weights."""
     raw, half_of = read_text_config(folder)
-    family = _family(folder, raw)
+    family = family_of(folder, raw, family)
     check_bounds(folder, raw)
     with _valid(folder, family):
         decoder = family(family.config_type.from_json(raw), torch.device("meta"), torch.float32)  # pyright: ignore[reportCallIssue]
@@ -202,15 +215,20 @@ def _outlined(
         decoder = family(config, torch.device("meta"), torch.float32)  # pyright: ignore[reportCallIssue]
         untied = replace(config, tie_word_embeddings=False)  # pyright: ignore[reportCallIssue]
         head = family.sources(untied)["head.weight"].tensors[0]
-        sources = _named_as_stored(family, family.sources(config), shapes, head)
-    _account(folder, decoder, sources, files, shapes, head)
+        sources = family.sources(config)
+        body = [n for ours, s in sources.items() if ours != "embed" for n in s.tensors]
+        files, removed = renamed(files, body, family.prefix)
+        shapes = {name: tensor.shape for name, tensor in files.stored.items()}
+        sources = named_as_stored(family, sources, shapes, head)
+    unused = _account(folder, decoder, sources, files, shapes, head)
     second = (
         head
         if decoder.head is None and head in shapes and sources["embed"].tensors[0] != head
         else None
     )
+    decoder = decoder.requires_grad_(False).eval()
     return CheckpointIndex(
-        folder, raw, files, decoder.requires_grad_(False).eval(), sources, second
+        folder, raw, files, decoder, sources, second, removed=removed, unused=unused
     )
 
 
@@ -229,37 +247,6 @@ def _valid(folder: Path, family: Family) -> Iterator[None]:
         ) from error
 
 
-def _family(folder: Path, raw: dict[str, Any]) -> Family:
-    name = raw.get("model_type")
-    if not isinstance(name, str) or name not in FAMILIES:
-        more = ", a multimodal model, which `bass` does not support" if "text_config" in raw else ""
-        raise CheckpointError(
-            f"`{folder}` is of model_type `{name}`{more}; `bass` reads: "
-            f"{', '.join(sorted(FAMILIES))}."
-        )
-    return FAMILIES[name]
-
-
-def _named_as_stored(
-    family: Family, sources: dict[str, WeightSource], stored: dict[str, tuple[int, ...]], head: str
-) -> dict[str, WeightSource]:
-    """The sources under the stored names: checkpoints of the base model lack the prefix, and a tied
-    matrix may have either name.
-    """
-    if not any(name.startswith(family.prefix) for name in stored):
-        sources = {
-            ours: replace(s, tensors=tuple(name.removeprefix(family.prefix) for name in s.tensors))
-            for ours, s in sources.items()
-        }
-    if (
-        "head.weight" not in sources
-        and sources["embed"].tensors[0] not in stored
-        and head in stored
-    ):
-        return sources | {"embed": replace(sources["embed"], tensors=(head,))}
-    return sources
-
-
 def _account(
     folder: Path,
     decoder: CausalDecoder,
@@ -267,8 +254,11 @@ def _account(
     files: TensorFiles,
     stored: dict[str, tuple[int, ...]],
     head: str,
-) -> None:
-    """Raise `CheckpointError` for a tensor that no parameter uses."""
+) -> tuple[str, ...]:
+    """The stored tensors that the decoder does not need.
+
+    Raises `CheckpointError` for other tensors that no parameter uses, and for missing ones.
+    """
     parameters = dict(decoder.named_parameters())
     wanted = {
         tensor: shape
@@ -280,7 +270,8 @@ def _account(
     # a duplicate of the tied matrix, unless `load` finds a difference
     if decoder.head is None and head in stored:
         wanted[head] = tuple(decoder.embed.shape)
-    unexpected = [n for n in stored if n not in wanted and not n.endswith(decoder.ignored)]
+    more = [name for name in stored if name not in wanted]
+    unexpected = [name for name in more if not is_unused(name, decoder)]
     wrong = [
         f"{n} {list(stored[n])} instead of {list(wanted[n])}"
         for n in wanted
@@ -313,6 +304,7 @@ def _account(
             f"{', '.join(str(dtype).removeprefix('torch.') for dtype in FLOATS.values())}; give a "
             "checkpoint in one of them."
         )
+    return tuple(sorted(more))
 
 
 @contextmanager

@@ -3,9 +3,10 @@
 import numpy as np
 import torch
 
-from bass.api.loading import Checkpoint, check_pair
-from bass.api.plan import backend_for, find_device, layout_for
+from bass.api.loading import Checkpoint, check_family, check_pair
+from bass.api.plan import backend_for, find_device, find_family, layout_for
 from bass.api.resolve import find_class, make, names
+from bass.checkpoints.folder import some
 from bass.checkpoints.weights import CheckpointIndex
 from bass.cli import kernels
 from bass.cli.parsing import ONE, Option, Parser
@@ -28,6 +29,8 @@ OPTIONS = (
         place=ONE,
     ),
     Option("draft", help="a second checkpoint: can it draft for the first?"),
+    Option("lora", help="LoRA adapter that is merged into the checkpoint, a folder or a hub id"),
+    Option("family", help='decoder of your own as "package.module:Class"', metavar="CLASS"),
     Option(
         "rows",
         list[int],
@@ -53,7 +56,13 @@ def run(parser: Parser, argv: list[str]) -> int:
         for name in ([config.cache] if config.cache else names("cache"))
     }
     specs = [config.checkpoint] if config.draft is None else [config.checkpoint, config.draft]
-    checkpoints = [Checkpoint.read(spec) for spec in specs]
+    own = None if config.family is None else find_family(config.family)
+    adapters = [config.lora, None]
+    checkpoints = [
+        Checkpoint.read(spec, lora=lora, family=own)
+        for spec, lora in zip(specs, adapters, strict=False)
+    ]
+    check_family(own, *checkpoints)
     rows = requested_rows(
         config.rows, min(c.index.decoder.shape.max_positions for c in checkpoints)
     )
@@ -109,6 +118,11 @@ def describe(spec: str, checkpoint: Checkpoint) -> list[str]:
         "dtype": " and ".join(kinds),
         "bytes": f"{files.size:,}"
         + (f" in {len(files.paths)} files" if len(files.paths) > 1 else ""),
+        "prefix of names": f"`{index.removed}`, removed" if index.removed else "",
+        "unused tensors": f"{len(index.unused)} ({some(index.unused)})" if index.unused else "",
+        "LoRA": ""
+        if index.adapter is None
+        else f"{len(index.adapter.updates)} tensors of {index.adapter.folder}",
         "KV bytes per token": f"{kv_bytes:,} ({kinds[0]})",
     }
     return [f"{name:20}{value}" for name, value in figures.items() if value]

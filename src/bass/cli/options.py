@@ -30,6 +30,9 @@ _FILE = {"metavar": "FILE"}
 _OWN: dict[str, dict[str, Any]] = {
     "target": {"type": str | None},
     "draft": {"type": str | None},
+    "lora": {"type": str | None},
+    "draft_lora": {"type": str | None},
+    "family": {"type": str | None, "metavar": "CLASS"},
     "cache": {"type": str},
     "num_return_sequences": {"short": "-n"},
     "stop": {"type": str, "help": _STOP, "repeated": True, "default": None},

@@ -14,9 +14,10 @@ from tokenizers import Encoding
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers.models import BPE
 
+from bass.checkpoints.folder import refuse_pointer
 from bass.errors import CheckpointError, RequestError
 from bass.text.chat import ChatTemplates
-from bass.text.folder import assemble, source
+from bass.text.folder import MERGES, assemble, source
 from bass.text.limits import MOST_WRITTEN, grown
 from bass.text.quiet import quiet
 from bass.text.special import optional_json
@@ -74,6 +75,8 @@ class Tokenizer:
             raise
         # the library raises Exception, and panics that are only BaseException
         except BaseException as error:
+            for name in (file, MERGES):
+                refuse_pointer(folder / name)
             reason = (
                 " ".join(str(error.strerror if isinstance(error, OSError) else error).split())
                 or type(error).__name__

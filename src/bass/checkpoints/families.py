@@ -1,0 +1,108 @@
+"""The family of a checkpoint: built in, from an installed package, or given by the user."""
+
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from bass.errors import CheckpointError
+from bass.models import FAMILIES
+from bass.models.decoder import CausalDecoder
+
+GROUP = "bass.families"  # entry points: model_type = module:Class
+# Architectures without a decoder here: fields of config.json that declare them, and their words.
+_STATES = ("ssm_cfg", "state_size", "mamba_d_state", "ssm_state_size", "linear_conv_kernel_dim")
+_UNSUPPORTED: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("kv_lora_rank",), "latent attention (`kv_lora_rank`), whose cache holds no keys and values"),
+    (("alibi", "use_alibi"), "ALiBi, a bias of scores by distance, which no backend computes"),
+    (_STATES, "state-space or linear-attention layers, whose state cannot drop rejected tokens"),
+    (("is_encoder_decoder",), "an encoder, which a decoder would have to attend to"),
+)
+_ALIBI_TYPES = ("bloom", "mpt")  # which have ALiBi without a field of that name
+_MIXTURES = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+
+
+def family_of(
+    folder: Path, raw: dict[str, Any], own: type[CausalDecoder] | None = None
+) -> type[CausalDecoder]:
+    """The family for the model_type of a parsed config.json.
+
+    own: a class of the user's, which comes first for its own model_type; then come the families of
+    `bass`, then those of installed packages. Raises `CheckpointError`.
+    """
+    name = raw.get("model_type")
+    if own is not None and own.config_type.model_type == name:
+        return own
+    if isinstance(name, str) and name in FAMILIES:
+        return FAMILIES[name]
+    for point in entry_points(group=GROUP):
+        if point.name == name:
+            return _offered(point.name, point.value, point.load)
+    raise _unsupported(folder, raw, name)
+
+
+def _offered(name: str, value: str, load: Any) -> type[CausalDecoder]:
+    try:
+        found = load()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # code of another package
+        raise CheckpointError(
+            f"The family `{name}` of an installed package, `{value}`, cannot be imported "
+            f"({type(error).__name__}: {error}): repair or remove the package."
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, CausalDecoder)):
+        raise CheckpointError(
+            f"The family `{name}` of an installed package, `{value}`, is no subclass of "
+            "`bass.models.decoder.CausalDecoder`: correct its entry point."
+        )
+    return found
+
+
+def _unsupported(folder: Path, raw: dict[str, Any], name: Any) -> CheckpointError:
+    """The error for a model_type without a family: the reason, or the nearest family."""
+    start = f"`{folder}` is of model_type `{name!s:.100}`"
+    text = raw.get("text_config")
+    if isinstance(text, dict):
+        start += ", a multimodal model, which `bass` does not support"
+        raw = text
+    known = f"`bass` reads: {', '.join(sorted(FAMILIES))}"
+    if (reason := _reason(raw)) is not None:
+        return CheckpointError(f"{start}, with {reason}: give another model; {known}.")
+    mixture = any(raw.get(field) for field in _MIXTURES)
+    near = nearest(raw)
+    return CheckpointError(
+        f"{start}{', a mixture of experts' if mixture else ''}; the nearest family by its fields "
+        f"is `{near}`: write one as docs/extend/model.md shows and give it as "
+        f"`--family package.module:Class`, or give another model; {known}."
+    )
+
+
+def _reason(raw: dict[str, Any]) -> str | None:
+    """Why no decoder can be written for a config without a new mechanism; None if one can."""
+    inner = raw.get("attn_config")  # MPT's
+    fields = {**(inner if isinstance(inner, dict) else {}), **raw}
+    for names, words in _UNSUPPORTED:
+        if any(fields.get(name) for name in names):
+            return words
+    layers = raw.get("layer_types")
+    kinds = {str(kind) for kind in layers} if isinstance(layers, list) else set()
+    name = str(raw.get("model_type"))
+    recurrent = ("linear", "mamba", "conv", "recurrent", "rwkv")
+    if any(sign in kind for kind in (*kinds, name) for sign in recurrent):
+        return _UNSUPPORTED[2][1]
+    return _UNSUPPORTED[1][1] if name in _ALIBI_TYPES else None
+
+
+def nearest(raw: dict[str, Any]) -> str:
+    """The model_type of the family that shares most fields with a config.json.
+
+    Fields that a config of no family has tell nothing apart.
+    """
+    fields = {name: {*family.config_type.__dataclass_fields__} for name, family in FAMILIES.items()}
+    given = {*raw} & set.union(*fields.values())
+
+    def shared(name: str) -> tuple[float, bool]:
+        alike = str(raw.get("model_type", "")).startswith(name.rstrip("0123456789_"))
+        return len(given & fields[name]) / len(given | fields[name]), alike
+
+    return max(fields, key=shared)

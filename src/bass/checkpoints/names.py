@@ -1,0 +1,93 @@
+"""Names of stored tensors as a family's decoder expects them: prefixes of wrappers are removed,
+and tensors that no decoder needs are set aside.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from bass.checkpoints.shards import TensorFiles
+from bass.models.decoder import CausalDecoder
+from bass.models.sources import WeightSource
+
+# inserted anywhere by wrappers of modules: torch.compile, FSDP, activation checkpointing
+_INSERTED = re.compile(
+    r"(?:(?<=\.)|^)(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+)
+MOST_STARTS = 8  # prefixes that are tried
+# what a language model computes without: heads of other tasks, and towers of other modalities
+_OTHER_HEADS = (
+    "score", "v_head", "value_head", "classifier", "classification_head", "reward_head",
+    "regression_head", "qa_outputs",
+)  # fmt: skip
+_TOWERS = (
+    "vision_tower", "vision_model", "vision_encoder", "visual", "image_newline", "audio_tower",
+    "multi_modal_projector", "mm_projector", "vision_language_adapter", "embed_vision",
+    "embed_audio",
+)  # fmt: skip
+_HARMLESS = re.compile(rf"(?:model\.)?(?:{'|'.join(_OTHER_HEADS + _TOWERS)})(?:\..*)?")
+# buffers that follow from the config
+_BUFFERS = (".position_ids", ".inv_freq", ".original_inv_freq", ".masked_bias", ".causal_mask")
+
+
+def renamed(files: TensorFiles, wanted: Collection[str], prefix: str) -> tuple[TensorFiles, str]:
+    """The files with their tensors by the names of the family, and the prefix that was removed.
+
+    wanted: the names of the family, which begin with `prefix`, except a head's. A prefix is removed
+    only where all wanted names are known without it, so a folder that lacks tensors keeps its
+    names.
+    """
+    plain = {name: _INSERTED.sub("", name) for name in files.stored}
+    inner = [name for name in sorted(wanted) if name.startswith(prefix)]
+    if len({*plain.values()}) < len(plain) or _complete(files.stored, inner, prefix) or not inner:
+        return files, ""
+    anchor = inner[-1]
+    bare = anchor.removeprefix(prefix)
+    starts = [
+        name.removesuffix(end)
+        for end in (anchor, bare)
+        for name in plain.values()
+        if name.endswith(end)
+    ]
+    for start in [*dict.fromkeys(("", *starts))][:MOST_STARTS]:
+        names = {name: short.removeprefix(start) for name, short in plain.items()}
+        # two tensors may not get the same name
+        if len({*names.values()}) == len(names) and _complete(names.values(), inner, prefix):
+            stored = {names[name]: tensor for name, tensor in files.stored.items()}
+            inserted = [one[0] for one in map(_INSERTED.search, files.stored) if one is not None]
+            return replace(files, stored=stored), start or inserted[0]
+    return files, ""
+
+
+def _complete(names: Collection[str], inner: list[str], prefix: str) -> bool:
+    """Whether all names of the family's body are there, with its prefix or without."""
+    held = {*names}
+    return held.issuperset(inner) or held.issuperset(name.removeprefix(prefix) for name in inner)
+
+
+def is_unused(name: str, family: type[CausalDecoder] | CausalDecoder) -> bool:
+    """Whether a tensor that the decoder does not have changes nothing that it computes."""
+    return name.endswith((*family.ignored, *_BUFFERS)) or _HARMLESS.fullmatch(name) is not None
+
+
+def named_as_stored(
+    family: type[CausalDecoder],
+    sources: dict[str, WeightSource],
+    stored: Mapping[str, object],
+    head: str,
+) -> dict[str, WeightSource]:
+    """The sources under the stored names: checkpoints of the base model lack the prefix, and a tied
+    matrix may have either name.
+    """
+    if not any(name.startswith(family.prefix) for name in stored):
+        sources = {
+            ours: replace(s, tensors=tuple(name.removeprefix(family.prefix) for name in s.tensors))
+            for ours, s in sources.items()
+        }
+    if (
+        "head.weight" not in sources
+        and sources["embed"].tensors[0] not in stored
+        and head in stored
+    ):
+        return sources | {"embed": replace(sources["embed"], tensors=(head,))}
+    return sources

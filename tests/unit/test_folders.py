@@ -1,0 +1,255 @@
+"""What stands in folders of weights: pointers, shards without an index, prefixes, unused tensors,
+and families that are missing or come from outside.
+"""
+
+import importlib.metadata
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, final
+
+import pytest
+import torch
+
+import bass
+from bass.checkpoints import families
+from bass.checkpoints.folder import INDEX, SINGLE
+from bass.checkpoints.weights import read_index
+from bass.errors import CheckpointError, OptionError
+from bass.models.config import FamilyConfig
+from bass.models.gpt2 import GPT2, GPT2Config
+from bass.models.llama import Llama, LlamaConfig
+from unit.checkpoints import Pair, Said, shard
+from unit.large_folders import llama_70b
+from unit.memory import peak
+from unit.test_bad_input import refuses
+from unit.test_weights import parameters, rewrite, same, tied, untied
+
+__all__ = ["tied", "untied"]  # fixtures
+Command = Callable[..., Said]
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 5000000\n"
+
+
+@pytest.mark.parametrize("name", ["config.json", SINGLE, "tokenizer.json"])
+def test_a_pointer_of_git_lfs_is_named_with_the_command(
+    bass_command: Command, pair: Pair, tmp_path: Path, name: str
+) -> None:
+    own = pair.copy(tmp_path)
+    (own.target / name).write_text(POINTER)
+    words = (f"`{own.target / name}` is a pointer of Git LFS", "`git lfs pull`")
+    refuses(bass_command("info", str(own.target)), *words)
+    refuses(bass_command("generate", *own.options, "x"), *words)
+
+
+@pytest.mark.parametrize("stem", ["model", "pytorch_model"])
+def test_shards_need_no_index(tied: Path, stem: str) -> None:
+    whole = parameters(tied)
+    (shard(tied, 3) / INDEX).unlink()
+    for path in tied.glob("model-*"):
+        path.rename(tied / path.name.replace("model", stem))
+    (tied / "consolidated-00001-of-00002.safetensors").write_bytes(b"")
+    assert same(parameters(tied), whole)
+    last = tied / f"{stem}-00003-of-00003.safetensors"
+    last.rename(tied / "other.safetensors")
+    with pytest.raises(CheckpointError, match=f"lacks 1 of its 3 shards.*{last.name}"):
+        read_index(tied)
+
+
+def test_several_sets_of_shards_are_ambiguous(tied: Path) -> None:
+    (shard(tied, 2) / INDEX).unlink()
+    (tied / "model-00001-of-00001.safetensors").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="several sets of shards"):
+        read_index(tied)
+
+
+@pytest.mark.parametrize(
+    "names", [["consolidated.safetensors", "params.json"], ["consolidated.00.pth", "params.json"]]
+)
+@pytest.mark.parametrize("config", [True, False])
+def test_an_original_release_is_named(tied: Path, names: list[str], config: bool) -> None:
+    (tied / SINGLE).rename(tied / names[0])
+    (tied / names[1]).write_text("{}")
+    if not config:
+        (tied / "config.json").unlink()
+    with pytest.raises(CheckpointError, match=f"original release.*{names[0]}.*Hugging Face form"):
+        read_index(tied)
+
+
+PREFIXES = ["base_model.model.", "_orig_mod.", "module.", "model.", "module._orig_mod.", "llm."]
+
+
+@pytest.mark.parametrize("start", PREFIXES)
+def test_prefixes_of_wrappers_are_removed(tied: Path, untied: Path, start: str) -> None:
+    for folder in (tied, untied):
+        whole = parameters(folder)
+        rewrite(folder, lambda tensors: {f"{start}{name}": t for name, t in tensors.items()})
+        assert same(parameters(folder), whole)
+        assert read_index(folder).removed
+
+
+def test_wrappers_within_names_are_removed(untied: Path) -> None:
+    whole = parameters(untied)
+    rewrite(
+        untied,
+        lambda tensors: {n.replace(".mlp.", "._orig_mod.mlp."): t for n, t in tensors.items()},
+    )
+    assert same(parameters(untied), whole)
+    assert read_index(untied).removed == "_orig_mod."
+
+
+def test_a_prefix_that_does_not_complete_the_names_stays(untied: Path) -> None:
+    def change(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        del tensors["model.layers.0.mlp.up_proj.weight"]
+        return {f"module.{name}": tensor for name, tensor in tensors.items()}
+
+    rewrite(untied, change)
+    with pytest.raises(CheckpointError, match=r"unexpected \(module\.lm_head\.weight"):
+        read_index(untied)
+
+
+HARMLESS = [
+    "score.weight", "v_head.summary.weight", "model.embed_tokens.position_ids",
+    "model.layers.0.self_attn.rotary_emb.inv_freq", "vision_tower.blocks.0.attn.qkv.weight",
+    "model.visual.patch_embed.proj.weight", "multi_modal_projector.linear_1.bias",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("start", ["", "language_model."])
+def test_tensors_that_change_nothing_are_reported_and_unused(
+    bass_command: Command, untied: Path, start: str
+) -> None:
+    whole = parameters(untied)
+    more = {name: torch.ones(3, 5, dtype=torch.int64) for name in HARMLESS}
+    rewrite(untied, lambda tensors: {f"{start}{name}": t for name, t in tensors.items()} | more)
+    assert same(parameters(untied), whole)
+    said = bass_command("info", str(untied))
+    assert said.status == 0, said
+    assert f"unused tensors      {len(HARMLESS)} (model.embed_tokens.position_ids, " in said.out
+    assert ("prefix of names     `language_model.`, removed\n" in said.out) == bool(start)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["model.layers.0.score.weight", "model.layers.0.self_attn.q_norm.weight", "scores.weight",
+     "model.layers.0.mlp.visual.weight", "lm_head.bias"],
+)  # fmt: skip
+def test_tensors_that_could_change_the_result_are_an_error(untied: Path, name: str) -> None:
+    rewrite(untied, lambda tensors: tensors | {name: torch.ones(3)})
+    with pytest.raises(CheckpointError, match=rf"1 unexpected \({name}\)"):
+        read_index(untied)
+
+
+def edit(folder: Path, **changes: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+UNSUPPORTED: dict[str, dict[str, Any]] = {
+    "latent attention": {"model_type": "deepseek_v3", "kv_lora_rank": 512},
+    "ALiBi": {"model_type": "mpt", "attn_config": {"alibi": True}},
+    "state-space": {"model_type": "newhybrid", "layer_types": ["linear_attention"]},
+    "an encoder": {"model_type": "t5", "is_encoder_decoder": True},
+    "the nearest family by its fields is `llama`": {"model_type": "newllama"},
+    "a mixture of experts": {"model_type": "newmixture", "num_experts": 8},
+}
+
+
+@pytest.mark.parametrize("words", UNSUPPORTED)
+def test_a_missing_family_is_named_with_the_reason_or_the_nearest(tied: Path, words: str) -> None:
+    edit(tied, **UNSUPPORTED[words])
+    with pytest.raises(CheckpointError) as caught:
+        read_index(tied)
+    kind = UNSUPPORTED[words]["model_type"]
+    assert f"is of model_type `{kind}`" in str(caught.value)
+    assert words in str(caught.value)
+    assert ("docs/extend/model.md" in str(caught.value)) == ("nearest" in str(caught.value))
+
+
+@pytest.mark.parametrize("own", [LlamaConfig, GPT2Config])
+def test_the_nearest_family_has_the_same_fields(own: type[FamilyConfig]) -> None:
+    raw = {name: 1 for name in own.__dataclass_fields__} | {"model_type": "another", "extra": 2}
+    assert families.nearest(raw) == own.model_type
+
+
+@dataclass(frozen=True)
+class OwnConfig(LlamaConfig):
+    model_type: ClassVar[str] = "own_llama"
+
+
+@final
+class Own(Llama):
+    config_type: ClassVar[type[FamilyConfig]] = OwnConfig
+
+    def unembed(self, hidden: Any) -> Any:
+        return -super().unembed(hidden)
+
+
+def outside(pair: Pair, to: Path) -> Pair:
+    """A pair whose target has a family of its own."""
+    own = pair.copy(to)
+    edit(own.target, model_type="own_llama")
+    return own
+
+
+def test_a_family_from_outside_is_given_to_load_and_to_commands(
+    bass_command: Command, pair: Pair, tmp_path: Path
+) -> None:
+    own = outside(pair, tmp_path)
+    llm = bass.load(own.target, own.draft, family=Own, device="cpu")
+    assert (type(llm.models.target), type(llm.models.draft)) == (Own, Llama)
+    expected = llm.generate("x", max_new_tokens=8, temperature=0).completions[0].token_ids
+    family = ["--family", "unit.test_folders:Own"]
+    said = bass_command("generate", *own.options, *family, "--temperature", "0", "--json", "x")
+    assert said.lines[0]["token_ids"] == expected
+    said = bass_command("info", str(own.target), *family)
+    assert "family              own_llama\n" in said.out
+    refuses(bass_command("info", str(own.target)), "own_llama", "docs/extend/model.md")
+
+
+@dataclass(frozen=True)
+class Point:
+    name: str
+    value: str
+    load: Callable[[], Any]
+
+
+def test_a_family_of_an_installed_package_is_found(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = outside(pair, tmp_path)
+    offered: list[Point] = []
+    monkeypatch.setattr(families, "entry_points", lambda group: offered)
+    offered[:] = [Point("llama", "x:Wrong", lambda: GPT2), Point("own_llama", "x:Own", lambda: Own)]
+    assert isinstance(read_index(own.target).decoder, Own)
+    assert isinstance(read_index(own.draft).decoder, Llama)
+    offered[:] = [Point("own_llama", "x:Own", lambda: 3)]
+    with pytest.raises(CheckpointError, match=r"is no subclass of `bass\.models\.decoder"):
+        read_index(own.target)
+    offered[:] = [Point("own_llama", "x:Own", lambda: 1 / 0)]
+    with pytest.raises(CheckpointError, match=r"cannot be imported .ZeroDivisionError"):
+        read_index(own.target)
+    assert importlib.metadata.entry_points(group=families.GROUP) == ()
+
+
+def test_an_unused_or_wrong_family_is_an_error(pair: Pair) -> None:
+    for family, words in {
+        Own: "`family=Own` would not be used: it has the model_type `own_llama`",
+        "own": "names no class",
+        "unit.test_folders:Absent": "Cannot load the family",
+        "unit.test_folders:Point": "is no model family",
+        3: "is no model family",
+    }.items():
+        with pytest.raises(OptionError, match=words):
+            bass.load(pair.target, pair.draft, family=family, device="cpu")  # pyright: ignore[reportArgumentType]
+
+
+def test_headers_of_a_large_model_are_described_without_its_weights(
+    bass_command: Command, tmp_path: Path
+) -> None:
+    folder = llama_70b(tmp_path)
+    with peak() as taken:
+        said = bass_command("info", str(folder))
+    assert "parameters          70,553,706,496\n" in said.out, said
+    assert "bytes               141,1" in said.out
+    assert taken[0] < 200 << 20
