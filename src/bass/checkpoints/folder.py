@@ -4,7 +4,7 @@ with or without an index.
 
 import os.path
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -224,12 +224,19 @@ def pickled_weights(names: Iterable[str]) -> list[str]:
     return [name for name in found if not OF_TRAINING.fullmatch(name)]
 
 
-def pickles_only(where: str, names: list[str], folder: Path | None = None) -> CheckpointError:
-    """The error for weights that exist only in pickle files, of `folder` or of the hub."""
+def pickles_only(
+    where: str, names: list[str], folder: Path | None = None, revisions: Sequence[str] = ()
+) -> CheckpointError:
+    """The error for weights that exist only in pickle files, of `folder` or of the hub.
+
+    revisions: those of the hub with safetensors files.
+    """
+    convert = f"`bass convert {folder}`" if folder else "`bass convert FOLDER` after a download"
+    other = f"give `{revisions[0]}`" if revisions else "choose a revision"
     return CheckpointError(
         f"{where} has its weights only in pickle files ({some(names)}), which can run code when "
-        f"read, so `bass` does not read them: convert them with `bass convert {folder or 'FOLDER'}`"
-        f"{'' if folder else ' after a download'}, or choose a revision with safetensors files."
+        f"read, so `bass` does not read them: convert them with {convert}, or {other} with "
+        "safetensors files."
     )
 
 

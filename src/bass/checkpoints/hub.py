@@ -19,6 +19,7 @@ WANTED = (
 )  # fmt: skip
 # other formats of the same weights: in subfolders, and original formats
 UNWANTED = ("*/*.safetensors", "consolidated*")
+CONVERTER = "SFconvertbot"  # user of the hub that opens pull requests with safetensors files
 ALL_WEIGHTS = ("*.safetensors",)
 
 
@@ -53,7 +54,8 @@ def _fetch(spec: str, repository: str, revision: str | None, weights: bool) -> P
         )
         folder = Path(found)
         if weights and not any(folder.glob("*.safetensors")):
-            _refuse(spec, hub.HfApi().list_repo_files(repository, revision=revision))
+            api = hub.HfApi()
+            _refuse(spec, api.list_repo_files(repository, revision=revision), api, repository)
     except errors.GatedRepoError as error:
         raise CheckpointError(
             f"`{spec}` is gated: accept its terms on its hub page, then log in with `hf auth "
@@ -105,14 +107,32 @@ def _bar(shown: type[Any]) -> type[Any]:
     return Bar
 
 
-def _refuse(spec: str, names: list[str]) -> None:
+def _refuse(spec: str, names: list[str], api: Any, repository: str) -> None:
     """Raise `CheckpointError` for a repository without safetensors files, with the reason."""
     if pickles := sorted(name for name in names if name.endswith(PICKLES)):
-        raise pickles_only(f"`{spec}`", pickles)
+        raise pickles_only(f"`{spec}`", pickles, revisions=converted(api, repository))
     raise CheckpointError(
         f"`{spec}` has no safetensors files on the hub: choose a repository or a revision that has "
         "them."
     )
+
+
+def converted(api: Any, repository: str) -> list[str]:
+    """The revisions of a repository in which the hub's converter has added safetensors files.
+
+    api: a `huggingface_hub.HfApi`. Empty where the hub does not tell.
+    """
+    try:
+        opened = api.get_repo_discussions(
+            repository, author=CONVERTER, discussion_type="pull_request"
+        )
+        return [
+            f"{repository}@refs/pr/{one.num}"
+            for one in opened
+            if one.author == CONVERTER and one.status != "merged" and "safetensors" in one.title
+        ]
+    except Exception:  # it is advice within an error, which must not replace it
+        return []
 
 
 def _http_error() -> type[Exception]:

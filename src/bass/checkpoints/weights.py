@@ -1,7 +1,6 @@
 """Loads a Hugging Face folder into a decoder, and saves one; accounts for every tensor."""
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -18,18 +17,16 @@ from bass.checkpoints.families import family_of
 from bass.checkpoints.folder import SINGLE, some, stored_dtype
 from bass.checkpoints.lora import Adapter
 from bass.checkpoints.names import is_unused, named_as_stored, renamed
+from bass.checkpoints.progress import progress
 from bass.checkpoints.shards import FLOATS, TensorFiles, TensorReader
 from bass.checkpoints.text_half import read_text_config, text_half
 from bass.errors import BassError, CheckpointError, explained
 from bass.interfaces import Quantization
-from bass.interrupt import displayed
 from bass.models.decoder import CausalDecoder
 from bass.models.sources import WeightSource
-from bass.printable import printable
 from bass.quantization import quantizable, quantize, quantize_head, quantize_layer, unfilled
 
 Family = type[CausalDecoder]
-SHOWN_FROM = 1_000_000_000  # bytes from which loading shows a progress bar
 
 
 @dataclass(frozen=True)
@@ -128,7 +125,7 @@ class CheckpointIndex:
         self, decoder: CausalDecoder, device: torch.device, quantization: Quantization | None
     ) -> None:
         shrinking = set() if quantization is None else set(quantizable(decoder))
-        with _progress(self.folder, self.files.size) as advance:
+        with progress(f"loading {self.folder.name}", self.files.size) as advance:
             fill = (
                 RandomWeights(decoder, device)
                 if self.dummy
@@ -305,29 +302,6 @@ def _account(
             "checkpoint in one of them."
         )
     return tuple(sorted(more))
-
-
-@contextmanager
-def _progress(folder: Path, total: int) -> Iterator[Callable[[int], None]]:
-    """The callback for every tensor's bytes: a progress bar on standard error, for large
-    checkpoints on a terminal.
-    """
-    if total < SHOWN_FROM or not sys.stderr.isatty():
-        yield lambda count: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-    )
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    with displayed(bar) as progress:
-        task = progress.add_task(f"loading {printable(folder.name)}", total=total)
-        yield lambda count: progress.advance(task, count)
 
 
 def narrow(decoder: CausalDecoder, vocab_size: int) -> CausalDecoder:

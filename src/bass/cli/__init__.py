@@ -25,6 +25,7 @@ COMMANDS = {
     "bench": "measure latency and throughput of a pair, compared with the bound by bytes",
     "list": "show every registered strategy with its parameters",
     "info": "describe a checkpoint, and whether a draft is compatible with it",
+    "convert": "write the weights of pickle files as safetensors, without running their code",
 }
 MODULES = {
     "generate": "generate",
@@ -34,6 +35,7 @@ MODULES = {
     "bench": "bench",
     "list": "strategies",
     "info": "checkpoint",
+    "convert": "convert",
 }
 _HELP = """usage: bass COMMAND [options]
 

@@ -1,0 +1,152 @@
+"""A process that writes the tensors of pickle files as safetensors, within limits of time and
+memory and without network. `bass.checkpoints.convert` runs it, and nothing imports it.
+
+torch's weights-only reader builds tensors and plain containers, and refuses everything else a
+pickle can do. Should it ever fail to, this process can open no socket and start no program, and it
+holds no more than the data. Standard input: {"path", "files": [[pickle, safetensors], ...],
+"memory", "seconds"} as JSON. Standard output, line by line: {"written": bytes}, at last {"names":
+[names of each file]}, or {"refused": reason}. It imports nothing of bass.
+"""
+
+import ctypes
+import json
+import os
+import platform
+import resource
+import struct
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+KINDS = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64",
+    "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
+    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
+}  # fmt: skip
+INNER = ("state_dict", "model", "module", "model_state_dict")  # keys of the weights in a checkpoint
+PIECE = 1 << 26  # bytes of one write
+MOST_TIMES, MOST_MORE = 4, 1 << 26  # views of one storage may write so much more than they read
+# of x86-64 and of 64-bit ARM: the marks of the architecture, and socket, connect, sendto, execve,
+# execveat, ptrace, process_vm_readv, process_vm_writev, io_uring_setup
+_DENIED = {
+    "x86_64": (0xC000003E, (41, 42, 44, 59, 322, 101, 310, 311, 425)),
+    "aarch64": (0xC00000B7, (198, 203, 206, 221, 281, 117, 270, 271, 425)),
+}
+
+
+class Refused(Exception):
+    """The reason why a file is not converted."""
+
+
+def confine(memory: int, seconds: int) -> None:
+    """Limit this process: `memory` bytes more than now, `seconds` of processor time, no sockets."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        now = int(file.read().split()[0]) * resource.getpagesize()
+    for kind, value in (
+        (resource.RLIMIT_AS, now + memory),
+        (resource.RLIMIT_CPU, seconds),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        hard = resource.getrlimit(kind)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (value, value))
+    machine = platform.machine()
+    if sys.platform != "linux" or machine not in _DENIED:
+        raise Refused(f"there is no filter of system calls for {sys.platform} on {machine}")
+    mark, denied = _DENIED[machine]
+    lines = [(0x20, 0, 0, 4), (0x15, 1, 0, mark), (0x06, 0, 0, 0x80000000), (0x20, 0, 0, 0)]
+    if machine == "x86_64":  # the x32 calls have other numbers
+        lines += [(0x35, 0, 1, 0x40000000), (0x06, 0, 0, 0x80000000)]
+    for number in denied:
+        lines += [(0x15, 0, 1, number), (0x06, 0, 0, 0x00050001)]  # EPERM
+    program = b"".join(struct.pack("=HBBI", *line) for line in [*lines, (0x06, 0, 0, 0x7FFF0000)])
+    buffer = ctypes.create_string_buffer(program, len(program))
+    pointer = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(38, 1, 0, 0, 0) != 0 or libc.prctl(22, 2, pointer, 0, 0) != 0:
+        raise Refused(f"system calls cannot be filtered ({os.strerror(ctypes.get_errno())})")
+
+
+def tensors_of(path: str) -> dict[str, Any]:
+    """The tensors of a pickle file by name."""
+    import torch
+
+    with open(path, "rb") as file:
+        zipped = file.read(4) == b"PK\x03\x04"  # only these can be mapped
+    value = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+    while isinstance(value, Mapping) and not any(map(torch.is_tensor, value.values())):
+        inner = [value[name] for name in INNER if isinstance(value.get(name), Mapping)]
+        if not inner:
+            break
+        value = inner[0]
+    if not isinstance(value, Mapping) or not value:
+        raise Refused("it holds no mapping of names to tensors")
+    for name, tensor in value.items():
+        if not isinstance(name, str) or not torch.is_tensor(tensor):
+            raise Refused(f"`{str(name)[:100]}` in it is no tensor with a name")
+        if tensor.layout != torch.strided or tensor.is_quantized or _kind(tensor) is None:
+            raise Refused(f"`{name[:100]}` is of the unsupported type {tensor.dtype}")
+    total = sum(tensor.numel() * tensor.element_size() for tensor in value.values())
+    size = os.path.getsize(path)
+    if total > MOST_TIMES * size + MOST_MORE:
+        raise Refused(f"its tensors take {total:,} bytes, and the file has {size:,}")
+    return dict(value)
+
+
+def write(path: str, tensors: Mapping[str, Any]) -> None:
+    """Write a safetensors file. Tensors that share memory are written once for each name."""
+    import torch
+
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    order = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    for name in order:
+        tensor = tensors[name]
+        start, end = end, end + tensor.numel() * tensor.element_size()
+        shape = list(tensor.shape)
+        header[name] = {"dtype": _kind(tensor), "shape": shape, "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "xb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in order:
+            flat = tensors[name].detach().contiguous().reshape(-1)
+            raw = memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else b""
+            for start in range(0, len(raw), PIECE):
+                piece = raw[start : start + PIECE]
+                file.write(piece)
+                print(json.dumps({"written": len(piece)}), flush=True)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _kind(tensor: Any) -> str | None:
+    return KINDS.get(str(tensor.dtype).removeprefix("torch."))
+
+
+def main() -> None:
+    """Serve one request."""
+    ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)  # ends with its parent
+    requested = json.load(sys.stdin)
+    sys.path += requested["path"]
+    import torch
+
+    torch.set_num_threads(1)
+    names: list[list[str]] = []
+    path = ""
+    try:
+        confine(requested["memory"], requested["seconds"])
+        for path, to in requested["files"]:
+            tensors = tensors_of(path)
+            write(to, tensors)
+            names.append([*tensors])
+            del tensors
+    except Exception as error:  # a damaged or hostile file may raise anything
+        reason = " ".join((str(error) or type(error).__name__).split())[:300]
+        print(json.dumps({"refused": reason, "file": os.path.basename(path)}), flush=True)
+        return
+    print(json.dumps({"names": names}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
