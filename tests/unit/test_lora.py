@@ -1,0 +1,246 @@
+"""LoRA adapters are merged into the weights at load, in float32, and rounded once."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+from transformers import GPT2Config as TheirConfig
+
+import bass
+from bass.checkpoints.folder import ADAPTER, ADAPTER_CONFIG, SINGLE
+from bass.checkpoints.lora import Adapter
+from bass.checkpoints.weights import load_decoder, read_index
+from bass.errors import CheckpointError, OptionError
+from bass.quantization import Int8Weight
+from unit.checkpoints import Pair, Said
+from unit.test_bad_input import refuses
+from unit.test_weights import same, tied, untied
+
+__all__ = ["tied", "untied"]  # fixtures
+Command = Callable[..., Said]
+CPU = torch.device("cpu")
+MODULES = ("self_attn.q_proj", "self_attn.v_proj", "mlp.down_proj")
+
+
+def adapter(
+    base: Path, to: Path, names: list[str] | None = None, rank: int = 3, **config: Any
+) -> Path:
+    """A random adapter of some matrices of a checkpoint, as `peft` saves it."""
+    held = load_file(base / SINGLE)
+    names = names or [n.removesuffix(".weight") for n in held if any(m in n for m in MODULES)]
+    generator = torch.Generator().manual_seed(1)
+    tensors = {}
+    for name in names:
+        rows, columns = held[f"{name}.weight"].shape
+        if config.get("fan_in_fan_out"):
+            rows, columns = columns, rows
+        start = f"base_model.model.{name}"
+        tensors[f"{start}.lora_A.weight"] = torch.randn(rank, columns, generator=generator)
+        tensors[f"{start}.lora_B.weight"] = torch.randn(rows, rank, generator=generator)
+    to.mkdir(exist_ok=True)
+    save_file(tensors, to / ADAPTER)
+    settings = {
+        "peft_type": "LORA", "base_model_name_or_path": "org/base", "r": rank, "lora_alpha": 6,
+        "bias": "none", "use_dora": False, "use_rslora": False, "modules_to_save": None,
+        "target_modules": [*MODULES], "init_lora_weights": True, "alpha_pattern": {},
+    } | config  # fmt: skip
+    (to / ADAPTER_CONFIG).write_text(json.dumps(settings))
+    return to
+
+
+def merged(base: Path, lora: Path, to: Path, scale: Callable[[str], float]) -> Path:
+    """The base model's folder with the adapter merged by its definition."""
+    to.mkdir(exist_ok=True)
+    (to / "config.json").write_bytes((base / "config.json").read_bytes())
+    tensors, parts = load_file(base / SINGLE), load_file(lora / ADAPTER)
+    turned = json.loads((lora / ADAPTER_CONFIG).read_text()).get("fan_in_fan_out")
+    for name in [n for n in parts if n.endswith("lora_A.weight")]:
+        module = name.removeprefix("base_model.model.").removesuffix(".lora_A.weight")
+        product = parts[name.replace("lora_A", "lora_B")] @ parts[name]
+        product = product.T if turned else product
+        whole = tensors[f"{module}.weight"].float() + scale(module) * product
+        tensors[f"{module}.weight"] = whole.contiguous()
+    save_file(tensors, to / SINGLE)
+    return to
+
+
+def loaded(
+    base: Path, lora: Path | None = None, dtype: torch.dtype = torch.float32, **options: Any
+) -> dict[str, torch.Tensor]:
+    index = read_index(base, adapter=None if lora is None else Adapter.read(lora))
+    return dict(index.load(CPU, dtype, **options).named_parameters())
+
+
+SCALES: dict[str, tuple[dict[str, Any], Callable[[str], float]]] = {
+    "alpha / r": ({}, lambda module: 2.0),
+    "rslora": ({"use_rslora": True}, lambda module: 6 / math.sqrt(3)),
+    "by module": (
+        {"alpha_pattern": {"mlp.down_proj": 9, "^model.layers.0.self_attn.q_proj$": 12}},
+        lambda m: 3.0 if "down" in m else 4.0 if m == "model.layers.0.self_attn.q_proj" else 2.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SCALES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_adapter_is_merged_and_rounded_once(
+    untied: Path, tmp_path: Path, case: str, dtype: torch.dtype
+) -> None:
+    config, scale = SCALES[case]
+    lora = adapter(untied, tmp_path / "lora", **config)
+    whole = merged(untied, lora, tmp_path / "merged", scale)
+    found, expected = loaded(untied, lora, dtype), loaded(whole, None, dtype)
+    assert same(found, expected)
+    assert not same(found, loaded(untied, None, dtype))
+
+
+def test_an_adapter_of_a_quantized_model_is_merged_before(untied: Path, tmp_path: Path) -> None:
+    lora = adapter(untied, tmp_path / "lora")
+    whole = merged(untied, lora, tmp_path / "merged", lambda module: 2.0)
+    eight = {"quantization": Int8Weight()}
+    assert same(loaded(untied, lora, **eight), loaded(whole, None, **eight))
+
+
+def test_matrices_that_are_stored_transposed(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = TheirConfig(vocab_size=40, n_positions=32, n_embd=16, n_layer=2, n_head=2)
+    base = tmp_path / "base"
+    AutoModelForCausalLM.from_config(config).save_pretrained(base)
+    names = [f"transformer.h.{i}.{n}" for i in range(2) for n in ("attn.c_attn", "attn.c_proj")]
+    lora = adapter(base, tmp_path / "lora", names, fan_in_fan_out=True)
+    whole = merged(base, lora, tmp_path / "merged", lambda module: 2.0)
+    assert same(loaded(base, lora), loaded(whole))
+    bare = {n.removeprefix("transformer."): t for n, t in load_file(base / SINGLE).items()}
+    save_file(bare, base / SINGLE)
+    assert same(loaded(base, lora), loaded(whole))
+
+
+def test_saved_modules_replace_the_base_models(untied: Path, tmp_path: Path) -> None:
+    lora = adapter(untied, tmp_path / "lora", modules_to_save=["lm_head"])
+    head = torch.randn(20, 16)
+    parts = load_file(lora / ADAPTER)
+    save_file(parts | {"base_model.model.lm_head.weight": head}, lora / ADAPTER)
+    assert torch.equal(loaded(untied, lora)["head.weight"], head)
+
+
+def test_target_and_draft_have_adapters_in_python_and_in_commands(
+    bass_command: Command, pair: Pair, tmp_path: Path
+) -> None:
+    ours, theirs = adapter(pair.target, tmp_path / "a"), adapter(pair.draft, tmp_path / "b")
+    llm = bass.load(pair.target, pair.draft, lora=ours, draft_lora=str(theirs), device="cpu")
+    assert same(dict(llm.models.target.named_parameters()), loaded(pair.target, ours))
+    assert llm.models.draft is not None
+    assert same(dict(llm.models.draft.named_parameters()), loaded(pair.draft, theirs))
+    expected = llm.generate("x", max_new_tokens=8, temperature=0).completions[0].token_ids
+    options = [*pair.options, "--lora", str(ours), "--temperature", "0", "--json", "x"]
+    said = bass_command("generate", *options)  # another draft changes no greedy token
+    assert said.lines[0]["token_ids"] == expected
+    said = bass_command("info", str(pair.target), "--lora", str(ours))
+    assert f"LoRA                6 tensors of {ours}\n" in said.out
+
+
+def test_an_adapter_in_the_place_of_a_model_is_named(
+    bass_command: Command, pair: Pair, tmp_path: Path
+) -> None:
+    lora = adapter(pair.target, tmp_path / "lora")
+    words = ("is a LoRA adapter", "give `org/base` as the checkpoint", f"`--lora {lora}`")
+    refuses(
+        bass_command("generate", "--target", str(lora), "--draft", str(pair.draft), "x"), *words
+    )
+    refuses(bass_command("info", str(lora)), *words)
+    (lora / "config.json").write_bytes((pair.target / "config.json").read_bytes())
+    refuses(bass_command("info", str(lora)), *words)
+
+
+UNSUPPORTED: dict[str, dict[str, Any]] = {
+    "`use_dora=True`": {"use_dora": True},
+    "`peft_type='IA3'`": {"peft_type": "IA3"},
+    "`bias='all'`": {"bias": "all"},
+    "`init_lora_weights='pissa'`": {"init_lora_weights": "pissa"},
+    "`trainable_token_indices=[1]`": {"trainable_token_indices": [1]},
+    "alpha_pattern '(a+)+'": {"alpha_pattern": {"(a+)+": 3}},
+    "lora_alpha 'x'": {"lora_alpha": "x"},
+}
+
+
+@pytest.mark.parametrize("words", UNSUPPORTED)
+def test_other_kinds_are_an_error(untied: Path, tmp_path: Path, words: str) -> None:
+    lora = adapter(untied, tmp_path / "lora", **UNSUPPORTED[words])
+    with pytest.raises(CheckpointError) as caught:
+        Adapter.read(lora)
+    assert words in str(caught.value)
+
+
+Change = Callable[[dict[str, torch.Tensor]], Any]
+FIRST = "base_model.model.model.layers.0.mlp.down_proj"
+STRANGE: dict[str, tuple[Change, str]] = {
+    "half a pair": (lambda t: t.pop(f"{FIRST}.lora_B.weight"), "1 tensors that are no pair"),
+    "a magnitude": (
+        lambda t: t.update({f"{FIRST}.lora_magnitude_vector": torch.ones(3)}),
+        "no pair of LoRA matrices",
+    ),
+    "another shape": (
+        lambda t: t.update({f"{FIRST}.lora_A.weight": torch.ones(3, 31)}),
+        r"has \[16, 31\] for .*, which is \[16, 32\]",
+    ),
+    "another module": (
+        lambda t: t.update({f"base_model.model.x.lora_{p}.weight": torch.ones(3, 3) for p in "AB"}),
+        r"1 tensors that .* does not have \(x\.weight\)",
+    ),
+    "nothing": (lambda t: t.clear(), "adapts no tensor"),
+}
+
+
+@pytest.mark.parametrize("case", STRANGE)
+def test_tensors_that_do_not_fit_are_an_error(untied: Path, tmp_path: Path, case: str) -> None:
+    change, words = STRANGE[case]
+    lora = adapter(untied, tmp_path / "lora")
+    tensors = load_file(lora / ADAPTER)
+    change(tensors)
+    save_file(tensors, lora / ADAPTER)
+    with pytest.raises(CheckpointError, match=words):
+        loaded(untied, lora)
+
+
+def test_a_tied_head_or_embedding_is_not_adapted(tied: Path, tmp_path: Path) -> None:
+    lora = adapter(tied, tmp_path / "lora", modules_to_save=["lm_head", "embed_tokens"])
+    parts = load_file(lora / ADAPTER)
+    for name, words in (("lm_head", "tied"), ("model.embed_tokens", "tied")):
+        more = {f"base_model.model.{name}.weight": torch.ones(20, 16)}
+        save_file(parts | more, lora / ADAPTER)
+        with pytest.raises(CheckpointError, match=words):
+            loaded(tied, lora)
+
+
+def test_missing_and_pickled_adapters_are_named(tied: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=f"has no {ADAPTER_CONFIG}"):
+        Adapter.read(tied)
+    lora = adapter(tied, tmp_path / "lora")
+    torch.save(load_file(lora / ADAPTER), lora / "adapter_model.bin")
+    (lora / ADAPTER).unlink()
+    with pytest.raises(CheckpointError, match=f"`bass convert {lora}`"):
+        Adapter.read(lora)
+    from bass.checkpoints.convert import convert
+
+    convert(lora)
+    assert len(Adapter.read(lora).updates) == 6
+
+
+def test_an_adapter_that_would_not_be_used_is_an_error(pair: Pair, tmp_path: Path) -> None:
+    lora = adapter(pair.target, tmp_path / "lora")
+    with pytest.raises(OptionError, match="random weights take no adapter"):
+        bass.load(pair.target, pair.draft, lora=lora, load_format="dummy", device="cpu")
+    with pytest.raises(OptionError, match="runs no draft model"):
+        bass.load(pair.target, drafter="prompt_lookup", draft_lora=lora, device="cpu")
+    with pytest.raises(OptionError, match="`lora=3` must be the path"):
+        bass.load(pair.target, pair.draft, lora=3, device="cpu")  # pyright: ignore[reportArgumentType]
+
+
+def test_a_plain_load_takes_no_adapter(untied: Path) -> None:
+    assert same(dict(load_decoder(untied, CPU, torch.float32).named_parameters()), loaded(untied))
