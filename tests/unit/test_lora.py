@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 from transformers import GPT2Config as TheirConfig
 
 import bass
+from bass.checkpoints.convert import convert
 from bass.checkpoints.folder import ADAPTER, ADAPTER_CONFIG, SINGLE
 from bass.checkpoints.lora import Adapter
 from bass.checkpoints.weights import load_decoder, read_index
@@ -226,8 +227,6 @@ def test_missing_and_pickled_adapters_are_named(tied: Path, tmp_path: Path) -> N
     (lora / ADAPTER).unlink()
     with pytest.raises(CheckpointError, match=f"`bass convert {lora}`"):
         Adapter.read(lora)
-    from bass.checkpoints.convert import convert
-
     convert(lora)
     assert len(Adapter.read(lora).updates) == 6
 
@@ -237,7 +236,7 @@ def test_an_adapter_that_would_not_be_used_is_an_error(pair: Pair, tmp_path: Pat
     with pytest.raises(OptionError, match="random weights take no adapter"):
         bass.load(pair.target, pair.draft, lora=lora, load_format="dummy", device="cpu")
     with pytest.raises(OptionError, match="runs no draft model"):
-        bass.load(pair.target, drafter="prompt_lookup", draft_lora=lora, device="cpu")
+        bass.load(pair.target, drafter="ngram", draft_lora=lora, device="cpu")
     with pytest.raises(OptionError, match="`lora=3` must be the path"):
         bass.load(pair.target, pair.draft, lora=3, device="cpu")  # pyright: ignore[reportArgumentType]
 

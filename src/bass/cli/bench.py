@@ -219,9 +219,11 @@ def _about(
     plan = LoadPlan.of(own)
     models = {"target": plan.target} | ({} if plan.draft is None else {"draft": plan.draft})
     parts = {name: part for name, part in vars(plan.parts).items() if name != "policy"}
-    strategies = [*parts.values(), *(spec.quantization for spec in models.values())]
+    of_models = [part for spec in models.values() for part in (spec.quantization, spec.family)]
+    strategies = [*parts.values(), *of_models]
     specs = {name: spec for name, spec in named.specs.items() if name != "policy"}
-    stored = {role: spec.checkpoint for role, spec in models.items() if not spec.dummy}
+    read = {role: spec for role, spec in models.items() if not spec.dummy}
+    stored = {name: f for role, spec in read.items() for name, f in spec.folders(role).items()}
     configs = {
         f"{role} {spec.checkpoint}": hash_of_config(spec.checkpoint)
         for role, spec in models.items()

@@ -243,6 +243,7 @@ def _identity(
         "problems": evaluation.fingerprint,
         "target": config.target,
         "draft": config.draft,
+        **{name: config[name] for name in ("lora", "draft_lora", "family") if config[name]},
         **{name: described(part, specs.get(name)) for name, part in strategies.items()},
         "dtype": str(models.dtype),
         "device": str(models.device),
@@ -257,9 +258,10 @@ def _inputs(load_plan: LoadPlan, specs: Sequence[Any]) -> dict[str, str]:
     models = {"target": load_plan.target} | (
         {} if load_plan.draft is None else {"draft": load_plan.draft}
     )
-    quantizations = (spec.quantization for spec in models.values())
-    strategies = (*vars(load_plan.parts).values(), *quantizations)
-    return fingerprints(strategies, specs, {role: one.checkpoint for role, one in models.items()})
+    of_models = (part for spec in models.values() for part in (spec.quantization, spec.family))
+    strategies = (*vars(load_plan.parts).values(), *of_models)
+    folders = {name: f for role, one in models.items() for name, f in one.folders(role).items()}
+    return fingerprints(strategies, specs, folders)
 
 
 def _about(evaluation: Evaluation, llm: LLM, inputs: dict[str, str]) -> dict[str, Any]:
