@@ -12,16 +12,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from bass.checkpoints import progress, shards
+from bass.checkpoints import progress, shards, weights
 from bass.checkpoints.folder import INDEX, SINGLE, eos_ids
 from bass.checkpoints.shards import TensorReader, read_header
-from bass.checkpoints.weights import (
-    checkpoint_tensors,
-    load_decoder,
-    narrow,
-    read_index,
-    save_decoder,
-)
+from bass.checkpoints.weights import load_decoder, narrow, read_index, save_decoder
 from bass.cli.checkpoint import by_layer
 from bass.errors import CheckpointError
 from bass.models.llama import Llama, LlamaConfig
@@ -338,7 +332,7 @@ def test_loading_takes_the_model_and_its_largest_tensor(tmp_path: Path) -> None:
     """
     config = LlamaConfig(16000, 1024, 2816, 3, 8, 8, 128, 64)
     kinds = (torch.bfloat16, torch.float32, torch.float16)
-    tensors = checkpoint_tensors(Llama(config), torch.bfloat16)
+    tensors = weights.checkpoint_tensors(Llama(config), torch.bfloat16)
     tensors = {
         name: torch.full(tensor.shape, i / 64, dtype=kinds[i % 3])
         for i, (name, tensor) in enumerate(tensors.items())

@@ -91,11 +91,11 @@ class QuantizedLinear(nn.Module):
         kind: torch.dtype,
         activations: torch.dtype | None,
     ) -> "QuantizedLinear":
-        """Quantize a weight, a part at a time in float32."""
-        parts = [
-            quantized_rows(part, kind)
-            for part in weight.detach().split(max(1, WIDENED // weight.shape[1]))
-        ]
+        """Quantize a weight, a part at a time in float32; on the meta device there is no memory to
+        save.
+        """
+        rows = len(weight) if weight.is_meta else WIDENED // weight.shape[1]
+        parts = [quantized_rows(part, kind) for part in weight.detach().split(max(1, rows))]
         return cls(
             torch.cat([q for q, _ in parts]),
             torch.cat([scale for _, scale in parts]),
