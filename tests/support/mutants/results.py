@@ -42,8 +42,8 @@ MUTANTS = (
     Mutant(
         "models of another dtype count as the same",
         "ModelSpec.key",
-        "(self.checkpoint, str(self.device), self.dtype, quantization, str(self.dummy))",
-        "(self.checkpoint, str(self.device), quantization, str(self.dummy))",
+        "(self.checkpoint, str(self.device), self.dtype, *map(repr, others))",
+        "(self.checkpoint, str(self.device), *map(repr, others))",
         ("unit/test_ablate_config.py::test_the_models_are_not_loaded_twice",),
     ),
     Mutant(
