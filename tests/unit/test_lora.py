@@ -101,6 +101,15 @@ def test_an_adapter_is_merged_and_rounded_once(
     assert not same(found, loaded(untied, None, dtype))
 
 
+def test_weights_in_16_bits_are_merged_in_float32(untied: Path, tmp_path: Path) -> None:
+    tensors = {name: t.to(torch.bfloat16) for name, t in load_file(untied / SINGLE).items()}
+    save_file(tensors, untied / SINGLE)
+    lora = adapter(untied, tmp_path / "lora")
+    whole = merged(untied, lora, tmp_path / "merged", lambda module: 2.0)
+    for dtype in (torch.float32, torch.bfloat16):
+        assert same(loaded(untied, lora, dtype), loaded(whole, None, dtype))
+
+
 def test_an_adapter_of_a_quantized_model_is_merged_before(untied: Path, tmp_path: Path) -> None:
     lora = adapter(untied, tmp_path / "lora")
     whole = merged(untied, lora, tmp_path / "merged", lambda module: 2.0)
