@@ -17,7 +17,7 @@ from bass.ops.activation import IN_KERNELS
 from bass.ops.attention import FUSED_DIMS
 from bass.ops.experts import Experts
 from bass.ops.linear import Linear, QuantizedLinear
-from bass.ops.norms import HeadNorm
+from bass.ops.norms import HeadNorm, ProjectionNorm
 from bass.records import DecoderShape
 
 FUSED = "five launches"
@@ -80,6 +80,8 @@ def _products(decoder: CausalDecoder, setting: Setting) -> str | None:
 
 
 def _norms(decoder: CausalDecoder, setting: Setting) -> str | None:
+    if any(True for _ in _modules(decoder, ProjectionNorm)):
+        return "no kernel computes a norm over all heads"
     return _foreign(decoder, is_norm=True)
 
 

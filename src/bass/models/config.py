@@ -285,6 +285,30 @@ def with_original(rope: dict[str, Any], config: dict[str, Any]) -> dict[str, Any
     return rope
 
 
+def rope_by_kind(config: dict[str, Any], family: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The rope parameters of full and of sliding layers; older files have `rope_scaling` of the
+    former. Raises `CheckpointError` for others, and for scaled sliding layers.
+    """
+    by_kind = config.get("rope_parameters") or {}
+    if not isinstance(by_kind, dict) or not {*by_kind} <= {FULL, SLIDING}:
+        raise CheckpointError(
+            f"config.json has the rope parameters {by_kind!r}: {family} names them by `{FULL}` and "
+            f"`{SLIDING}`."
+        )
+    full, sliding = by_kind.get(FULL) or {}, by_kind.get(SLIDING) or {}
+    if (
+        not isinstance(full, dict)
+        or not isinstance(sliding, dict)
+        or RopeScaling.from_json(sliding) is not None
+    ):
+        raise CheckpointError(
+            f"config.json has the rope parameters {by_kind!r}: only those of `{FULL}` can be "
+            "scaled."
+        )
+    scaling = config.get("rope_scaling") or {}
+    return (full | scaling if isinstance(scaling, dict) else scaling), sliding
+
+
 def check_theta(theta: float) -> None:
     """Raise `CheckpointError` unless the frequencies fall from pair to pair."""
     if theta <= 1:

@@ -19,6 +19,7 @@ from bass.models.layers import (
     GatedMLP,
     Parallel,
     PreNorm,
+    ReorderedNorm,
     SandwichNorm,
     SparseMLP,
 )
@@ -26,7 +27,7 @@ from bass.models.rope import Rotary
 from bass.models.sources import WeightSource
 from bass.ops.embedding import embedding
 from bass.ops.linear import Linear, dense
-from bass.ops.norms import HeadNorm, LayerNorm, OffsetRMSNorm, RMSNorm
+from bass.ops.norms import HeadNorm, LayerNorm, OffsetRMSNorm, ProjectionNorm, RMSNorm
 from bass.ops.residual import Residual
 from bass.records import DecoderShape, Features, Rotation, Window
 
@@ -292,4 +293,21 @@ def gated_block(
         Attention(c.hidden_size, heads, device, dtype, qkv_bias, out_bias, qk_norm, sinks),
         RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype),
         mlp or GatedMLP(c.hidden_size, c.intermediate_size, c.hidden_act, device, dtype, mlp_bias),
+    )
+
+
+def reordered_block(
+    c: GatedConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    qk_norm: HeadNorm | ProjectionNorm,
+    bias: bool = False,
+) -> ReorderedNorm:
+    """The block of OLMo 2 and 3 and of EXAONE 4. `bias`: of attention."""
+    heads = (c.num_attention_heads, c.num_key_value_heads, c.head_dim)
+    return ReorderedNorm(
+        RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype),
+        Attention(c.hidden_size, heads, device, dtype, bias, bias, qk_norm),
+        RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype),
+        GatedMLP(c.hidden_size, c.intermediate_size, c.hidden_act, device, dtype),
     )

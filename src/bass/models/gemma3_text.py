@@ -10,10 +10,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from bass.errors import CheckpointError
-from bass.models.config import FULL, SLIDING, FamilyConfig, GemmaConfig, check_theta
+from bass.models.config import FULL, SLIDING, FamilyConfig, GemmaConfig, check_theta, rope_by_kind
 from bass.models.decoder import GemmaDecoder, gemma_block
-from bass.models.rope import RopeScaling, Rotary
+from bass.models.rope import Rotary
 from bass.models.sources import GEMMA_NORMS, WeightSource, gated_sources, qk_norm_sources
 from bass.ops.norms import HeadNorm, offset_scaled
 from bass.records import Rotation
@@ -46,28 +45,9 @@ class Gemma3TextConfig(GemmaConfig):
     @classmethod
     def from_json(cls, config: dict[str, Any]) -> "Gemma3TextConfig":
         """As above."""
-        by_kind = config.get("rope_parameters") or {}
-        if not isinstance(by_kind, dict) or not {*by_kind} <= {FULL, SLIDING}:
-            raise CheckpointError(
-                f"config.json has the rope parameters {by_kind!r}: gemma3_text names them by "
-                f"`{FULL}` and `{SLIDING}`."
-            )
-        full, sliding = by_kind.get(FULL) or {}, by_kind.get(SLIDING) or {}
-        if (
-            not isinstance(full, dict)
-            or not isinstance(sliding, dict)
-            or RopeScaling.from_json(sliding) is not None
-        ):
-            raise CheckpointError(
-                f"config.json has the rope parameters {by_kind!r}: only those of `{FULL}` can be "
-                "scaled."
-            )
+        full, sliding = rope_by_kind(config, cls.model_type)
         local = {"rope_local_base_freq": sliding["rope_theta"]} if "rope_theta" in sliding else {}
-        scaling = config.get("rope_scaling") or {}
-        scaling = full | scaling if isinstance(scaling, dict) else scaling
-        return super().from_json(
-            config | local | {"rope_parameters": None, "rope_scaling": scaling}
-        )
+        return super().from_json(config | local | {"rope_parameters": None, "rope_scaling": full})
 
     @property
     def period(self) -> int:

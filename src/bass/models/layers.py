@@ -23,7 +23,7 @@ from bass.ops.linear import (
     linear,
     project_qkv,
 )
-from bass.ops.norms import HeadNorm
+from bass.ops.norms import HeadNorm, ProjectionNorm
 from bass.ops.residual import Residual
 from bass.records import Projection, Rotation
 from bass.renamed import renamed
@@ -120,7 +120,7 @@ class Attention(nn.Module):
         dtype: torch.dtype,
         bias: bool = False,
         out_bias: bool = False,
-        qk_norm: HeadNorm | None = None,
+        qk_norm: HeadNorm | ProjectionNorm | None = None,
         sinks: bool = False,
     ) -> None:
         """`heads`: query heads, key-value heads, dimensions of each.
@@ -189,6 +189,20 @@ class PostNorm(Block):
         x = x.plus(self.attention(x.tensor(), rotation, attend, layer))
         x = Residual(x.normed(self.attention_norm).tensor())
         return Residual(x.plus(self.mlp(x.tensor())).normed(self.mlp_norm).tensor())
+
+
+class ReorderedNorm(Block):
+    """x + norm(attention(x)), then x + norm(mlp(x)) (OLMo 2)."""
+
+    def project(self, x: Residual, rotation: Rotation | None) -> Projection:
+        return self.attention.project(x.tensor(), rotation)
+
+    def __call__(
+        self, x: Residual, rotation: Rotation | None, attend: Attend, layer: int
+    ) -> Residual:
+        attended = self.attention(x.tensor(), rotation, attend, layer)
+        x = x.plus(attended, through=self.attention_norm)
+        return x.plus(self.mlp(x.tensor()), through=self.mlp_norm)
 
 
 class Parallel(Block):

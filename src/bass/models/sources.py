@@ -169,6 +169,12 @@ GEMMA_NORMS = {
 }
 
 
+REORDERED_NORMS = {
+    "attention_norm": "post_attention_layernorm",
+    "mlp_norm": "post_feedforward_layernorm",
+}
+
+
 def gated_sources(
     c: Any,
     norms: dict[str, str] = LLAMA_NORMS,
@@ -291,4 +297,16 @@ def qk_norm_sources(c: Any) -> dict[str, WeightSource]:
             rows,
         )
         for i in range(c.num_hidden_layers)
+    }
+
+
+def projection_norm_sources(c: Any) -> dict[str, WeightSource]:
+    """The weights of each layer's `ProjectionNorm`."""
+    sizes = {"q": c.num_attention_heads * c.head_dim, "k": c.num_key_value_heads * c.head_dim}
+    return {
+        f"blocks.{i}.attention.qk_norm.{part}_norm.weight": WeightSource(
+            (f"model.layers.{i}.self_attn.{part}_norm.weight",), (size,)
+        )
+        for i in range(c.num_hidden_layers)
+        for part, size in sizes.items()
     }

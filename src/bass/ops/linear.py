@@ -22,6 +22,7 @@ from bass.kernels import hopper
 from bass.kernels import triton as kernels
 from bass.ops import cpu_products, dispatch
 from bass.ops.activation import IN_KERNELS, Activation, gate
+from bass.ops.norms import ProjectionNorm
 from bass.ops.quantize import quantize_rows, quantized_rows, scaled_product, widened
 from bass.records import Projection, Rotation
 
@@ -306,6 +307,9 @@ def project_qkv(
     """
     product = linear(x, layer)
     like, parts = product.like, product.partial_sums()
+    if isinstance(qk_norm, ProjectionNorm):
+        y = parts[0] if len(parts) == 1 else parts.sum(0).to(like.dtype)
+        parts, qk_norm = qk_norm(y)[None], None
     return Projection(
         rearrange(
             parts,

@@ -89,17 +89,49 @@ class HeadNorm(nn.Module):
         return self.scale(self.unit(x), self.weight.view(self.shape), x.dtype)
 
 
+class ProjectionNorm(nn.Module):
+    """RMSNorm of all heads of q together, and of all heads of k together (OLMo 2).
+
+    Kernels complete single heads, so `project_qkv` applies it before them.
+    """
+
+    def __init__(
+        self,
+        heads: tuple[int, int, int],
+        eps: float,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        """`heads`: query heads, key-value heads, dimensions of each."""
+        super().__init__()
+        count, kv_count, dim = heads
+        self.sizes = count * dim, kv_count * dim, kv_count * dim
+        self.q_norm = RMSNorm(count * dim, eps, device, dtype)
+        self.k_norm = RMSNorm(kv_count * dim, eps, device, dtype)
+
+    def __call__(self, qkv: Float[Tensor, "*rows qkv"]) -> Float[Tensor, "*rows qkv"]:
+        q, k, v = qkv.split_with_sizes(self.sizes, -1)
+        return torch.cat((self.q_norm(q), self.k_norm(k), v), -1)
+
+
 class LayerNorm(nn.Module):
     """(x - mean) / sqrt(variance + eps) * weight + bias (Ba et al., 2016)."""
 
     def __init__(
-        self, size: int, eps: float, device: torch.device, dtype: torch.dtype, affine: bool = True
+        self,
+        size: int,
+        eps: float,
+        device: torch.device,
+        dtype: torch.dtype,
+        affine: bool = True,
+        bias: bool = True,
     ) -> None:
+        """`affine`: whether there are weights; `bias`: whether they have a bias (Cohere: none)."""
         super().__init__()
         self.shape, self.eps = (size,), eps
         self.weight, self.bias = (
-            nn.Parameter(torch.empty(size, device=device, dtype=dtype)) if affine else None
-            for _ in range(2)
+            nn.Parameter(torch.empty(size, device=device, dtype=dtype)) if there else None
+            for there in (affine, affine and bias)
         )
 
     def __call__(self, x: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows hidden"]:
