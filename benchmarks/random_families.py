@@ -49,6 +49,15 @@ def families(hidden: int, layers: int, vocabulary: int) -> dict[str, Config]:
         "mixtral": {},
         "qwen3_moe": {"num_experts": 16, "moe_intermediate_size": inner // 4},
         "gpt_oss": {"num_local_experts": 16, "sliding_window": CONTEXT // 4},
+        "olmo2": {},
+        "olmo3": {"sliding_window": CONTEXT // 4},
+        "smollm3": {},
+        "granite": {"attention_multiplier": size**-0.5},
+        "glm4": {},
+        "cohere2": {"sliding_window": CONTEXT // 4, "logit_scale": 1.0},
+        "seed_oss": {},
+        "exaone4": {"sliding_window": CONTEXT // 4},
+        "ernie4_5": {},
     }
     others: dict[str, Config] = {
         "gpt2": gpt,
@@ -81,7 +90,8 @@ def sharpen(decoder: CausalDecoder) -> None:
     """
     for path, module in decoder.named_modules():
         weight = getattr(module, "weight", None)
-        if isinstance(module, HeadNorm) and weight is not None:
+        of_heads = isinstance(module, HeadNorm) or ".qk_norm." in path
+        if of_heads and weight is not None:
             weight += SHARPER - 1  # random weights scale by 1
         elif ".attention." in path and weight is not None and weight.ndim > 1:
             weight *= SHARPER

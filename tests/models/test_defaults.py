@@ -35,6 +35,7 @@ def test_an_absent_field_has_the_default_of_transformers(name: str) -> None:
         "rope_local_base_freq",
         "partial_rotary_factor",
         "layer_types",
+        "no_rope_layers",
         "sliding_window_pattern",
         "sliding_window",
     }
@@ -83,7 +84,30 @@ WINDOWS: list[tuple[str, dict[str, Any]]] = [
     ("gemma2", {"sliding_window": 4, "cache_implementation": "hybrid"}),
     ("gemma3_text", {"sliding_window": 4, "num_hidden_layers": 13}),
     ("gemma3_text", {"sliding_window": 4, "num_hidden_layers": 13, "sliding_window_pattern": 4}),
+    ("cohere2", {"sliding_window": 4, "num_hidden_layers": 9}),
+    ("cohere2", {"sliding_window": 4, "num_hidden_layers": 9, "sliding_window_pattern": 2}),
+    ("olmo3", {"sliding_window": 4, "num_hidden_layers": 9}),
+    ("smollm3", {"sliding_window": 4, "num_hidden_layers": 9}),
+    ("smollm3", {"use_sliding_window": True, "sliding_window": 4, "num_hidden_layers": 9}),
+    ("exaone4", {"sliding_window": 4, "num_hidden_layers": 9}),
+    ("exaone4", {"sliding_window": 4, "num_hidden_layers": 9, "sliding_window_pattern": 3}),
 ]
+
+
+def test_layers_without_rotary_embedding_are_those_of_the_file() -> None:
+    positions = torch.arange(5)[None]
+
+    def rotated(name: str, given: dict[str, Any]) -> list[bool]:
+        family: Any = FAMILIES[name]
+        config = family.config_type.from_json({**COMMON, "num_hidden_layers": 4, **given})
+        return [rotation is not None for rotation in family(config).rotations(positions)]
+
+    assert rotated("smollm3", {}) == [True, True, True, False]
+    assert rotated("smollm3", {"no_rope_layer_interval": 2}) == [True, False, True, False]
+    assert rotated("smollm3", {"no_rope_layers": [0, 1, 1, 1]}) == [False, True, True, True]
+    assert rotated("cohere2", {}) == [True, True, True, False]
+    assert rotated("exaone4", {"sliding_window_pattern": "LG"}) == [True, False, True, False]
+    assert all(rotated("exaone4", {"sliding_window": None, "sliding_window_pattern": None}))
 
 
 @pytest.mark.parametrize(("name", "given"), WINDOWS, ids=str)
@@ -146,6 +170,33 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("nemotron", {"hidden_act": "tanh"}, "hidden_act"),
     ("nemotron", {"partial_rotary_factor": 0.0}, "rotary"),
     ("stablelm", {"qk_layernorm": True}, "qk_layernorm"),
+    ("olmo3", {"sliding_window": None}, "window"),
+    ("olmo3", {"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, "olmo3 names them"),
+    (
+        "olmo3",
+        {
+            "rope_parameters": {
+                "full_attention": {"rope_theta": 500.0},
+                "sliding_attention": {"rope_theta": 70.0},
+            }
+        },
+        "rope bases 500.0 and 70.0",
+    ),
+    ("smollm3", {"no_rope_layers": [1, 0]}, "2 `no_rope_layers`"),
+    ("smollm3", {"no_rope_layer_interval": 0}, "no_rope_layer_interval=0"),
+    ("smollm3", {"layer_types": ["sliding_attention"] * 3}, "window"),
+    ("granite", {"logits_scaling": 0}, "logits_scaling=0"),
+    ("glm4", {"partial_rotary_factor": 1.5}, "rotary"),
+    ("cohere2", {"use_qk_norm": True}, "use_qk_norm"),
+    ("cohere2", {"use_parallel_block": False}, "use_parallel_block"),
+    ("cohere2", {"position_embedding_type": "rope"}, "position_embedding_type"),
+    ("cohere2", {"rotary_pct": 0.5}, "rotary_pct"),
+    ("cohere2", {"order_of_interleaved_layers": "x"}, "order_of_interleaved_layers"),
+    ("cohere2", {"sliding_window": None}, "window"),
+    ("exaone4", {"layer_types": ["full_attention"]}, "1 layers"),
+    ("exaone4", {"sliding_window_pattern": 2.5}, "sliding_window_pattern"),
+    ("ernie4_5", {"compression_ratio": 2.0}, "compression_ratio"),
+    ("seed_oss", {"hidden_act": "swiglu"}, "hidden_act"),
     ("starcoder2", {"norm_type": "rms_norm"}, "norm_type"),
     ("starcoder2", {"mlp_type": "gated"}, "mlp_type"),
 ]

@@ -3,7 +3,7 @@ a part of each head, in adjacent pairs.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from torch import nn
@@ -47,6 +47,10 @@ class Glm4Config(GatedConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_rotary(self.rotary_dim, self.head_dim)
+
+    def to_json(self) -> dict[str, Any]:
+        # the default of `transformers` may lie beyond the vocabulary
+        return super().to_json() | {"pad_token_id": None}
 
     @property
     def rotary_dim(self) -> int:

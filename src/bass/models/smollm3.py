@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from jaxtyping import Int
@@ -48,6 +48,10 @@ class SmolLM3Config(WindowedConfig):
                 f"{self.num_hidden_layers} layers: download the checkpoint again."
             )
         super().__post_init__()
+
+    def to_json(self) -> dict[str, Any]:
+        # the default of `transformers` may lie beyond the vocabulary
+        return super().to_json() | {"pad_token_id": None}
 
     @property
     def rotated(self) -> tuple[bool, ...]:

@@ -4,13 +4,12 @@ from typing import Any
 
 FAMILY = "olmo2"
 CASES: dict[str, dict[str, Any]] = {
-    "multi-head, untied": {"num_key_value_heads": 4},
-    "grouped, tied, biases": {
-        "hidden_size": 32,
-        "tie_word_embeddings": True,
+    "multi-head, biases": {
+        "hidden_size": 128,
+        "num_key_value_heads": 4,
         "attention_bias": True,
-        "num_hidden_layers": 5,
     },
+    "grouped, tied": {"tie_word_embeddings": True},
     "multi-query, large epsilon, other theta": {
         "num_key_value_heads": 1,
         "rms_norm_eps": 1e-2,

@@ -4,9 +4,11 @@ from typing import Any
 
 FAMILY = "olmo3"
 CASES: dict[str, dict[str, Any]] = {
-    "multi-head, window of 5 in three of four layers": {
+    "multi-head, biases, window of 5 in three of four layers": {
+        "hidden_size": 128,
         "num_key_value_heads": 4,
         "num_hidden_layers": 4,
+        "attention_bias": True,
         "sliding_window": 5,
     },
     "grouped, tied, named layers, yarn": {
@@ -19,10 +21,8 @@ CASES: dict[str, dict[str, Any]] = {
             "original_max_position_embeddings": 24,
         },
     },
-    "multi-query, biases, rope by kind, large epsilon": {
-        "hidden_size": 32,
+    "multi-query, rope by kind, large epsilon": {
         "num_key_value_heads": 1,
-        "attention_bias": True,
         "rms_norm_eps": 1e-2,
         "sliding_window": 6,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
