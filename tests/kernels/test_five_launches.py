@@ -15,6 +15,7 @@ from bass.caches import SplitCache
 from bass.engine.scorer import ModelScorer
 from bass.kernels.triton.launch import INTERPRETED
 from bass.models.codegen import CodeGen, CodeGenConfig
+from bass.models.cohere2 import Cohere2, Cohere2Config
 from bass.models.gpt2 import GPT2, GPT2Config
 from bass.models.llama import Llama, LlamaConfig
 from bass.models.nemotron import Nemotron, NemotronConfig
@@ -43,6 +44,7 @@ FAMILIES: dict[str, tuple[Any, int]] = {
     "nemotron": (lambda: Nemotron(NemotronConfig(96, 64, 144, 3, 4), "cpu", BF16), 2),
     "stablelm": (lambda: StableLm(StableLmConfig(96, 64, 144, 3, 4, 4), "cpu", BF16), 2),
     "codegen": (lambda: CodeGen(CodeGenConfig(96, 64, 64, 3, 4, rotary_dim=8), "cpu", BF16), 1),
+    "cohere2": (lambda: Cohere2(Cohere2Config(96, 64, 144, 3, 4, 2, 16, 64), "cpu", BF16), 1),
 }
 
 
@@ -84,6 +86,7 @@ def logits(decoder: Any, left_out: int | None) -> torch.Tensor:
     ("family", "left_out"),
     [
         ("llama", None), ("llama", 1), night("llama", 2), ("opt", None), ("codegen", None),
+        night("cohere2", None),
         night("codegen", 1), night("qwen3", None), night("gpt2", None),
         night("phi", None), night("nemotron", None), night("stablelm", None),
     ],

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from bass.kernels.triton.residual_norm import Norm, add_norm
+from bass.kernels.triton.residual_norm import Norm, add, add_norm
 from bass.ops.norms import LayerNorm, OffsetRMSNorm, RMSNorm
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -20,16 +20,18 @@ def norms(dtype: torch.dtype, device: torch.device) -> dict[str, tuple[Norm, Any
         "rms": RMSNorm(SIZE, 1e-3, device, dtype),
         "offset_rms": OffsetRMSNorm(SIZE, 1e-3, device, dtype),
         "layer": LayerNorm(SIZE, 1e-3, device, dtype),
+        "unbiased": LayerNorm(SIZE, 1e-3, device, dtype, bias=False),
         "bare": LayerNorm(SIZE, 1e-3, device, dtype, affine=False),
     }.items():
         for parameter in norm.requires_grad_(False).parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=draw))
         weight, bias = norm.weight, getattr(norm, "bias", None)
-        numbers = Norm(weight, 1e-3, "layer" if name == "bare" else name, bias)
+        of_layers = isinstance(norm, LayerNorm)
+        numbers = Norm(weight, 1e-3, "layer" if of_layers else name, bias)
         kind = type(norm)
         wide: Any = (
-            kind(SIZE, 1e-3, device, torch.float64, affine=name != "bare")
-            if kind is LayerNorm
+            kind(SIZE, 1e-3, device, torch.float64, name != "bare", name == "layer")
+            if of_layers
             else kind(SIZE, 1e-3, device, torch.float64)
         )
         wide.requires_grad_(False).load_state_dict(norm.state_dict())
@@ -38,7 +40,7 @@ def norms(dtype: torch.dtype, device: torch.device) -> dict[str, tuple[Norm, Any
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("kind", ["rms", "offset_rms", "layer", "bare"])
+@pytest.mark.parametrize("kind", ["rms", "offset_rms", "layer", "unbiased", "bare"])
 @pytest.mark.parametrize("pending", ["none", "one", "two", "through", "scaled"])
 def test_what_is_pending_is_added_and_normalised_as_torch_does_it(
     pending: str, kind: str, dtype: torch.dtype, device: torch.device
@@ -67,5 +69,8 @@ def test_what_is_pending_is_added_and_normalised_as_torch_does_it(
     )
     assert summed.dtype == normed.dtype == dtype
     assert (summed.double() - expected).norm() <= TOLERANCE[dtype] * expected.norm()
+    if pending != "none":
+        through = inner_numbers if pending == "through" else None
+        assert torch.equal(add(stream, parts, more, scale, through), summed)
     rounded = norm(summed.double())
     assert (normed.double() - rounded).norm() <= TOLERANCE[dtype] * rounded.norm()

@@ -171,6 +171,8 @@ def norms_and_stores() -> None:
             residual_norm.add_norm(numbers(8, 4096), parts, norm, kind, others=parts)
         offset = Norm(numbers(4096), 1e-5, "offset_rms")
         residual_norm.add_norm(numbers(8, 4096), parts, offset, kind, through=offset)
+        residual_norm.add(numbers(8, 4096), parts, parts)
+        residual_norm.add(numbers(8, 4096), parts, through=offset)
         if kind is not None:
             quantize.quantize_rows(numbers(8, 4096), kind)
     angles, window, positions, pool = (

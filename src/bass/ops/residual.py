@@ -78,6 +78,10 @@ class Residual:
 
     def tensor(self) -> Float[Tensor, "batch window hidden"]:
         """The complete stream."""
+        if self._pending and self._added_by_norm():
+            base = self._base.reshape(-1, self._base.shape[-1])
+            stream = kernels.residual_norm.add(base, *self._summands())
+            self._base, self._pending = stream.view(self._base.shape), ()
         for summand in self._pending:
             self._base = self._base + summand.tensor()
         self._pending = ()
@@ -109,21 +113,28 @@ class Residual:
             return Rows(left.weighted, left.norm)
         if not self._added_by_norm():
             base = self.tensor().reshape(-1, shape[-1])
+        parts, others, scale, through = self._summands()
+        kind = None if layer is None else quantized_to(layer)
+        stream, normed, scales = kernels.residual_norm.add_norm(
+            base, parts, _numbers(norm), kind, others, scale, through
+        )
+        self._base, self._pending = stream.view(shape), ()
+        return Rows(normed, scales)
+
+    def _summands(self) -> tuple[Tensor | None, Tensor | None, float, Any]:
+        """The pending products for the kernel of norms: partial sums of up to two, scale, and the
+        norm that they go through.
+        """
         parts = [summand.product.partial_sums() for summand in self._pending]
         scale, through = 1.0, None
         if self._pending:
             scale, through = self._pending[0].scale, self._pending[0].through
-        stream, normed, scales = kernels.residual_norm.add_norm(
-            base,
+        return (
             parts[0] if parts else None,
-            _numbers(norm),
-            None if layer is None else quantized_to(layer),
             parts[1] if len(parts) == 2 else None,
             scale,
             None if through is None else _numbers(through),
         )
-        self._base, self._pending = stream.view(shape), ()
-        return Rows(normed, scales)
 
     def _added_by_norm(self) -> bool:
         """Whether the kernel of the next norm adds the pending products: one, or two of a kind."""

@@ -1,4 +1,4 @@
-"""The residual sum and the norm after it.
+"""The residual sum, and the norm after it if there is one.
 
     s' = s + scale · through(Σ_i partial_sums_i) [+ scale · Σ_i others_i] ;  n = norm(s')
 
@@ -95,11 +95,12 @@ def _add_norm(
     rounded = x.to(summed.dtype.element_ty)
     if SPLITS > 0:
         tl.store(summed + row * size + i, rounded, mask=live)
-    value = _unit(rounded.to(tl.float32), live, size, eps, KIND) * by + shift
-    if IN_8_BITS:
-        value, own_scale = in_8_bits(value, LARGEST, SMALLEST, INTEGER, BY_HAND)
-        tl.store(scales + row, own_scale)
-    tl.store(normed + row * size + i, value.to(normed.dtype.element_ty), mask=live)
+    if KIND != "":
+        value = _unit(rounded.to(tl.float32), live, size, eps, KIND) * by + shift
+        if IN_8_BITS:
+            value, own_scale = in_8_bits(value, LARGEST, SMALLEST, INTEGER, BY_HAND)
+            tl.store(scales + row, own_scale)
+        tl.store(normed + row * size + i, value.to(normed.dtype.element_ty), mask=live)
 
 
 def add_norm(
@@ -116,11 +117,44 @@ def add_norm(
 
     Without parts the stream is returned unchanged. `through`: an rms or offset_rms.
     """
-    stream, (rows, size) = stream.contiguous(), stream.shape
+    stream = stream.contiguous()
     normed = torch.empty_like(stream, dtype=kind)
-    scales = None if kind is None else stream.new_empty(rows, dtype=torch.float32)
+    scales = None if kind is None else stream.new_empty(len(stream), dtype=torch.float32)
     summed = stream if parts is None else torch.empty_like(stream)
-    width = 1 << (size - 1).bit_length()
+    _launch(stream, parts, others, scale, through, summed, norm, normed, scales)
+    return summed, normed, scales
+
+
+def add(
+    stream: Float[Tensor, "rows size"],
+    parts: Float[Tensor, "splits rows size"],
+    others: Float[Tensor, "others rows size"] | None = None,
+    scale: float = 1.0,
+    through: Norm | None = None,
+) -> Float[Tensor, "rows size"]:
+    """The stream as in `add_norm`, without a norm."""
+    stream = stream.contiguous()
+    summed = torch.empty_like(stream)
+    _launch(stream, parts, others, scale, through, summed)
+    return summed
+
+
+def _launch(
+    stream: Tensor,
+    parts: Tensor | None,
+    others: Tensor | None,
+    scale: float,
+    through: Norm | None,
+    summed: Tensor,
+    norm: Norm | None = None,
+    normed: Tensor | None = None,
+    scales: Tensor | None = None,
+) -> None:
+    norm, kind = (
+        norm or Norm(None, 0.0, ""),
+        None if scales is None or normed is None else normed.dtype,
+    )
+    rows, size = stream.shape
     launch: Any = _add_norm[(rows,)]
     with torch.cuda.device_of(stream):
         launch(
@@ -129,8 +163,7 @@ def add_norm(
             norm.eps, scale, 0.0 if through is None else through.eps,
             SPLITS=0 if parts is None else len(parts), OTHERS=0 if others is None else len(others),
             KIND=norm.kind, WEIGHT=norm.weight is not None, BIAS=norm.bias is not None,
-            THROUGH="" if through is None else through.kind, WIDTH=width,
-            IN_8_BITS=kind is not None, num_warps=8 if width > 2048 else 4,
+            THROUGH="" if through is None else through.kind, WIDTH=1 << (size - 1).bit_length(),
+            IN_8_BITS=kind is not None, num_warps=8 if size > 2048 else 4,
             **options(kind or torch.int8), **dependent(stream),
         )  # fmt: skip
-    return summed, normed, scales
