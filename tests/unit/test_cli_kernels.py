@@ -14,6 +14,7 @@ from bass.models.decoder import CausalDecoder
 from bass.models.gemma3_text import Gemma3Text, Gemma3TextConfig
 from bass.models.gpt2 import GPT2, GPT2Config
 from bass.models.llama import Llama, LlamaConfig
+from bass.models.olmo2 import Olmo2, Olmo2Config
 from bass.models.qwen3 import Qwen3, Qwen3Config
 from bass.ops.dispatch import Capability, Unsupported
 from bass.quantization import QUANTIZATIONS, quantize
@@ -108,6 +109,13 @@ def test_a_block_and_an_activation_without_kernels_are_named() -> None:
     decoder: Any = llama()
     decoder.blocks[0].mlp.act = torch.tanh
     assert no(decoder, setting())["activations"] == "no kernel computes `tanh`"
+
+
+def test_a_norm_over_all_heads_is_named() -> None:
+    reasons = no(Olmo2(Olmo2Config(32, 32, 64, 1, 2, 1, 64)), setting())
+    assert reasons["norms"] == "no kernel computes a norm over all heads"
+    assert reasons[kernels.FUSED].startswith("the block is `ReorderedNorm`")
+    assert reasons.keys() == {"norms", kernels.FUSED}
 
 
 def test_a_layer_and_a_norm_of_ones_own_are_named() -> None:

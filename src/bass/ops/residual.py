@@ -121,7 +121,7 @@ class Residual:
         self._base, self._pending = stream.view(shape), ()
         return Rows(normed, scales)
 
-    def _summands(self) -> tuple[Tensor | None, Tensor | None, float, Any]:
+    def _summands(self) -> tuple[Any, Tensor | None, float, Any]:
         """The pending products for the kernel of norms: partial sums of up to two, scale, and the
         norm that they go through.
         """
