@@ -161,7 +161,7 @@ _BY_MODEL = {
     "Qwen2Tokenizer": "qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next",
     "CohereTokenizer": "cohere cohere2",
     "CodeLlamaTokenizer": "code_llama",
-    "": "arctic deepseek_v2 deepseek_v3 glm glm4 glm4_moe gpt_bigcode granite granitemoe "
+    "": "arctic deepseek_v2 deepseek_v3 ernie4_5 glm glm4 glm4_moe gpt_bigcode granite granitemoe "
     "granitemoehybrid granitemoeshared internlm2 jamba "
     "minicpm3 ministral ministral3 mistral mistral3 mixtral nemotron olmo2 olmo3 persimmon phi3 "
     "phimoe stablelm",
