@@ -30,6 +30,7 @@ from bass.kernels.triton import (
     batch_state,
     embedding,
     experts,
+    group_quantized_gemm,
     kv_store,
     launch,
     noise,
@@ -129,6 +130,26 @@ def products() -> None:
     for act in ("gelu", "gelu_tanh"):
         small_m_gemm.gated(numbers(3, 70), numbers(50, 70), act)
         activation.gate(numbers(3, 2200), act)
+
+
+def group_quantized_products() -> None:
+    """Products with the matrices of quantized checkpoints, each kind of codes."""
+    for kind, w, scale, zero, group in (
+        ("int4", torch.uint8, BF16, torch.uint8, 128),
+        ("int4", torch.uint8, torch.float16, None, 32),
+        ("e2m1", torch.uint8, torch.uint8, None, 32),
+        ("int8", torch.int8, BF16, torch.int8, 128),
+        ("e4m3", E4M3, F32, None, 128),
+    ):
+        if w == E4M3 and CAPABILITY < 89:
+            continue
+        stored = numbers(4096, 4096 if kind in ("int8", "e4m3") else 2048, dtype=w)
+        groups = (4096 // group, 4096)
+        zeros = None if zero is None else numbers(*groups, dtype=zero)
+        for rows in (8, 64):
+            group_quantized_gemm.linear(
+                numbers(rows, 4096), stored, numbers(*groups, dtype=scale), zeros, group, kind
+            )
 
 
 def hopper_products(kind: torch.dtype, x_scale: Any, w_scale: Any) -> None:
@@ -334,6 +355,7 @@ def rows() -> None:
 def everything() -> None:
     """Every kernel once, and again where what differs decides what is compiled at all."""
     products()
+    group_quantized_products()
     norms_and_stores()
     attentions()
     mixtures()
@@ -351,6 +373,7 @@ if __name__ == "__main__":
         attention,
         embedding,
         experts,
+        group_quantized_gemm,
         kv_store,
         small_m_gemm,
         noise,

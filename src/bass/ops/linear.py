@@ -22,6 +22,7 @@ from bass.kernels import hopper
 from bass.kernels import triton as kernels
 from bass.ops import cpu_products, dispatch
 from bass.ops.activation import IN_KERNELS, Activation, gate
+from bass.ops.group_quantized import GroupQuantizedLinear
 from bass.ops.norms import ProjectionNorm
 from bass.ops.quantize import quantize_rows, quantized_rows, scaled_product, widened
 from bass.records import Projection, Rotation
@@ -206,7 +207,8 @@ class Product(Summed):
             dispatch.use_kernels(like)  # first: it costs a CPU's step the least
             and _replaceable(layer)
             and dispatch.few_rows(like, layer.weight, layer.bias)
-            and (type(layer) is QuantizedLinear or layer.weight.dtype == like.dtype)
+            and (type(layer) is not GroupQuantizedLinear or layer.in_kernel)
+            and (type(layer) is not Linear or layer.weight.dtype == like.dtype)
         )
 
     def tensor(self) -> Float[Tensor, "*rows out"]:
@@ -224,6 +226,8 @@ class Product(Summed):
         rows = self.rows()
         if len(rows.x) > kernels.small_m_gemm.MOST_ROWS:
             return _whole_rows(rows, layer, like.dtype)[None]
+        if type(layer) is GroupQuantizedLinear:
+            return layer.partial_sums(rows.x, like.dtype)
         return gemm(rows.x, layer.weight).linear(
             rows.x, layer.weight, layer.bias, rows.scale, _scale(layer), like.dtype
         )
@@ -260,7 +264,8 @@ def activated_linear(
 ) -> Float[Tensor, "*rows out"]:
     """act(x Wᵀ + b)."""
     product = linear(x, layer)
-    if product.by_kernel and act in IN_KERNELS:
+    grouped = type(layer) is GroupQuantizedLinear
+    if product.by_kernel and act in IN_KERNELS and not grouped:
         like, rows = product.like, product.rows()
         # elsewhere a product whose K is not divided takes longer than both
         if gemm(rows.x, layer.weight) is hopper.gemm:
@@ -278,7 +283,8 @@ def gated_linear(
     """act(gate) · up of a layer; the first half of its outputs are the gates."""
     product = linear(x, layer)
     like = product.like
-    if product.by_kernel and act in IN_KERNELS and layer.bias is None:
+    grouped = type(layer) is GroupQuantizedLinear
+    if product.by_kernel and act in IN_KERNELS and layer.bias is None and not grouped:
         rows = product.rows()
         if len(rows.x) <= kernels.small_m_gemm.MOST_ROWS:
             y = gemm(rows.x, layer.weight).gated(
@@ -344,7 +350,7 @@ def _replaceable(layer: nn.Module) -> bool:
     """Whether a kernel may replace the layer's own product; a subclass may compute
     something else.
     """
-    return type(layer) is Linear or type(layer) is QuantizedLinear
+    return type(layer) in (Linear, QuantizedLinear, GroupQuantizedLinear)
 
 
 def _whole(x: Tensor, layer: Any) -> Tensor:
