@@ -3,6 +3,7 @@
 import math
 import mmap
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard, final
@@ -17,6 +18,16 @@ from bass.files import open_regular, size_in_words
 from bass.plain_json import parse_json
 
 FLOATS = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+# of the tensors of quantized checkpoints
+CODES = {
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "I32": torch.int32,
+    "I64": torch.int64,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E8M0": torch.float8_e8m0fnu,
+}
+KINDS = FLOATS | CODES
 LARGEST_HEADERS = 32 << 20  # bytes of all headers; 100,000 tensors take half of it
 MOST_AXES = 64
 STAGED_BYTES = 32 << 20  # of each of the two buffers for copies to a GPU
@@ -31,6 +42,16 @@ class Stored:
     shape: tuple[int, ...]
     start: int
     stop: int
+
+
+@dataclass(frozen=True)
+class StoredQuantized(Stored):
+    """A quantized matrix: `parts` are its tensors by role, `weight` makes a `QuantizedWeight` of
+    their values. `kind` is the type that it is computed in; its bytes are those of all parts.
+    """
+
+    parts: dict[str, Stored]
+    weight: Callable[[dict[str, Tensor]], Any]
 
 
 @dataclass(frozen=True)
@@ -138,9 +159,7 @@ def _stored(path: Path, name: str, value: Any, base: int) -> Stored:
     ):
         raise ValueError(f"its header is invalid for `{some([name])}`")
     start, stop = offsets
-    if stop < start or (
-        kind in FLOATS and stop - start != math.prod(shape) * FLOATS[kind].itemsize
-    ):
+    if stop < start or (kind in KINDS and stop - start != math.prod(shape) * KINDS[kind].itemsize):
         raise ValueError(f"`{some([name])}` has {stop - start} bytes, which is not {kind} {shape}")
     return Stored(path, kind, tuple(shape), base + start, base + stop)
 
@@ -165,9 +184,19 @@ class TensorReader:
     _staging: "Staging | None" = None
 
     def __getitem__(self, name: str) -> Tensor:
+        """The tensor; of a quantized matrix, its values in float32."""
         tensor = self.files.stored[name]
-        dtype, size = FLOATS[tensor.kind], tensor.stop - tensor.start
-        if size == 0:
+        if isinstance(tensor, StoredQuantized):
+            return self.quantized(tensor).dense()
+        return self._read(tensor)
+
+    def quantized(self, tensor: StoredQuantized) -> Any:
+        """A quantized matrix as a `QuantizedWeight`."""
+        return tensor.weight({role: self._read(part) for role, part in tensor.parts.items()})
+
+    def _read(self, tensor: Stored) -> Tensor:
+        dtype, size = KINDS[tensor.kind], tensor.stop - tensor.start
+        if size == 0 or self.device.type == "meta":
             return torch.empty(tensor.shape, dtype=dtype, device=self.device)
         raw = torch.frombuffer(
             self._map(tensor.path), dtype=torch.uint8, count=size, offset=tensor.start
@@ -184,6 +213,10 @@ class TensorReader:
         again.
         """
         tensor = self.files.stored[name]
+        for part in tensor.parts.values() if isinstance(tensor, StoredQuantized) else (tensor,):
+            self._release(part)
+
+    def _release(self, tensor: Stored) -> None:
         start, stop = (
             -(-tensor.start // mmap.PAGESIZE) * mmap.PAGESIZE,
             tensor.stop // mmap.PAGESIZE * mmap.PAGESIZE,

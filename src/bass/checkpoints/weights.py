@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from bass.checkpoints.bounds import check_bounds
 from bass.checkpoints.dummy import RandomWeights, check_memory
 from bass.checkpoints.families import family_of
-from bass.checkpoints.folder import SINGLE, some, stored_dtype
+from bass.checkpoints.folder import SINGLE, read_config, some, stored_dtype
 from bass.checkpoints.lora import Adapter
 from bass.checkpoints.names import is_unused, named_as_stored, renamed
 from bass.checkpoints.progress import progress
+from bass.checkpoints.quantized import Scheme, keep_quantized, scheme_of
 from bass.checkpoints.shards import FLOATS, TensorFiles, TensorReader
 from bass.checkpoints.text_half import read_text_config, text_half
 from bass.errors import BassError, CheckpointError, explained
@@ -47,6 +48,7 @@ class CheckpointIndex:
     removed: str = ""  # prefix of all stored names that is none of the family's
     unused: tuple[str, ...] = ()  # stored tensors that the decoder does not need
     adapter: Adapter | None = None  # merged at load
+    scheme: Scheme | None = None  # of a quantized checkpoint
 
     @property
     def dtypes(self) -> list[torch.dtype]:
@@ -71,6 +73,8 @@ class CheckpointIndex:
         unquantized. A stored head that differs from the embedding is used even if config.json ties
         them, as in `transformers`.
         """
+        if self.scheme is not None:
+            quantization = self.scheme.alone(quantization, self.folder)
         if (
             self.second_head is not None
             and device.type != "meta"
@@ -81,6 +85,7 @@ class CheckpointIndex:
                 self.raw | {"tie_word_embeddings": False},
                 type(self.decoder),
                 self.files,
+                self.scheme,
             )
             return replace(untied, adapter=self.adapter).load(device, dtype, quantization)
 
@@ -95,9 +100,10 @@ class CheckpointIndex:
         with explained(no_room):
             if self.dummy and device.type == "cpu":
                 check_memory(self.weight_bytes(dtype, quantization))
-            with nullcontext() if quantization is None else unfilled():
+            empty = quantization is not None or self.scheme is not None
+            with unfilled() if empty else nullcontext():
                 decoder = type(self.decoder)(self.decoder.config, device, dtype)  # pyright: ignore[reportCallIssue]
-            if device.type != "meta":
+            if device.type != "meta" or self.scheme is not None:
                 self._fill(decoder, device, quantization)
             elif quantization is not None:
                 quantize(decoder, quantization)
@@ -125,15 +131,19 @@ class CheckpointIndex:
         self, decoder: CausalDecoder, device: torch.device, quantization: Quantization | None
     ) -> None:
         shrinking = set() if quantization is None else set(quantizable(decoder))
+        kept = set() if self.scheme is None else set(quantizable(decoder))
+        reader = TensorReader(self.files, device)
         with progress(f"loading {self.folder.name}", self.files.size) as advance:
             fill = (
                 RandomWeights(decoder, device)
                 if self.dummy
-                else self._stored(decoder, TensorReader(self.files, device), advance)
+                else self._stored(decoder, reader, advance)
             )
             # a list of the modules would keep freed layers alive
             for path in [path for path, _ in decoder.named_modules()]:
                 module = decoder.get_submodule(path)
+                if path in kept and keep_quantized(decoder, path, self.sources, reader, advance):
+                    continue
                 for own in [name for name, _ in module.named_parameters(recurse=False)]:
                     if getattr(module, own).is_meta:  # `unfilled`
                         empty = torch.empty_like(getattr(module, own), device=device)
@@ -182,9 +192,16 @@ def read_index(
     raw, half_of = read_text_config(folder)
     family = family_of(folder, raw, family)
     files = TensorFiles.read(folder)
+    if (scheme := scheme_of(folder, read_config(folder), files)) is not None:
+        files = scheme.described(files, raw)
+        if adapter is not None:
+            raise CheckpointError(
+                f"`{folder}` holds quantized weights, into which no adapter can be merged: merge it "
+                "into the original checkpoint."
+            )
     if half_of is not None:
         raw, files = text_half(half_of, raw, files)
-    found = replace(_outlined(folder, raw, family, files), half_of=half_of)
+    found = replace(_outlined(folder, raw, family, files, scheme), half_of=half_of)
     return found if adapter is None else replace(found, adapter=adapter.checked(found))
 
 
@@ -202,7 +219,7 @@ def dummy_index(folder: Path, family: Family | None = None) -> CheckpointIndex:
 
 
 def _outlined(
-    folder: Path, raw: dict[str, Any], family: Family, files: TensorFiles
+    folder: Path, raw: dict[str, Any], family: Family, files: TensorFiles, scheme: Scheme | None
 ) -> CheckpointIndex:
     shapes = {name: tensor.shape for name, tensor in files.stored.items()}
     widest = max((max(shape, default=1) for shape in shapes.values()), default=1)
@@ -225,7 +242,7 @@ def _outlined(
     )
     decoder = decoder.requires_grad_(False).eval()
     return CheckpointIndex(
-        folder, raw, files, decoder, sources, second, removed=removed, unused=unused
+        folder, raw, files, decoder, sources, second, removed=removed, unused=unused, scheme=scheme
     )
 
 

@@ -34,11 +34,6 @@ class FamilyConfig:
         """Read a parsed config.json. A `CheckpointError` names a field that is missing, invalid or
         not supported.
         """
-        if config.get("quantization_config"):
-            raise CheckpointError(
-                "The checkpoint holds quantized weights, which `bass` does not read: use the "
-                "original one."
-            )
         for name, allowed in cls.assumes.items():
             if config.get(name, allowed[0]) not in allowed:
                 raise CheckpointError(

@@ -66,8 +66,8 @@ def _scales(scale, zero, places, inside, KIND: tl.constexpr, ZERO: tl.constexpr)
 def _group_linear(
     x, w, scale, zero, bias, y, rows, n_size, width,
     GROUP: tl.constexpr, SIZE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-    STAGES: tl.constexpr, EVEN: tl.constexpr, KIND: tl.constexpr, ZERO: tl.constexpr, BIAS: tl.constexpr,
-    OPERAND: tl.constexpr, PDL: tl.constexpr,
+    STAGES: tl.constexpr, EVEN: tl.constexpr, KIND: tl.constexpr, ZERO: tl.constexpr,
+    BIAS: tl.constexpr, OPERAND: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     HALVES: tl.constexpr = 2 if KIND == "int4" or KIND == "e2m1" else 1
     n = tl.program_id(0) * BN + tl.arange(0, BN)
@@ -143,8 +143,9 @@ def linear(
         launch(
             x, w, scale, zero, bias, y, rows, n, width,
             GROUP=group, SIZE=share * tile.bk, BM=block_rows(rows), BN=tile.bn, BK=tile.bk,
-            STAGES=tile.stages, EVEN=splits * share * tile.bk == width, KIND=kind, ZERO=zero is not None,
-            BIAS=bias is not None, OPERAND=operand(x.dtype), num_warps=tile.warps, **dependent(x),
+            STAGES=tile.stages, EVEN=splits * share * tile.bk == width, KIND=kind,
+            ZERO=zero is not None, BIAS=bias is not None, OPERAND=operand(x.dtype),
+            num_warps=tile.warps, **dependent(x),
         )  # fmt: skip
     return y
 

@@ -1,0 +1,62 @@
+"""Linear layers that keep the quantized weights of a checkpoint."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from bass.checkpoints.quantized.weight import QuantizedWeight, stacked
+from bass.checkpoints.shards import StoredQuantized, TensorReader
+from bass.models.sources import WeightSource
+from bass.ops.quantize import E4M3
+
+E4M3_FROM = (8, 9)  # the compute capability of GPUs with products of e4m3
+
+
+def keep_quantized(
+    decoder: nn.Module,
+    path: str,
+    sources: Mapping[str, WeightSource],
+    reader: TensorReader,
+    advance: Callable[[int], None],
+) -> bool:
+    """Replace a linear layer by one with the checkpoint's quantized matrix, if it has one."""
+    old, bias, read = decoder.get_submodule(path), None, [f"{path}.weight"]
+    if (given := old._parameters.get("bias")) is not None:
+        read.append(f"{path}.bias")
+        bias = torch.empty_like(given, device=reader.device)
+        sources[read[1]].fill(bias, [reader[tensor] for tensor in sources[read[1]].tensors])
+    layer = quantized_layer(sources[read[0]], bias, reader)
+    if layer is None:
+        return False
+    for tensor in (tensor for name in read for tensor in sources[name].tensors):
+        reader.release(tensor)
+        advance(reader.files.stored[tensor].stop - reader.files.stored[tensor].start)
+    owner, _, own = path.rpartition(".")
+    setattr(decoder.get_submodule(owner), own, layer)
+    return True
+
+
+def quantized_layer(
+    source: WeightSource, bias: Float[Tensor, " out"] | None, reader: TensorReader
+) -> nn.Module | None:
+    """The layer of a matrix whose parts are all quantized in one way; None: dequantize it."""
+    found = [reader.files.stored[tensor] for tensor in source.tensors]
+    parts = [part for part in found if isinstance(part, StoredQuantized)]
+    if len(parts) < len(found) or source.transposed:
+        return None
+    weights = [reader.quantized(part) for part in parts]
+    if not all(isinstance(weight, QuantizedWeight) for weight in weights):
+        return None
+    whole = stacked(weights)
+    if whole is None or not _computes(whole, reader.device):
+        return None
+    layer = whole.permuted(source.rows).layer(bias)
+    return None if layer is None else layer.requires_grad_(False).eval()
+
+
+def _computes(weight: QuantizedWeight, device: torch.device) -> bool:
+    """Whether the device has the numbers of the codes."""
+    e4m3 = weight.codes.dtype == E4M3 and device.type == "cuda"
+    return not e4m3 or torch.cuda.get_device_capability(device) >= E4M3_FROM
