@@ -1,19 +1,26 @@
 """Quantized checkpoints are read as they are: each method computes what its tensors stand for."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
 
+import bass
+from bass.checkpoints.quantized.formats import MXFP4
 from bass.checkpoints.weights import load_decoder, read_index, save_decoder
 from bass.models.decoder import CausalDecoder
+from bass.models.gptj import GPTJ, GPTJConfig
 from bass.models.llama import Llama, LlamaConfig
 from bass.models.qwen2 import Qwen2, Qwen2Config
+from bass.ops import dispatch
 from bass.ops.group_quantized import GroupQuantizedLinear
-from bass.ops.linear import QuantizedLinear
+from bass.ops.linear import Linear, QuantizedLinear
 from models.reference import causal_logits
-from unit.stored_quantizations import METHODS, write_quantized
+from unit.stored_quantizations import FP4, METHODS, write_quantized
 
 CPU = torch.device("cpu")
 # methods that quantize activations, too, which the matrices alone do not show
@@ -62,3 +69,100 @@ def test_a_quantized_checkpoint_computes_what_its_tensors_stand_for(
     assert set(layers) == {QuantizedLinear if one_scale_for_a_row else GroupQuantizedLinear}
     stored = sum(p.nbytes for p in ours.parameters())
     assert read_index(quantized).weight_bytes(torch.float32) == stored
+
+
+def test_layers_that_are_not_quantized_stay_and_mixed_ones_are_dequantized(tmp_path: Path) -> None:
+    config, store = METHODS["gptq"]
+    skip = ("0.mlp.down_proj", "1.self_attn.k_proj")
+    quantized, meant = write_quantized(original(tmp_path), tmp_path, config, store, skip)
+    (ours, found), (_, expected) = logits(quantized), logits(meant)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    kinds = {name: type(module) for name, module in ours.named_modules()}
+    dense = {name for name, kind in kinds.items() if kind is Linear}
+    assert dense == {"head", "blocks.0.mlp.down", "blocks.1.attention.qkv"}
+    assert kinds["blocks.1.mlp.gate_up"] is GroupQuantizedLinear
+
+
+def test_rows_that_are_reordered_and_parts_of_a_fused_matrix_keep_their_scales(
+    tmp_path: Path,
+) -> None:
+    """GPT-J's queries and keys; the matrix is packed along the rows in AWQ."""
+    config = GPTJConfig(vocab_size=64, n_positions=32, n_embd=64, n_layer=1, n_head=4, rotary_dim=8)
+    decoder = GPTJ(config)
+    with torch.no_grad():
+        for i, parameter in enumerate(decoder.parameters()):
+            drawn = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(i))
+            parameter.copy_(drawn * 0.15)
+    save_decoder(decoder, tmp_path / "original", torch.float16)
+    for method in ("awq", "fp8 blocks", "gptq order"):
+        folder = tmp_path / method.replace(" ", "-")
+        folder.mkdir()
+        quantized, meant = write_quantized(tmp_path / "original", folder, *METHODS[method])
+        (ours, found), (_, expected) = logits(quantized), logits(meant)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+        qkv = ours.get_submodule("blocks.0.attention.qkv")
+        assert isinstance(qkv, GroupQuantizedLinear)
+
+
+@pytest.mark.parametrize("method", ["gptq order", "int4 zeros", "fp8 blocks", "int8 rows"])
+def test_drafts_change_no_token_of_a_quantized_target(method: str, tmp_path: Path) -> None:
+    quantized, _ = write_quantized(original(tmp_path), tmp_path, *METHODS[method])
+    prompts = [[5, 17, 3], [9, 2, 40, 31, 8]]
+    options: dict[str, Any] = {"max_new_tokens": 12, "temperature": 0, "ignore_eos": True}
+    drafted, plain = (
+        bass.load(quantized, quantized, num_speculative_tokens=k, device="cpu")
+        .generate(prompts, **options)
+        .completions
+        for k in (3, 0)
+    )
+    assert [c.token_ids for c in drafted] == [c.token_ids for c in plain]
+
+
+@pytest.mark.parametrize("method", ["gptq order", "int4 zeros", "fp8 blocks", "awq"])
+def test_the_kernels_compute_the_same(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the interpreter on a CPU."""
+    quantized, _ = write_quantized(original(tmp_path), tmp_path, *METHODS[method])
+    ours, expected = logits(quantized)
+    with torch.no_grad():
+        monkeypatch.setattr(dispatch, "use_kernels", lambda _: True)
+        torch.testing.assert_close(causal_logits(ours, TOKENS), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_quantized_head_is_dequantized(tmp_path: Path) -> None:
+    quantized, _ = write_quantized(original(tmp_path), tmp_path, *METHODS["gptq"])
+    tensors = load_file(quantized / "model.safetensors")
+    stored, matrix = METHODS["gptq"][1](
+        F.pad(
+            tensors.pop("lm_head.weight").float(), (0, 0, 0, 5), value=0.1
+        )  # 72 rows: whole words
+    )
+    raw = json.loads((quantized / "config.json").read_bytes()) | {"vocab_size": 72}
+    for name, tensor in stored.items():
+        tensors[f"lm_head.{name}"] = tensor.contiguous()
+    tensors["model.embed_tokens.weight"] = F.pad(tensors["model.embed_tokens.weight"], (0, 0, 0, 5))
+    save_file(tensors, quantized / "model.safetensors")
+    (quantized / "config.json").write_text(json.dumps(raw))
+    head = load_decoder(quantized, CPU, torch.float32).head
+    assert type(head) is Linear
+    torch.testing.assert_close(head.weight, matrix)
+
+
+def test_blocks_of_mxfp4_become_the_matrices_of_experts_and_layers() -> None:
+    """The example: what gpt-oss stores for [experts, in, out]."""
+    generator = torch.Generator().manual_seed(0)
+    codes = torch.randint(0, 16, (3, 10, 64), generator=generator)
+    exponents = torch.randint(120, 130, (3, 10, 2), generator=generator)
+    blocks = (codes[..., ::2] | codes[..., 1::2] << 4).unflatten(-1, (2, 16)).to(torch.uint8)
+    parts = {"blocks": blocks, "scales": exponents.to(torch.uint8)}
+    stack = MXFP4().weight(parts)
+    scale = 2.0 ** (exponents - 127).double().repeat_interleave(32, -1)
+    meant = FP4[codes].double() * scale
+    assert torch.equal(stack.dense().double(), meant.transpose(1, 2))
+    x = torch.randn(4, 64, generator=generator).double()
+    for matrix, expected in zip(stack.matrices, meant, strict=True):
+        layer = matrix.layer(None)
+        assert isinstance(layer, GroupQuantizedLinear)
+        assert sum(p.nbytes for p in layer.parameters()) == 10 * (32 + 2)
+        torch.testing.assert_close(layer(x), x @ expected.T)

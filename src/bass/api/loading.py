@@ -218,7 +218,9 @@ def measure_products(*decoders: CausalDecoder | None) -> None:
         for decoder in decoders
         if decoder is not None
         for name, parameter in decoder.named_parameters()
-        if parameter.ndim == 2 and (name not in LOOKED_UP or decoder.head is None)
+        if parameter.ndim == 2
+        and not name.endswith(".scale")
+        and (name not in LOOKED_UP or decoder.head is None)
     )
 
 

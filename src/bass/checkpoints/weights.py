@@ -18,7 +18,7 @@ from bass.checkpoints.folder import SINGLE, read_config, some, stored_dtype
 from bass.checkpoints.lora import Adapter
 from bass.checkpoints.names import is_unused, named_as_stored, renamed
 from bass.checkpoints.progress import progress
-from bass.checkpoints.quantized import Scheme, keep_quantized, scheme_of
+from bass.checkpoints.quantized import Scheme, keep_quantized, scheme_of, without_zero_biases
 from bass.checkpoints.shards import FLOATS, TensorFiles, TensorReader
 from bass.checkpoints.text_half import read_text_config, text_half
 from bass.errors import BassError, CheckpointError, explained
@@ -293,7 +293,7 @@ def _account(
     ]
     findings = {
         "missing": [n for n in wanted if n not in stored],
-        "unexpected": unexpected,
+        "unexpected": without_zero_biases(unexpected, files),
         "wrongly shaped": wrong,
     }
     if any(findings.values()):

@@ -8,6 +8,7 @@ from bass.api.plan import backend_for, find_device, find_family, layout_for
 from bass.api.resolve import find_class, make, names
 from bass.checkpoints.folder import some
 from bass.checkpoints.weights import CheckpointIndex
+from bass.checkpoints.quantized import summary
 from bass.cli import kernels
 from bass.cli.parsing import ONE, Option, Parser
 from bass.cli.terminal import say
@@ -16,6 +17,7 @@ from bass.errors import OptionError, PairingError
 from bass.models.decoder import CausalDecoder
 from bass.ops.dispatch import Capability, cpu_unsupported
 from bass.ops.experts import Experts
+from bass.ops.group_quantized import GroupQuantizedLinear
 from bass.records import AttentionRule, CacheBudget, DecoderShape
 
 ROWS = (200, 400, 800, 1600)  # positions; scaled down for a shorter context
@@ -116,6 +118,7 @@ def describe(spec: str, checkpoint: Checkpoint) -> list[str]:
         else f"{len(tokenizer.vocabulary):,} tokens",
         "end of sequence": ", ".join(map(str, checkpoint.eos)) or "none",
         "dtype": " and ".join(kinds),
+        "quantization": summary(index.scheme, files),
         "bytes": f"{files.size:,}"
         + (f" in {len(files.paths)} files" if len(files.paths) > 1 else ""),
         "prefix of names": f"`{index.removed}`, removed" if index.removed else "",
@@ -163,11 +166,15 @@ def kernel_lines(checkpoint: Checkpoint, device: torch.device) -> list[str]:
     dtype = index.dtypes[0] if device.type == "cuda" else torch.float32
     backend = backend_for("auto", layout, device)
     setting = kernels.Setting(Capability.of(device), dtype, layout, backend)
-    lines = kernels.lines(index.decoder, setting, device)
+    # of a quantized checkpoint, the decoder has other layers
+    decoder = index.decoder if index.scheme is None else index.load(torch.device("meta"), dtype)
+    lines = kernels.lines(decoder, setting, device)
     if device.type == "cpu":
         reason = cpu_unsupported()
         how = "numba's or torch's, by measurement at load" if reason is None else "torch's"
         lines.append(f"{'products':20}{how}" + ("" if reason is None else f": {reason.reason}"))
+        if any(isinstance(module, GroupQuantizedLinear) for module in decoder.modules()):
+            lines.append(f"{'quantized products':20}torch's: each dequantizes its weight")
     return lines
 
 
@@ -177,6 +184,8 @@ def weights(checkpoint: Checkpoint, draft: bool) -> list[str]:
     dtype = index.dtypes[0]
     stored = index.weight_bytes(dtype)
     lines = [f"{'weights':20}{stored / 2**20:,.2f} MiB in {str(dtype).removeprefix('torch.')}"]
+    if index.scheme is not None:
+        return [f"{lines[0]}, quantized as stored"]
     for name in names("quantization"):
         try:
             size = index.weight_bytes(dtype, make("quantization", name), draft)

@@ -16,11 +16,13 @@ from bass.ops import dispatch, kv_store, residual
 from bass.ops.activation import IN_KERNELS
 from bass.ops.attention import FUSED_DIMS
 from bass.ops.experts import Experts
+from bass.ops.group_quantized import GroupQuantizedLinear
 from bass.ops.linear import Linear, QuantizedLinear
 from bass.ops.norms import HeadNorm, ProjectionNorm
 from bass.records import DecoderShape
 
 FUSED = "five launches"
+LINEAR = (Linear, QuantizedLinear, GroupQuantizedLinear, Experts)
 NO_PART = (nn.Identity, nn.ModuleList, Rotary)
 
 
@@ -76,6 +78,9 @@ def in_short(decoder: CausalDecoder, setting: Setting) -> str:
 
 
 def _products(decoder: CausalDecoder, setting: Setting) -> str | None:
+    for layer in _modules(decoder, GroupQuantizedLinear):
+        if not layer.in_kernel:
+            return f"no kernel has groups of {layer.group} in {layer.weight.shape[1]} columns"
     return _foreign(decoder, is_norm=False)
 
 
@@ -131,7 +136,7 @@ def _against_fusion(decoder: CausalDecoder, setting: Setting) -> Iterator[str]:
             break
     if any(True for _ in _modules(decoder, Experts)):
         yield "its experts have launches of their own"
-    if any(True for _ in _modules(decoder, QuantizedLinear)):
+    if any(True for _ in _modules(decoder, QuantizedLinear | GroupQuantizedLinear)):
         yield "weights are quantized"
     for why in (_products, _norms):
         if (reason := why(decoder, setting)) is not None:
@@ -147,7 +152,7 @@ def _modules(decoder: CausalDecoder, kind: Any) -> Iterator[Any]:
 
 def _foreign(decoder: CausalDecoder, is_norm: bool) -> str | None:
     """Why no kernel computes a layer or a norm: its class is unknown."""
-    known = (*residual.KINDS, HeadNorm) if is_norm else (Linear, QuantizedLinear, Experts)
+    known = (*residual.KINDS, HeadNorm) if is_norm else LINEAR
     for name, module in decoder.named_modules():
         leaf = not any(True for _ in module.children()) and not isinstance(module, NO_PART)
         if leaf and ("norm" in name.split(".")[-1]) == is_norm and type(module) not in known:

@@ -17,7 +17,7 @@ method quantizes both operands with a scale for each row or for the whole matrix
 dynamic scale for each token, also where the checkpoint has a static one.
 """
 
-from bass.checkpoints.quantized.layers import keep_quantized
+from bass.checkpoints.quantized.layers import keep_quantized, without_zero_biases
 from bass.checkpoints.quantized.schemes import Scheme, scheme_of, summary
 
-__all__ = ["Scheme", "keep_quantized", "scheme_of", "summary"]
+__all__ = ["Scheme", "keep_quantized", "scheme_of", "summary", "without_zero_biases"]

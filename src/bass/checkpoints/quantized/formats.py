@@ -250,15 +250,25 @@ Format = EightBits | PackedRows | GPTQ | AWQ | MXFP4
 FormatOf = Callable[[str], Format]  # by the name of a module
 
 
-def bits_and_group(shape: tuple[int, ...], parts: Mapping[str, Stored]) -> str:
-    """In words: the bits of a number, and what has a scale."""
+def in_words(shape: tuple[int, ...], parts: Mapping[str, Stored]) -> str:
+    """The type of a quantized matrix's numbers, and what has a scale."""
     role, codes = next(iter(parts.items()))
-    count = math.prod(shape)
-    bits = 8 * (codes.stop - codes.start) // max(1, count)
     scale = next(part for name, part in parts.items() if "scale" in name)
-    each = count // max(1, math.prod(scale.shape))
-    kind = {"weight": EIGHT_BITS.get(codes.kind, ""), "blocks": "e2m1"}.get(role, "int4")
-    return f"{bits} bits ({kind if bits == 4 or role == 'weight' else 'int8'}), a scale for {each}"
+    count, scales, out = math.prod(shape), math.prod(scale.shape), shape[0]
+    if role == "weight":
+        kind = EIGHT_BITS.get(codes.kind, codes.kind)
+    elif role == "blocks":
+        kind = "e2m1"
+    else:
+        kind = f"int{8 * (codes.stop - codes.start) // max(1, count)}"
+    if scales == 1:
+        return f"{kind}, one scale each"
+    if scales == out:
+        return f"{kind}, a scale for each row"
+    if role == "weight" and scale.shape[0] < out:
+        sides = (-(-side // n) for side, n in zip(shape, scale.shape, strict=True))
+        return f"{kind}, a scale for blocks of {' x '.join(map(str, sides))}"
+    return f"{kind}, a scale for groups of {count // max(1, scales)}"
 
 
 def _columns(words: Num[Tensor, "rows words"]) -> Num[Tensor, "rows columns"]:

@@ -1,13 +1,13 @@
 """Linear layers that keep the quantized weights of a checkpoint."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from bass.checkpoints.quantized.weight import QuantizedWeight, stacked
-from bass.checkpoints.shards import StoredQuantized, TensorReader
+from bass.checkpoints.shards import FLOATS, StoredQuantized, TensorFiles, TensorReader
 from bass.models.sources import WeightSource
 from bass.ops.quantize import E4M3
 
@@ -60,3 +60,15 @@ def _computes(weight: QuantizedWeight, device: torch.device) -> bool:
     """Whether the device has the numbers of the codes."""
     e4m3 = weight.codes.dtype == E4M3 and device.type == "cuda"
     return not e4m3 or torch.cuda.get_device_capability(device) >= E4M3_FROM
+
+
+def without_zero_biases(names: Sequence[str], files: TensorFiles) -> list[str]:
+    """The names but for biases of zeros of quantized matrices, which old exports of GPTQ add."""
+    reader = TensorReader(files, torch.device("cpu"))
+
+    def is_zero_bias(name: str) -> bool:
+        matrix = files.stored.get(f"{name.removesuffix('.bias')}.weight")
+        added = name.endswith(".bias") and isinstance(matrix, StoredQuantized)
+        return added and files.stored[name].kind in FLOATS and not bool(reader[name].any())
+
+    return [name for name in names if not is_zero_bias(name)]

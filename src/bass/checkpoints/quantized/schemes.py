@@ -2,14 +2,15 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bass.checkpoints.folder import stored_dtype
 from bass.checkpoints.quantized.configs import FORMATS
-from bass.checkpoints.quantized.formats import FormatOf, bits_and_group
+from bass.checkpoints.quantized.formats import FormatOf, in_words
 from bass.checkpoints.quantized.unread import declared, refuse_undeclared
 from bass.checkpoints.shards import FLOATS, Stored, StoredQuantized, TensorFiles
 from bass.errors import CheckpointError, OptionError
@@ -89,10 +90,8 @@ def scheme_of(folder: Path, raw: dict[str, Any], files: TensorFiles) -> Scheme |
             f"`{folder}` is quantized by `{str(method)[:100]}`, which `bass` does not read: use "
             f"the original checkpoint, or one quantized by {', '.join(sorted(FORMATS))}."
         )
-    try:
+    with _about(folder):
         return Scheme(str(method), make(config))
-    except CheckpointError as error:
-        raise CheckpointError(f"`{folder}`: {error}") from error
 
 
 def summary(scheme: Scheme | None, files: TensorFiles) -> str:
@@ -100,12 +99,21 @@ def summary(scheme: Scheme | None, files: TensorFiles) -> str:
     if scheme is None:
         return ""
     counts = Counter(
-        bits_and_group(tensor.shape, tensor.parts)
+        in_words(tensor.shape, tensor.parts)
         for tensor in files.stored.values()
         if isinstance(tensor, StoredQuantized)
     )
-    forms = ", ".join(f"{count} matrices of {form}" for form, count in counts.items())
+    forms = "; ".join(f"{count} matrices in {form}" for form, count in counts.items())
     return f"{scheme.method}: {forms or 'no matrix'}"
+
+
+@contextmanager
+def _about(folder: Path) -> Iterator[None]:
+    """Within it, errors name the folder."""
+    try:
+        yield
+    except CheckpointError as error:
+        raise CheckpointError(f"`{folder}`: {error}") from error
 
 
 def _parts(name: str, end: str, stored: dict[str, Stored]) -> dict[str, Stored] | None:
