@@ -141,6 +141,7 @@ def compressed(weights: dict[str, Any], layout: str, inputs: dict[str, Any] | No
 
 INT4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": GROUP}
 INT8, FLOAT8 = {"num_bits": 8, "type": "int"}, {"num_bits": 8, "type": "float"}
+DYNAMIC = {"strategy": "token", "dynamic": True}
 GPTQ4 = {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": False, "sym": False}
 # name: what config.json says, how a matrix is stored
 METHODS: dict[str, tuple[dict[str, Any], Callable[[Tensor], Written]]] = {
@@ -153,11 +154,11 @@ METHODS: dict[str, tuple[dict[str, Any], Callable[[Tensor], Written]]] = {
         lambda w: eight_bits(w, E4M3, False, True),
     ),
     "fp8 rows": (
-        compressed(FLOAT8 | {"strategy": "channel"}, "float-quantized", FLOAT8),
+        compressed(FLOAT8 | {"strategy": "channel"}, "float-quantized", FLOAT8 | DYNAMIC),
         lambda w: eight_bits(w, E4M3, True),
     ),
     "int8 rows": (
-        compressed(INT8 | {"strategy": "channel"}, "int-quantized", INT8),
+        compressed(INT8 | {"strategy": "channel"}, "int-quantized", INT8 | DYNAMIC),
         lambda w: eight_bits(w, torch.int8, True),
     ),
     "int8 weights": (

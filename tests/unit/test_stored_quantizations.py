@@ -71,6 +71,19 @@ def test_a_quantized_checkpoint_computes_what_its_tensors_stand_for(
     assert read_index(quantized).weight_bytes(torch.float32) == stored
 
 
+def test_blocks_of_fp8_compute_what_the_reference_computes(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")  # which `transformers` needs for this method
+    from transformers import AutoModelForCausalLM, FineGrainedFP8Config
+
+    quantized, _ = write_quantized(original(tmp_path), tmp_path, *METHODS["fp8 blocks"])
+    theirs = AutoModelForCausalLM.from_pretrained(
+        quantized, quantization_config=FineGrainedFP8Config(dequantize=True), dtype=torch.float32
+    )
+    with torch.no_grad():
+        expected = theirs(TOKENS).logits
+    torch.testing.assert_close(logits(quantized)[1], expected, rtol=1e-4, atol=1e-4)
+
+
 def test_layers_that_are_not_quantized_stay_and_mixed_ones_are_dequantized(tmp_path: Path) -> None:
     config, store = METHODS["gptq"]
     skip = ("0.mlp.down_proj", "1.self_attn.k_proj")
@@ -144,9 +157,9 @@ def test_a_quantized_head_is_dequantized(tmp_path: Path) -> None:
     tensors["model.embed_tokens.weight"] = F.pad(tensors["model.embed_tokens.weight"], (0, 0, 0, 5))
     save_file(tensors, quantized / "model.safetensors")
     (quantized / "config.json").write_text(json.dumps(raw))
-    head = load_decoder(quantized, CPU, torch.float32).head
-    assert type(head) is Linear
-    torch.testing.assert_close(head.weight, matrix)
+    loaded = load_decoder(quantized, CPU, torch.float32).head
+    assert type(loaded) is Linear
+    torch.testing.assert_close(loaded.weight, matrix)
 
 
 def test_blocks_of_mxfp4_become_the_matrices_of_experts_and_layers() -> None:

@@ -44,7 +44,7 @@ UNREAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "other tensors": (
         METHODS["awq"][0],
-        "`model.layers.*_proj.weight` F16 .*another type or shape",
+        "`model.*_proj.weight` F16 .*another type or shape",
     ),
     "other names": (
         compressed(FLOAT8, "float-quantized"),
