@@ -1,11 +1,12 @@
 """What does a quantization cost in quality, and how many bytes does it save?
 
     BASS_DATA=FOLDER python benchmarks/quality.py [--target T --draft D] [--documents 100]
-        [--prompts 16] [--new-tokens 256]
+        [--prompts 16] [--new-tokens 256] [--quantized FOLDER ...]
 
 FOLDER (or --data) holds HumanEval.jsonl.gz and mbpp.jsonl. The pair, by default the embedded one,
 is measured unquantized in `--dtype` (the baseline), in bfloat16, and with each quantization of
-target and draft:
+target and draft; or, with `--quantized`, with each of these checkpoints (such as `python -m
+unit.stored_quantizations TARGET FOLDER` writes in tests/) as the target and the draft unquantized:
 
 * bits per byte and perplexity of the target on the first documents of both sets (prompt and
   canonical solution; the first token is given);
@@ -104,12 +105,11 @@ def measure(
 ) -> dict[str, Any]:
     """Figures of one pair, and its output for each prompt to compare with the baseline's."""
     llm = bass.load(
-        arguments.target,
-        arguments.draft,
+        draft=arguments.draft,
         policy="fixed",
         device=arguments.device,
         max_batch_size=ROWS,
-        **options,
+        **({"target": arguments.target} | options),
     )
     result = llm.generate(
         prompts, max_new_tokens=arguments.new_tokens, temperature=0, ignore_eos=True
@@ -133,7 +133,9 @@ def quantized(
     found = {"none": measure(arguments, plain, prompts, documents)}
     if found["none"]["dtype"] != "bfloat16":
         found["bfloat16"] = measure(arguments, {"dtype": "bfloat16"}, prompts, documents)
-    for name in names("quantization"):
+    for folder in arguments.quantized:
+        found[folder.name] = measure(arguments, plain | {"target": folder}, prompts, documents)
+    for name in () if arguments.quantized else names("quantization"):
         if name != "none":
             found[name] = measure(arguments, plain | {"quantization": name}, prompts, documents)
     return found
@@ -194,6 +196,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--documents", type=int, default=100, help="of each of the two sets")
     parser.add_argument("--prompts", type=int, default=16)
     parser.add_argument("--new-tokens", type=int, default=256)
+    parser.add_argument("--quantized", type=Path, nargs="*", default=[])
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     return parser.parse_args()
 
