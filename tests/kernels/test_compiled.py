@@ -35,6 +35,7 @@ def test_every_kernel_compiles_and_finds_room_in_shared_memory(capability: str) 
         "_attend",
         "_linear",
         "_gated",
+        "_group_linear",
         "_add_norm",
         "_rotate_and_store",
         "_gate",
