@@ -196,8 +196,8 @@ def read_index(
         files = scheme.described(files, raw)
         if adapter is not None:
             raise CheckpointError(
-                f"`{folder}` holds quantized weights, into which no adapter can be merged: merge it "
-                "into the original checkpoint."
+                f"`{folder}` holds quantized weights, into which no adapter can be merged: use "
+                "the original checkpoint."
             )
     if half_of is not None:
         raw, files = text_half(half_of, raw, files)

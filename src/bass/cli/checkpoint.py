@@ -7,8 +7,8 @@ from bass.api.loading import Checkpoint, check_family, check_pair
 from bass.api.plan import backend_for, find_device, find_family, layout_for
 from bass.api.resolve import find_class, make, names
 from bass.checkpoints.folder import some
-from bass.checkpoints.weights import CheckpointIndex
 from bass.checkpoints.quantized import summary
+from bass.checkpoints.weights import CheckpointIndex
 from bass.cli import kernels
 from bass.cli.parsing import ONE, Option, Parser
 from bass.cli.terminal import say
