@@ -48,6 +48,8 @@ def families(hidden: int, layers: int, vocabulary: int) -> dict[str, Config]:
         "stablelm": {},
         "mixtral": {},
         "qwen3_moe": {"num_experts": 16, "moe_intermediate_size": inner // 4},
+        "olmoe": {"num_experts": 16},
+        "granitemoe": {"attention_multiplier": size**-0.5},
         "gpt_oss": {"num_local_experts": 16, "sliding_window": CONTEXT // 4},
         "olmo2": {},
         "olmo3": {"sliding_window": CONTEXT // 4},

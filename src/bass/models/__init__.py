@@ -14,6 +14,7 @@ from bass.models.gpt_neox import GPTNeoX
 from bass.models.gpt_oss import GptOss
 from bass.models.gptj import GPTJ
 from bass.models.granite import Granite
+from bass.models.granitemoe import GraniteMoe
 from bass.models.llama import Llama
 from bass.models.ministral import Ministral
 from bass.models.ministral3 import Ministral3
@@ -22,6 +23,7 @@ from bass.models.mixtral import Mixtral
 from bass.models.nemotron import Nemotron
 from bass.models.olmo2 import Olmo2
 from bass.models.olmo3 import Olmo3
+from bass.models.olmoe import Olmoe
 from bass.models.opt import OPT
 from bass.models.phi import Phi
 from bass.models.phi3 import Phi3
@@ -54,6 +56,8 @@ FAMILIES: dict[str, type[CausalDecoder]] = {
         OPT,
         Mixtral,
         GptOss,
+        Olmoe,
+        GraniteMoe,
         Qwen3Moe,
         Phi,
         Nemotron,

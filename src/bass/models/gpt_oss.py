@@ -22,7 +22,7 @@ from bass.models.config import (
 from bass.models.decoder import RotaryDecoder, gated_block
 from bass.models.layers import SparseMLP
 from bass.models.rope import RopeScaling
-from bass.models.sources import WeightSource, gated_sources, plain, with_bias
+from bass.models.sources import WeightSource, gated_sources, plain, with_bias, without_mlps
 from bass.ops.norms import RMSNorm
 from bass.records import AttentionRule
 
@@ -118,15 +118,12 @@ class GptOss(RotaryDecoder):
     @classmethod
     def sources(cls, config: GptOssConfig) -> dict[str, WeightSource]:
         c, bias, count = config, config.attention_bias, config.num_local_experts
-        found = {
-            name: source
-            for name, source in gated_sources(c, qkv_bias=bias, out_bias=bias).items()
-            if ".mlp." not in name
-        }
+        layers = range(c.num_hidden_layers)
+        found = without_mlps(gated_sources(c, qkv_bias=bias, out_bias=bias), layers)
         # an expert's gates and ups are stored in turn
         rows = np.arange(count * 2 * c.intermediate_size)
         order = rearrange(rows, "(e i part) -> (e part i)", e=count, part=2)
-        for i in range(c.num_hidden_layers):
+        for i in layers:
             ours, theirs = f"blocks.{i}.mlp", f"model.layers.{i}.mlp"
             attention = f"model.layers.{i}.self_attn"
             found |= plain(

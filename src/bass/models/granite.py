@@ -3,7 +3,7 @@ scores and of logits.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from jaxtyping import Float, Int
@@ -13,7 +13,7 @@ from bass.errors import CheckpointError
 from bass.interfaces import Attend
 from bass.models.config import FamilyConfig, GatedConfig
 from bass.models.decoder import RotaryDecoder, gated_block
-from bass.models.layers import Block
+from bass.models.layers import Block, PreNorm
 from bass.models.sources import WeightSource, gated_sources
 from bass.ops.norms import RMSNorm
 from bass.ops.residual import Residual
@@ -69,11 +69,10 @@ class ScaledBlock(Block):
         return x.plus(self.mlp(x.normed(self.mlp_norm)), scale=self.by)
 
 
-@final
-class Granite(RotaryDecoder):
-    """A decoder of the Granite family."""
+class GraniteDecoder(RotaryDecoder):
+    """The multipliers around the blocks. A subclass makes each block with `block`."""
 
-    config_type: ClassVar[type[FamilyConfig]] = GraniteConfig
+    config: GraniteConfig
 
     def __init__(
         self,
@@ -83,13 +82,17 @@ class Granite(RotaryDecoder):
     ) -> None:
         c, device = config, torch.device(device)
         super().__init__(c, device, dtype)
-        bias = c.attention_bias
-        blocks = (
-            gated_block(c, device, dtype, bias, bias, c.mlp_bias)
+        self.blocks = nn.ModuleList(
+            ScaledBlock(self.block(c, device, dtype), c.residual_multiplier)
             for _ in range(c.num_hidden_layers)
         )
-        self.blocks = nn.ModuleList(ScaledBlock(block, c.residual_multiplier) for block in blocks)
         self.norm = RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype)
+
+    @classmethod
+    def block(cls, c: Any, device: torch.device, dtype: torch.dtype) -> PreNorm:
+        """A block without multipliers."""
+        bias = c.attention_bias
+        return gated_block(c, device, dtype, bias, bias, c.mlp_bias)
 
     def embedded(
         self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]
@@ -98,6 +101,13 @@ class Granite(RotaryDecoder):
 
     def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
         return super().unembed(hidden) / self.config.logits_scaling
+
+
+@final
+class Granite(GraniteDecoder):
+    """A decoder of the Granite family."""
+
+    config_type: ClassVar[type[FamilyConfig]] = GraniteConfig
 
     @classmethod
     def sources(cls, config: GraniteConfig) -> dict[str, WeightSource]:

@@ -218,6 +218,12 @@ def gated_sources(
     return found
 
 
+def without_mlps(found: dict[str, WeightSource], layers: Sequence[int]) -> dict[str, WeightSource]:
+    """The sources but for the MLPs of these layers."""
+    mlps = tuple(f"blocks.{i}.mlp." for i in layers)
+    return {name: source for name, source in found.items() if not name.startswith(mlps)}
+
+
 def with_experts(
     found: dict[str, WeightSource],
     layers: Sequence[int],
@@ -231,12 +237,7 @@ def with_experts(
 
     module: of the checkpoint's router `gate` and `experts`; names: the matrices of an expert.
     """
-    kept = {
-        name: source
-        for name, source in found.items()
-        if not name.startswith(tuple(f"blocks.{i}.mlp." for i in layers))
-    }
-    gate, up, down = names
+    kept, (gate, up, down) = without_mlps(found, layers), names
     for i in layers:
         ours, theirs = f"blocks.{i}.mlp", f"model.layers.{i}.{module}"
         experts = [f"{theirs}.experts.{e}" for e in range(count)]
