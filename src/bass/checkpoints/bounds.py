@@ -9,13 +9,15 @@ from bass.errors import CheckpointError
 # Names of fields that count layers, and of fields that are, or divide, an axis of some tensor.
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")  # of a layer
 WIDTHS = (
-    *HEADS, "vocab_size", "hidden_size", "intermediate_size", "head_dim", "num_key_value_heads",
-    "num_kv_heads", "rotary_dim",
+    *HEADS, *EXPERTS, "vocab_size", "hidden_size", "intermediate_size", "moe_intermediate_size",
+    "head_dim", "num_key_value_heads", "num_kv_heads", "rotary_dim",
     "n_embd", "n_inner", "d_model", "ffn_dim", "ffn_hidden_size", "word_embed_proj_dim",
 )  # fmt: skip
 # absolute limits, since a sparse file can claim any size
 MOST_LAYERS, WIDEST = 1000, 1 << 24
+MOST_EXPERTS = 100_000  # of all layers
 # several axes may be stored as one; the accounting of tensors finds smaller errors
 SLACK = 16
 
@@ -41,6 +43,16 @@ def check_bounds(
         requested += [
             (f"{heads}={count}` and `head_dim={dim}", count * dim, SLACK * widest, WIDEST)
             for dim in given(("head_dim",)).values()
+        ]
+    for experts, count in given(EXPERTS).items():
+        requested += [
+            (
+                f"{layers}={number}` and `{experts}={count}",
+                number * count,
+                sys.maxsize,
+                MOST_EXPERTS,
+            )
+            for layers, number in given(LAYERS).items()
         ]
     for field, value, held, most in requested:
         if value > held:
