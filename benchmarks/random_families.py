@@ -10,29 +10,11 @@ CONTEXT = 2048
 SHARPER = 2.0
 
 
-def families(hidden: int, layers: int, vocabulary: int) -> dict[str, Config]:
-    """By name; heads have 128 dimensions, or 32 where fewer than four would fit, and the head is
-    not tied: a wide tied embedding makes random weights repeat their last token.
-    """
-    size = 128 if hidden >= 4 * 128 else 32
-    heads, inner = hidden // size, 4 * hidden
-    grouped, rotary = (heads, heads // 4, size), size // 2
-
-    def llama_like(family: str, **more: object) -> Config:
-        sizes = (vocabulary, hidden, inner, layers, grouped, CONTEXT, False)
-        return gated(family, *sizes, **more) | {"eos_token_id": 0, "pad_token_id": 0}
-
-    gpt: Config = {
-        "vocab_size": vocabulary,
-        "n_embd": hidden,
-        "n_layer": layers,
-        "n_head": heads,
-        "n_positions": CONTEXT,
-        "tie_word_embeddings": False,
-    }
+def of_llamas_kind(size: int, inner: int) -> dict[str, Config]:
+    """The fields of each family with Llama's names that its sizes do not give."""
     windows: Config = {"query_pre_attn_scalar": size, "sliding_window": CONTEXT // 4}
     caps: Config = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
-    of_llama_s_kind: dict[str, Config] = {
+    return {
         "llama": {},
         "mistral": {"sliding_window": None},
         "ministral": {},
@@ -61,6 +43,28 @@ def families(hidden: int, layers: int, vocabulary: int) -> dict[str, Config]:
         "exaone4": {"sliding_window": CONTEXT // 4},
         "ernie4_5": {},
     }
+
+
+def families(hidden: int, layers: int, vocabulary: int) -> dict[str, Config]:
+    """By name; heads have 128 dimensions, or 32 where fewer than four would fit, and the head is
+    not tied: a wide tied embedding makes random weights repeat their last token.
+    """
+    size = 128 if hidden >= 4 * 128 else 32
+    heads, inner = hidden // size, 4 * hidden
+    grouped, rotary = (heads, heads // 4, size), size // 2
+
+    def llama_like(family: str, **more: object) -> Config:
+        sizes = (vocabulary, hidden, inner, layers, grouped, CONTEXT, False)
+        return gated(family, *sizes, **more) | {"eos_token_id": 0, "pad_token_id": 0}
+
+    gpt: Config = {
+        "vocab_size": vocabulary,
+        "n_embd": hidden,
+        "n_layer": layers,
+        "n_head": heads,
+        "n_positions": CONTEXT,
+        "tie_word_embeddings": False,
+    }
     others: dict[str, Config] = {
         "gpt2": gpt,
         "gpt_bigcode": gpt,
@@ -78,7 +82,7 @@ def families(hidden: int, layers: int, vocabulary: int) -> dict[str, Config]:
             "tie_word_embeddings": False,
         },
     }
-    named = {name: llama_like(name, **more) for name, more in of_llama_s_kind.items()}
+    named = {name: llama_like(name, **more) for name, more in of_llamas_kind(size, inner).items()}
     return named | {name: {"model_type": name} | config for name, config in others.items()}
 
 

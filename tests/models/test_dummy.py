@@ -140,3 +140,10 @@ def test_an_evaluation_takes_no_random_weights(
     options = ["--target", str(llama), "--load-format", "dummy", "--output", str(tmp_path / "o")]
     assert main(["eval", "--task", "gsm8k", "--data", str(tmp_path / "x.jsonl"), *options]) == 2
     assert "`--load_format dummy` makes random weights" in capsys.readouterr().err
+
+
+def test_random_weights_are_not_those_of_a_quantized_checkpoint(tmp_path: Path) -> None:
+    case = next(case for case in CASES if case.family == "llama")
+    folder = folder_of(tmp_path, case, quantization_config={"quant_method": "gptq", "bits": 4})
+    with pytest.raises(CheckpointError, match="has the config of quantized weights"):
+        bass.load(folder, num_speculative_tokens=0, load_format="dummy")

@@ -221,9 +221,9 @@ def attentions() -> None:
     ):
         q, positions = numbers(2, queries, heads, dim), numbers(2, queries, dtype=I64)
         places = (
-            (positions, 512, 0.3, 20, 30.0, splits)
+            (positions, 512, 0.3, 20, 30.0, numbers(heads), splits)
             if dim == 20
-            else (positions, 512, 0.3, None, None, splits)
+            else (positions, 512, 0.3, None, None, None, splits)
         )
         attention.padded(q, *(numbers(2, 600, kv_heads, dim) for _ in range(2)), *places)
         attention.ragged(

@@ -230,7 +230,7 @@ def test_rows_of_gpt_bigcode_go_where_they_belong(sizes: tuple[int, int, int]) -
     assert source.sizes == ((heads + 2) * dim,)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", [case for case in CASES if case.family in FAMILIES], ids=str)
 def test_every_parameter_has_a_source_and_every_source_a_parameter(case: Case) -> None:
     family = FAMILIES[case.family]
     config = family.config_type.from_json(case.arguments)

@@ -18,7 +18,13 @@ from bass.checkpoints.folder import SINGLE, read_config, some, stored_dtype
 from bass.checkpoints.lora import Adapter
 from bass.checkpoints.names import is_unused, named_as_stored, renamed
 from bass.checkpoints.progress import progress
-from bass.checkpoints.quantized import Scheme, keep_quantized, scheme_of, without_zero_biases
+from bass.checkpoints.quantized import (
+    Scheme,
+    declared,
+    keep_quantized,
+    scheme_of,
+    without_zero_biases,
+)
 from bass.checkpoints.shards import FLOATS, TensorFiles, TensorReader
 from bass.checkpoints.text_half import read_text_config, text_half
 from bass.errors import BassError, CheckpointError, explained
@@ -206,8 +212,16 @@ def read_index(
 
 
 def dummy_index(folder: Path, family: Family | None = None) -> CheckpointIndex:
-    """Read a config.json alone; loading makes random weights."""
+    """Read a config.json alone; loading makes random weights.
+
+    Raises `CheckpointError` for the config of quantized weights, which random ones are not.
+    """
     raw, half_of = read_text_config(folder)
+    if declared(folder, read_config(folder)) is not None:
+        raise CheckpointError(
+            f"`{folder}` has the config of quantized weights, and random ones are not: take its "
+            "`quantization_config` out, or give one without, and `quantization=` if wanted."
+        )
     family = family_of(folder, raw, family)
     check_bounds(folder, raw)
     with _valid(folder, family):

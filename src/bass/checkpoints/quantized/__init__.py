@@ -19,5 +19,6 @@ dynamic scale for each token, also where the checkpoint has a static one.
 
 from bass.checkpoints.quantized.layers import keep_quantized, without_zero_biases
 from bass.checkpoints.quantized.schemes import Scheme, scheme_of, summary
+from bass.checkpoints.quantized.unread import declared
 
-__all__ = ["Scheme", "keep_quantized", "scheme_of", "summary", "without_zero_biases"]
+__all__ = ["Scheme", "declared", "keep_quantized", "scheme_of", "summary", "without_zero_biases"]
