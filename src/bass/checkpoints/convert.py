@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -199,8 +199,9 @@ def _run(
         try:
             assert process.stdin is not None
             assert process.stdout is not None
-            process.stdin.write(json.dumps(request))
-            process.stdin.close()
+            with suppress(BrokenPipeError):  # it has been ended already
+                process.stdin.write(json.dumps(request))
+                process.stdin.close()
             for line in process.stdout:
                 answer = json.loads(line)
                 advance(answer.get("written", 0))
