@@ -282,7 +282,7 @@ def gated_block(
     qkv_bias: bool = False,
     out_bias: bool = False,
     mlp_bias: bool = False,
-    qk_norm: HeadNorm | None = None,
+    qk_norm: HeadNorm | ProjectionNorm | None = None,
     mlp: SparseMLP | None = None,
     sinks: bool = False,
 ) -> PreNorm:
