@@ -27,7 +27,7 @@ SHAPES = {
 
 
 def measure(shape: tuple[int, int, int, int, bool, int, int], keys: int, repeats: int) -> float:
-    """The time of a launch with so many old keys in each row."""
+    """The time of a launch with this number of old keys in each row."""
     kv_heads, groups, dim, parts, norm, batch, queries = shape
     every = kv_heads * (groups + 2)
     window = torch.randn(parts, batch, queries, every, dim, device="cuda")

@@ -137,8 +137,9 @@ class LoadPlan:
 def check_sinks(models: Models, backend: AttentionBackend[Any, Any]) -> None:
     """Raise a `PairingError` for a model with sinks, if the backend has none."""
     for decoder in (models.target, models.draft):
-        needed = decoder is not None and any(rule.sinks for rule in decoder.shape.rules)
-        if decoder is not None and needed and not backend.supports_sinks:
+        if decoder is None or backend.supports_sinks:
+            continue
+        if any(rule.sinks for rule in decoder.shape.rules):
             raise PairingError(
                 f"The attention backend `{type(backend).__name__}` has no sinks, which "
                 f"`{decoder.config.model_type}` needs: leave the choice to "

@@ -64,7 +64,7 @@ class ModelCost:
         }
 
     def bytes_read(self, tokens: int) -> int:
-        """The expected bytes of weights that a pass over so many tokens reads."""
+        """The expected bytes of weights that a pass over this number of tokens reads."""
         if not self.experts:
             return self.weight_bytes
         read = expected_experts(self.experts, self.chosen_experts, tokens)

@@ -1,6 +1,7 @@
 """The fields of families that rotate a part of each head."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -11,8 +12,12 @@ from bass.models.sources import head_rows
 
 @dataclass(frozen=True)
 class PartialRotaryConfig(RotaryConfig):
-    """`partial_rotary_factor`: the share of a head's dimensions that are rotated."""
+    """`partial_rotary_factor`: the share of a head's dimensions that are rotated.
 
+    interleaved: the checkpoint rotates dimensions 2i and 2i + 1 together.
+    """
+
+    interleaved: ClassVar[bool] = False
     partial_rotary_factor: float = 0.5
 
     def __post_init__(self) -> None:
@@ -27,5 +32,5 @@ class PartialRotaryConfig(RotaryConfig):
     @property
     def qkv_rows(self) -> np.ndarray:
         """The rows of a stack [q, k, v] with the rotated dimensions in our order."""
-        order = pair_order(self.head_dim, self.rotary_dim, interleaved=False)
+        order = pair_order(self.head_dim, self.rotary_dim, self.interleaved)
         return head_rows(order, self.num_attention_heads, self.num_key_value_heads)

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, final
 import torch
 from torch import nn
 
-from bass.models.config import FamilyConfig, GatedConfig, check_rotary
+from bass.models.config import FamilyConfig, GatedConfig
+from bass.models.config_partial import PartialRotaryConfig
 from bass.models.decoder import RotaryDecoder
 from bass.models.layers import Attention, GatedMLP, SandwichNorm
-from bass.models.rope import pair_order
-from bass.models.sources import WeightSource, gated_sources, head_rows, with_bias
+from bass.models.sources import WeightSource, fused_gate_up, gated_sources
 from bass.ops.norms import RMSNorm
 
 NORMS = {
@@ -24,14 +24,12 @@ NORMS = {
 
 
 @dataclass(frozen=True)
-class Glm4Config(GatedConfig):
-    """A config.json of `model_type: glm4`.
-
-    `partial_rotary_factor`: the share of each head's dimensions that are rotated.
-    """
+class Glm4Config(PartialRotaryConfig, GatedConfig):
+    """A config.json of `model_type: glm4`."""
 
     model_type: ClassVar[str] = "glm4"
     architecture: ClassVar[str] = "Glm4ForCausalLM"
+    interleaved: ClassVar[bool] = True
     vocab_size: int = 151552
     hidden_size: int = 4096
     intermediate_size: int = 13696
@@ -41,21 +39,11 @@ class Glm4Config(GatedConfig):
     head_dim: int = 128
     max_position_embeddings: int = 131072
     rms_norm_eps: float = 1.5625e-07
-    partial_rotary_factor: float = 0.5
     attention_bias: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_rotary(self.rotary_dim, self.head_dim)
 
     def to_json(self) -> dict[str, Any]:
         # the default of `transformers` may lie beyond the vocabulary
         return super().to_json() | {"pad_token_id": None}
-
-    @property
-    def rotary_dim(self) -> int:
-        """Rotated dimensions of each head."""
-        return int(self.head_dim * self.partial_rotary_factor)
 
 
 @final
@@ -92,14 +80,6 @@ class Glm4(RotaryDecoder):
 
     @classmethod
     def sources(cls, config: Glm4Config) -> dict[str, WeightSource]:
-        c, order = config, pair_order(config.head_dim, config.rotary_dim, interleaved=True)
-        rows = head_rows(order, c.num_attention_heads, c.num_key_value_heads)
-        found = gated_sources(c, NORMS, qkv_bias=c.attention_bias, qkv_rows=rows)
-        for i in range(c.num_hidden_layers):
-            found |= with_bias(
-                f"blocks.{i}.mlp.gate_up",
-                [f"model.layers.{i}.mlp.gate_up_proj"],
-                (2 * c.intermediate_size,),
-                bias=False,
-            )
-        return found
+        c = config
+        found = gated_sources(c, NORMS, qkv_bias=c.attention_bias, qkv_rows=c.qkv_rows)
+        return found | fused_gate_up(c)

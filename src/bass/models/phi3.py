@@ -12,19 +12,16 @@ import torch
 from torch import nn
 
 from bass.errors import CheckpointError
-from bass.models.config import FamilyConfig, GatedConfig, SlidingConfig, check_rotary
+from bass.models.config import FamilyConfig, GatedConfig, SlidingConfig
+from bass.models.config_partial import PartialRotaryConfig
 from bass.models.decoder import RotaryDecoder, gated_block
-from bass.models.rope import pair_order
-from bass.models.sources import WeightSource, gated_sources, head_rows, with_bias
+from bass.models.sources import WeightSource, fused_gate_up, gated_sources, with_bias
 from bass.ops.norms import RMSNorm
 
 
 @dataclass(frozen=True)
-class Phi3Config(SlidingConfig, GatedConfig):
-    """A config.json of `model_type: phi3`.
-
-    `partial_rotary_factor`: the share of each head's dimensions that are rotated.
-    """
+class Phi3Config(PartialRotaryConfig, SlidingConfig, GatedConfig):
+    """A config.json of `model_type: phi3`."""
 
     model_type: ClassVar[str] = "phi3"
     architecture: ClassVar[str] = "Phi3ForCausalLM"
@@ -35,7 +32,6 @@ class Phi3Config(SlidingConfig, GatedConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_rotary(self.rotary_dim, self.head_dim)
         if self.rope_scaling is not None and self.rope_scaling.kind != "longrope":
             raise CheckpointError(
                 f"The checkpoint has rope scaling `{self.rope_scaling.kind}`; phi3 supports: "
@@ -62,11 +58,6 @@ class Phi3Config(SlidingConfig, GatedConfig):
         # the default of `transformers` may lie beyond the vocabulary
         return super().to_json() | {"pad_token_id": None}
 
-    @property
-    def rotary_dim(self) -> int:
-        """Rotated dimensions of each head."""
-        return int(self.head_dim * self.partial_rotary_factor)
-
 
 @final
 class Phi3(RotaryDecoder):
@@ -91,21 +82,10 @@ class Phi3(RotaryDecoder):
     def sources(cls, config: Phi3Config) -> dict[str, WeightSource]:
         c, found = config, gated_sources(config)
         qkv = (c.num_attention_heads + 2 * c.num_key_value_heads) * c.head_dim
-        order = pair_order(c.head_dim, c.rotary_dim, interleaved=False)
-        rows = (
-            None
-            if c.rotary_dim == c.head_dim
-            else head_rows(order, c.num_attention_heads, c.num_key_value_heads)
-        )
+        rows = None if c.rotary_dim == c.head_dim else c.qkv_rows
         for i in range(c.num_hidden_layers):
             ours, theirs = f"blocks.{i}", f"model.layers.{i}"
             found |= with_bias(
                 f"{ours}.attention.qkv", [f"{theirs}.self_attn.qkv_proj"], (qkv,), rows, bias=False
             )
-            found |= with_bias(
-                f"{ours}.mlp.gate_up",
-                [f"{theirs}.mlp.gate_up_proj"],
-                (2 * c.intermediate_size,),
-                bias=False,
-            )
-        return found
+        return found | fused_gate_up(c)

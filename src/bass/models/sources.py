@@ -218,6 +218,15 @@ def gated_sources(
     return found
 
 
+def fused_gate_up(c: Any) -> dict[str, WeightSource]:
+    """Gates and ups that are one matrix in the checkpoint, too."""
+    found: dict[str, WeightSource] = {}
+    for i in range(c.num_hidden_layers):
+        stored = f"model.layers.{i}.mlp.gate_up_proj.weight"
+        found |= plain(f"blocks.{i}.mlp.gate_up.weight", stored, 2 * c.intermediate_size)
+    return found
+
+
 def without_mlps(found: dict[str, WeightSource], layers: Sequence[int]) -> dict[str, WeightSource]:
     """The sources but for the MLPs of these layers."""
     mlps = tuple(f"blocks.{i}.mlp." for i in layers)
