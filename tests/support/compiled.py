@@ -279,12 +279,8 @@ def mixtures() -> None:
     """Experts of few rows, and of many."""
     for rows, count, chosen, inner in ((5, 128, 8, 768), (40, 8, 2, 14336), (2048, 128, 8, 768)):
         logits = numbers(2 if rows < 64 else 1, rows, count, dtype=F32)
-        experts.route(logits, chosen, True, BF16)
-        choice = experts.Choice(
-            numbers(rows, chosen, dtype=torch.int32), numbers(rows, chosen, dtype=F32)
-        )
-        size, pairs = experts.tile_for(rows * chosen, count).bm, min(rows * chosen, 1024)
-        experts.align(numbers(pairs, 1, dtype=torch.int32), count, size)
+        squares = numbers(64, rows, dtype=F32) if rows == 5 else None
+        choice = experts.route(logits, chosen, True, BF16, squares, 2048)
         real, experts.align = (
             experts.align,
             lambda chosen, count, size: experts.Blocks(

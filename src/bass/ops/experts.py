@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from bass.kernels import triton as kernels
 from bass.ops import cpu_products, dispatch
 from bass.ops.activation import IN_KERNELS, Activation, gate
-from bass.ops.linear import Operand, Summed, linear
+from bass.ops.linear import Linear, Operand, Rows, Summed, linear
 
 
 class Experts(nn.Module):
@@ -64,29 +64,35 @@ class Mixture(Summed):
 
     @property
     def by_kernel(self) -> bool:
-        like, layer = self.x if isinstance(self.x, Tensor) else self.x.like, self.experts
-        return _by_kernel(like, layer) and dispatch.few_rows(like)
+        return _by_kernel(self._like, self.experts) and dispatch.few_rows(self._like)
+
+    @property
+    def _like(self) -> Float[Tensor, "*rows hidden"]:
+        return self.x if isinstance(self.x, Tensor) else self.x.like
 
     def tensor(self) -> Float[Tensor, "*rows hidden"]:
+        like = self._like
+        if _by_kernel(like, self.experts):
+            return self._sums().sum(0).to(like.dtype).view(like.shape)
         x = self.x if isinstance(self.x, Tensor) else self.x.tensor()
-        if _by_kernel(x, self.experts):
-            return self._sums(x).sum(0).to(x.dtype).view(x.shape)
         rows = x.reshape(-1, x.shape[-1])
         logits = linear(rows, self.router).tensor()
         return weighted_sum(rows, logits, self.experts).view(x.shape)
 
     def partial_sums(self) -> Float[Tensor, "splits rows hidden"]:
-        x = self.x if isinstance(self.x, Tensor) else self.x.tensor()
-        if _by_kernel(x, self.experts):
-            return self._sums(x)
-        return self.tensor().reshape(1, -1, x.shape[-1])
+        if _by_kernel(self._like, self.experts):
+            return self._sums()
+        return self.tensor().reshape(1, -1, self._like.shape[-1])
 
-    def _sums(self, x: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "chosen rows hidden"]:
-        layer, rows = self.experts, x.reshape(-1, x.shape[-1])
-        logits = linear(rows, self.router).partial_sums()
-        choice = kernels.experts.route(logits, layer.chosen, layer.normalised, x.dtype)
+    def _sums(self) -> Float[Tensor, "chosen rows hidden"]:
+        layer, rows = self.experts, self._rows()
+        logits = linear(self.x, self.router).partial_sums()
+        norm = () if rows.scale is None else (rows.scale.squares, rows.x.shape[1], rows.scale.eps)
+        choice = kernels.experts.route(
+            logits, layer.chosen, layer.normalised, self._like.dtype, *norm
+        )
         return kernels.experts.experts(
-            rows,
+            rows.x,
             choice,
             layer.gate_up,
             layer.down,
@@ -95,6 +101,15 @@ class Mixture(Summed):
             layer.gate_up_bias,
             layer.down_bias,
         )
+
+    def _rows(self) -> Rows:
+        """The input; the kernels finish an RMSNorm that the router's product finishes, too."""
+        if type(self.router) is Linear and isinstance(self.x, Operand):
+            rows = self.x.rows(self.router)
+            if rows.scale is None or rows.scale.sums is None:
+                return rows
+        x = self.x if isinstance(self.x, Tensor) else self.x.tensor()
+        return Rows(x.reshape(-1, x.shape[-1]))
 
 
 def mixture(

@@ -6,7 +6,7 @@ KERNELS = "kernels/test_experts.py"
 CHOSEN = f"{KERNELS}::test_each_row_chooses_its_largest_logits"
 SORTED = f"{KERNELS}::test_a_block_has_pairs_of_one_expert_and_every_pair_is_in_one"
 OUTPUTS = f"{KERNELS}::test_the_experts_outputs_equal_those_of_torch"
-ADDED = f"{KERNELS}::test_a_mixture_is_partial_sums_that_the_residual_stream_adds"
+NORM = f"{KERNELS}::test_the_experts_finish_the_norm_of_their_input"
 COST = "unit/test_cost.py"
 FAMILIES = "models/test_families.py::test_logits_equal_those_of_transformers"
 
@@ -26,29 +26,57 @@ MUTANTS = (
         (CHOSEN,),
     ),
     Mutant(
-        "the rank of a pair counts its chunk alone",
-        "kernels.triton.experts._align",
-        "before[:, None] + tl.cumsum(here, 1) - 1",
-        "tl.cumsum(here, 1) - 1",
-        (SORTED,),
+        "a row's unfinished norm has the squares of the first tile",
+        "kernels.triton.experts._route",
+        "tile * tl.num_programs(0) + row",
+        "row + 0 * tile",
+        (NORM,),
+    ),
+    Mutant(
+        "the experts of an unfinished norm read it as it is",
+        "kernels.triton.experts._gated_experts",
+        "scale is not None",
+        "False",
+        (NORM,),
+    ),
+    Mutant(
+        "a row that chose the expert second is left out",
+        "kernels.triton.experts._members",
+        "which < PLACES",
+        "which < 1",
+        (OUTPUTS,),
+    ),
+    Mutant(
+        "of many choices of an expert, only the first continues",
+        "kernels.triton.experts._members",
+        "first % BM == 0",
+        "first == 0",
+        (OUTPUTS,),
+    ),
+    Mutant(
+        "an expert has the rows of one program",
+        "kernels.triton.experts._members",
+        "first = block % parts * BM",
+        "first = block % parts * ROWS",
+        (OUTPUTS,),
     ),
     Mutant(
         "a block that no expert needs has the last one",
-        "kernels.triton.experts._align",
-        "tl.where(owner < EXPERTS, owner, -1)",
-        "tl.minimum(owner, EXPERTS - 1)",
+        "kernels.triton.experts.align",
+        "torch.where(owner < count, owner, -1)",
+        "owner.clamp(max=count - 1)",
         (SORTED,),
     ),
     Mutant(
         "an expert's last block is left out",
         "kernels.triton.experts.align",
-        "min(count, pairs) + pairs // size",
-        "max(1, pairs // size)",
+        "min(count, len(experts)) + len(experts) // size",
+        "max(1, len(experts) // size)",
         (SORTED,),
     ),
     Mutant(
-        "a prefill's pairs are not sorted by expert",
-        "kernels.triton.experts._aligned_by_torch",
+        "the rows of many are not sorted by expert",
+        "kernels.triton.experts.align",
         "experts.argsort(stable=True)",
         "torch.arange(len(experts), device=experts.device)",
         (SORTED,),
@@ -70,8 +98,8 @@ MUTANTS = (
     Mutant(
         "choices of a row overwrite each other",
         "kernels.triton.experts._down_experts",
-        "(pair % CHOSEN).to(tl.int64) * rows + pair // CHOSEN",
-        "pair.to(tl.int64) // CHOSEN",
+        "place.to(tl.int64) * rows + row",
+        "row.to(tl.int64)",
         (OUTPUTS,),
     ),
     Mutant(

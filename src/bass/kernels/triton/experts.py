@@ -2,18 +2,24 @@
 chose.
 
     route     the chosen experts of each row, and their weights
-    align     pairs (row, choice), sorted by expert, each expert's padded to blocks of BM pairs
-    gated     h[p] = act(x[row of p] W₁ᵀ) · (x[row of p] W₂ᵀ)    with W of the expert of p's block
-    down      y[choice of p, row of p] = weight[p] · h[p] Wᵀ
+    gated     h[row, choice] = act(x[row] W₁ᵀ) · (x[row] W₂ᵀ)       with W of the chosen expert
+    down      y[choice, row] = weight[row, choice] · h[row, choice] Wᵀ
 
-Nothing is read by the host: there are as many blocks as any choice can need, and programs of the
-others end at once. A row's results do not depend on the other rows: each is a sum over K in one
-order. The choices of a row stay apart as partial sums, which the next kernel adds as it reads them.
+Nothing is read by the host. A program multiplies a tile of one expert with all rows that chose it.
+For the rows of a step (up to `FEW`), it finds them itself: there is a program for each choice, of
+which only every BM-th of an expert continues, or, if fewer, for every BM rows of each expert. For
+more rows `align` sorts the choices by expert first, into blocks of BM pairs (row, choice), as many
+as any choice can need; programs of the others end at once.
 
-    experts    3           7       7       -
-    blocks   [2 0 - -]  [1 3 4 5] [6 - - -] [- - - -]      pairs, BM = 4
+    chosen   row 0: 3 7   row 1: 7 3   row 2: 3 5       continues: pairs 0 (rows 0 1 2), 1, 5
+    align    experts 3 5 7 -   blocks [0 3 4 -] [5 - - -] [1 2 - -] [- - - -]       BM = 4
 
-As vLLM's fused mixture of experts (Kwon et al., 2023), without its padding of rows.
+A row's results do not depend on the other rows: each is a sum over K in one order. The choices of a
+row stay apart as partial sums, which the next kernel adds as it reads them. As vLLM's fused mixture
+of experts (Kwon et al., 2023), without its padding of rows.
+
+The norm of x may be unfinished (`hopper.gemm.PendingNorm`): `route` computes the factor of each
+row, and `gated` multiplies its result with it.
 """
 
 from dataclasses import dataclass
@@ -32,18 +38,22 @@ from bass.kernels.triton.launch import (
     operand,
     wait_for_inputs,
 )
-from bass.kernels.triton.small_m_gemm import activated
+from bass.kernels.triton.small_m_gemm import activated, evenness
 
-CHUNK = 32  # pairs that `align` looks at, at a time
-MOST_PAIRS = 1024  # that one program aligns
+FEW = 64  # rows among which a program finds its own
+FEWEST = 16  # rows of x in a program, bound by bytes
+EVEN = 0.8  # of the multiprocessors busy, else tiles are narrower
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The experts of each row, and their weights."""
+    """The experts of each row, and their weights. scale: what finishes the norm of each row of x;
+    None: it is finished.
+    """
 
     experts: Int32[Tensor, "rows chosen"]
     weights: Float32[Tensor, "rows chosen"]
+    scale: Float32[Tensor, " rows"] | None = None
 
 
 @dataclass(frozen=True)
@@ -57,12 +67,17 @@ class Blocks:
 @triton.jit
 @no_type_check
 def _route(
-    logits, experts, weights, part_size, count,
+    logits, squares, experts, weights, scale, part_size, count, size, eps, square_tiles,
     PARTS: tl.constexpr, CHOSEN: tl.constexpr, NORMALISED: tl.constexpr, WIDTH: tl.constexpr,
-    ROUND: tl.constexpr, PDL: tl.constexpr,
+    ROUND: tl.constexpr, SQUARES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     row, i = tl.program_id(0).to(tl.int64), tl.arange(0, WIDTH)
     wait_for_inputs(PDL)
+    if SQUARES > 0:
+        tile = tl.arange(0, SQUARES)
+        at = tile * tl.num_programs(0) + row
+        spread = tl.sum(tl.load(squares + at, mask=tile < square_tiles, other=0.0), 0) / size
+        tl.store(scale + row, tl.rsqrt(spread + eps))
     value = tl.zeros((WIDTH,), dtype=tl.float32)
     for part in tl.static_range(PARTS):
         at = part * part_size + row * count + i
@@ -94,88 +109,39 @@ def route(
     chosen: int,
     normalised: bool,
     dtype: torch.dtype,
+    squares: Float32[Tensor, "tiles rows"] | None = None,
+    size: int = 1,
+    eps: float = 0.0,
 ) -> Choice:
     """The `chosen` experts of each row with the largest logits, largest first; of equal ones the
     first. weights: exp(logit) over its sum for the chosen ones (normalised) or for all.
 
-    logits: partial sums, rounded to `dtype` when added.
+    logits: partial sums, rounded to `dtype` when added. squares: of rows of `size` numbers whose
+    norm is unfinished, as in `hopper.gemm.PendingNorm`.
     """
     logits = logits.contiguous()
     parts, rows, count = logits.shape
     experts = torch.empty((rows, chosen), device=logits.device, dtype=torch.int32)
     weights = torch.empty((rows, chosen), device=logits.device, dtype=torch.float32)
+    scale = None if squares is None else weights.new_empty(rows)
+    tiles = 0 if squares is None else len(squares)
     launch: Any = _route[(rows,)]
     with torch.cuda.device_of(logits):
         launch(
-            logits, experts, weights, rows * count, count, PARTS=parts, CHOSEN=chosen,
-            NORMALISED=normalised, WIDTH=triton.next_power_of_2(count),
-            ROUND=operand(dtype), num_warps=1, **dependent(logits),
+            logits, squares, experts, weights, scale, rows * count, count, size, eps, tiles,
+            PARTS=parts, CHOSEN=chosen, NORMALISED=normalised, WIDTH=triton.next_power_of_2(count),
+            ROUND=operand(dtype), SQUARES=0 if tiles == 0 else triton.next_power_of_2(tiles),
+            num_warps=1, **dependent(logits),
         )  # fmt: skip
-    return Choice(experts, weights)
-
-
-@triton.jit(do_not_specialize=["pairs"])
-@no_type_check
-def _align(
-    chosen, sorted_pairs, block_experts, ranks, pairs, blocks,
-    BM: tl.constexpr, EXPERTS: tl.constexpr, MOST: tl.constexpr, CHUNK: tl.constexpr,
-    BLOCKS: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    """One program."""
-    wait_for_inputs(PDL)
-    expert, offset = tl.arange(0, EXPERTS), tl.arange(0, CHUNK)
-    before = tl.zeros((EXPERTS,), dtype=tl.int32)  # pairs of each expert so far
-    for first in range(0, MOST, CHUNK):
-        pair = first + offset
-        of = tl.load(chosen + pair, mask=pair < pairs, other=-1)
-        here = (of[None, :] == expert[:, None]).to(tl.int32)
-        rank = tl.sum(here * (before[:, None] + tl.cumsum(here, 1) - 1), 0)
-        tl.store(ranks + pair, rank, mask=pair < pairs)
-        before += tl.sum(here, 1)
-    needed = (before + BM - 1) // BM
-    ends = tl.cumsum(needed, 0)
-    starts = ends - needed
-    block = tl.arange(0, BLOCKS)
-    # the expert whose blocks include this one
-    owner = tl.sum((ends[:, None] <= block[None, :]).to(tl.int32), 0)
-    tl.store(block_experts + block, tl.where(owner < EXPERTS, owner, -1), mask=block < blocks)
-    for first in range(0, blocks * BM, CHUNK):
-        tl.store(sorted_pairs + first + offset, -1, mask=first + offset < blocks * BM)
-    tl.debug_barrier()
-    for first in range(0, MOST, CHUNK):
-        pair = first + offset
-        of = tl.load(chosen + pair, mask=pair < pairs, other=-1)
-        here = (of[None, :] == expert[:, None]).to(tl.int32)
-        at = tl.sum(here * starts[:, None], 0) * BM + tl.load(
-            ranks + pair, mask=pair < pairs, other=0
-        )
-        tl.store(sorted_pairs + at, pair, mask=pair < pairs)
+    return Choice(experts, weights, scale)
 
 
 def align(experts: Int32[Tensor, "rows chosen"], count: int, size: int) -> Blocks:
     """Blocks of `size` pairs of one expert each, for any of `count` experts."""
-    pairs, device = experts.numel(), experts.device
-    blocks = min(count, pairs) + pairs // size  # each expert has at most one that is not full
-    if pairs > MOST_PAIRS:
-        return _aligned_by_torch(experts.reshape(-1), count, size, blocks)
-    found = torch.empty((blocks, size), device=device, dtype=torch.int32)
-    of_block = torch.empty(blocks, device=device, dtype=torch.int32)
-    ranks = torch.empty(pairs, device=device, dtype=torch.int32)
-    launch: Any = _align[(1,)]
-    with torch.cuda.device_of(experts):
-        launch(
-            experts, found, of_block, ranks, pairs, blocks, BM=size,
-            EXPERTS=triton.next_power_of_2(count),
-            MOST=max(CHUNK, triton.next_power_of_2(pairs)), CHUNK=CHUNK,
-            BLOCKS=triton.next_power_of_2(blocks), num_warps=4, **dependent(experts),
-        )  # fmt: skip
-    return Blocks(found, of_block)
-
-
-def _aligned_by_torch(
-    experts: Int32[Tensor, " pairs"], count: int, size: int, blocks: int
-) -> Blocks:
-    """As `align`, for the many pairs of a prefill."""
+    experts = experts.reshape(-1)
+    blocks = (
+        min(count, len(experts)) + len(experts) // size
+    )  # each has at most one that is not full
     order = experts.argsort(stable=True)
     sorted_experts = experts[order].long()
     ones = torch.ones_like(sorted_experts)
@@ -188,6 +154,47 @@ def _aligned_by_torch(
     block = torch.arange(blocks, device=order.device)
     owner = torch.searchsorted(ends, block, right=True)
     return Blocks(found.view(blocks, size), torch.where(owner < count, owner, -1).int())
+
+
+@triton.jit
+@no_type_check
+def _members(
+    chosen, pairs, experts, rows,
+    CHOSEN: tl.constexpr, PLACES: tl.constexpr, ROWS: tl.constexpr, BM: tl.constexpr,
+    BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """The expert of this program, -1 for none; up to BM rows that chose it, as which of their
+    choices, and which of these are there.
+    """
+    block, i = tl.program_id(1), tl.arange(0, BM)
+    if BLOCKS == "sorted":
+        expert = tl.load(experts + block)
+        pair = tl.load(pairs + block * BM + i)
+        live = pair >= 0
+        pair = tl.maximum(pair, 0)
+        row, place = pair // CHOSEN, pair % CHOSEN
+    else:
+        parts: tl.constexpr = ROWS // BM  # an expert has the rows of so many programs at most
+        m, choice = tl.arange(0, ROWS), tl.arange(0, PLACES)[None, :]
+        expert = block // parts
+        if BLOCKS == "chosen":
+            expert = tl.load(chosen + block)
+        there = (m < rows)[:, None] & (choice < CHOSEN)
+        of = tl.load(chosen + m[:, None] * CHOSEN + choice, mask=there, other=-1)
+        which = tl.min(tl.where(of == expert, choice, PLACES), 1)
+        member = (which < PLACES).to(tl.int32)
+        rank = tl.cumsum(member, 0) - 1  # of the rows that chose it
+        first = block % parts * BM
+        if BLOCKS == "chosen":
+            first = tl.sum(tl.where(m == block // CHOSEN, rank, 0), 0)
+            expert = tl.where(first % BM == 0, expert, -1)
+        else:
+            expert = tl.where(first < tl.sum(member, 0), expert, -1)
+        taken = (rank[:, None] == (first + i)[None, :]) & (member > 0)[:, None]
+        live = tl.sum(taken.to(tl.int32), 0) > 0
+        row = tl.sum(tl.where(taken, m[:, None], 0), 0)
+        place = tl.sum(tl.where(taken, which[:, None], 0), 0)
+    return expert, row, place, live
 
 
 @triton.jit
@@ -218,32 +225,33 @@ def _gathered(
     return total
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 @no_type_check
 def _gated_experts(
-    x, w, bias, pairs, experts, h, inner, K: tl.constexpr,
-    CHOSEN: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-    STAGES: tl.constexpr, EVEN: tl.constexpr, ACT: tl.constexpr, OPERAND: tl.constexpr,
-    PDL: tl.constexpr,
+    x, w, bias, chosen, pairs, experts, scale, h, rows, inner, K: tl.constexpr,
+    CHOSEN: tl.constexpr, PLACES: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
+    EVEN: tl.constexpr, ACT: tl.constexpr, OPERAND: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     wait_for_inputs(PDL)
-    expert = tl.load(experts + tl.program_id(1))
+    expert, row, place, live = _members(
+        chosen, pairs, experts, rows, CHOSEN, PLACES, ROWS, BM, BLOCKS
+    )
     if expert >= 0:
-        pair = tl.load(pairs + tl.program_id(1) * BM + tl.arange(0, BM))
-        live = pair >= 0
-        pair = tl.maximum(pair, 0)
         # a tile has the rows of BN / 2 gates, then those of as many ups
         half: tl.constexpr = BN // 2
         line = tl.arange(0, BN)
         n = tl.minimum(tl.program_id(0) * half + line % half, inner - 1)
         w_row = (2 * expert + line // half) * inner + n
-        result = _gathered(x, w, pair // CHOSEN, live, w_row, K, BM, BN, BK, STAGES, EVEN, OPERAND)
+        result = _gathered(x, w, row, live, w_row, K, BM, BN, BK, STAGES, EVEN, OPERAND)
+        if scale is not None:
+            result *= tl.load(scale + row, mask=live, other=0.0)[None, :]
         if bias is not None:
             result += tl.load(bias + w_row).to(tl.float32)[:, None]
         gate, up = tl.split(tl.permute(tl.reshape(result, (2, half, BM)), (1, 2, 0)))
         n = tl.program_id(0) * half + tl.arange(0, half)
         tl.store(
-            h + pair.to(tl.int64)[None, :] * inner + n[:, None],
+            h + (row * CHOSEN + place).to(tl.int64)[None, :] * inner + n[:, None],
             activated(gate, up, ACT).to(h.dtype.element_ty),
             mask=(n < inner)[:, None] & live[None, :],
         )
@@ -252,25 +260,25 @@ def _gated_experts(
 @triton.jit(do_not_specialize=["rows"])
 @no_type_check
 def _down_experts(
-    h, w, bias, pairs, experts, weights, y, rows, n_size, K: tl.constexpr,
-    CHOSEN: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-    STAGES: tl.constexpr, EVEN: tl.constexpr, OPERAND: tl.constexpr, PDL: tl.constexpr,
+    h, w, bias, chosen, pairs, experts, weights, y, rows, n_size, K: tl.constexpr,
+    CHOSEN: tl.constexpr, PLACES: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
+    EVEN: tl.constexpr, OPERAND: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     wait_for_inputs(PDL)
-    expert = tl.load(experts + tl.program_id(1))
+    expert, row, place, live = _members(
+        chosen, pairs, experts, rows, CHOSEN, PLACES, ROWS, BM, BLOCKS
+    )
     if expert >= 0:
-        pair = tl.load(pairs + tl.program_id(1) * BM + tl.arange(0, BM))
-        live = pair >= 0
-        pair = tl.maximum(pair, 0)
         n = tl.program_id(0) * BN + tl.arange(0, BN)
         w_row = expert * n_size + tl.minimum(n, n_size - 1)
+        pair = row * CHOSEN + place
         result = _gathered(h, w, pair, live, w_row, K, BM, BN, BK, STAGES, EVEN, OPERAND)
         if bias is not None:
             result += tl.load(bias + w_row).to(tl.float32)[:, None]
         result *= tl.load(weights + pair, mask=live, other=0.0)[None, :]
-        place = (pair % CHOSEN).to(tl.int64) * rows + pair // CHOSEN
         tl.store(
-            y + place[None, :] * n_size + n[:, None],
+            y + (place.to(tl.int64) * rows + row)[None, :] * n_size + n[:, None],
             result,
             mask=(n < n_size)[:, None] & live[None, :],
         )
@@ -278,20 +286,28 @@ def _down_experts(
 
 @dataclass(frozen=True)
 class Tile:
-    """BN rows of w by BM pairs, BK numbers at a time, `stages` of them in flight."""
+    """BN rows of w, BK numbers at a time, `stages` of them in flight."""
 
-    bm: int
     bn: int
     bk: int
     stages: int
     warps: int
 
+    @property
+    def options(self) -> dict[str, int]:
+        """For a launch."""
+        return {"BN": self.bn, "BK": self.bk, "STAGES": self.stages, "num_warps": self.warps}
 
-def tile_for(pairs: int, experts: int) -> Tile:
-    """How products are cut: for few pairs of each expert, bound by bytes, or for many."""
-    if pairs <= 16 * experts:
-        return Tile(16, 64, 128, 4, 4)
-    return Tile(64, 128, 64, 3, 8)
+
+def tiles_for(block_rows: int, inner: int, size: int, blocks: int) -> tuple[Tile, Tile]:
+    """How the products of gates and ups, and those of outputs, are cut: for few rows of each
+    expert, bound by bytes, or for many.
+    """
+    if block_rows > FEWEST:
+        return Tile(128, 64, 3, 8), Tile(128, 64, 3, 8)
+    cut = (evenness(blocks * -(-n // 64)) for n in (2 * inner, size))
+    one, other = (Tile(64, 128, 4, 4) if even > EVEN else Tile(32, 128, 6, 2) for even in cut)
+    return one, other
 
 
 def experts(
@@ -310,24 +326,30 @@ def experts(
     each expert the rows of its outputs.
     """
     x, (rows, size), chosen = x.contiguous(), x.shape, choice.experts.shape[1]
-    inner = len(gate_up) // (2 * count)
-    tile = tile_for(rows * chosen, count)
-    blocks = align(choice.experts, count, tile.bm)
-    h = x.new_empty(rows * chosen, inner)
+    inner, pairs = len(gate_up) // (2 * count), rows * chosen
+    bm = FEWEST if rows <= FEW or pairs <= FEWEST * count else 64
+    most = max(bm, triton.next_power_of_2(rows))
+    h = x.new_empty(pairs, inner)
     y = torch.empty((chosen, rows, size), device=x.device, dtype=torch.float32)
+    members, blocks = (choice.experts, None, None), min(pairs, count * most // bm)
+    if rows > FEW:
+        found = align(choice.experts, count, bm)
+        members, blocks = (choice.experts, found.pairs, found.experts), len(found.experts)
+    kind = "sorted" if rows > FEW else "chosen" if blocks == pairs else "all"
     common = {
-        "CHOSEN": chosen, "BM": tile.bm, "BN": tile.bn, "BK": tile.bk, "STAGES": tile.stages,
-        "OPERAND": operand(x.dtype), "num_warps": tile.warps, **dependent(x),
+        "CHOSEN": chosen, "PLACES": triton.next_power_of_2(chosen), "ROWS": most, "BLOCKS": kind,
+        "BM": bm, "OPERAND": operand(x.dtype), **dependent(x),
     }  # fmt: skip
-    gated: Any = _gated_experts[(-(-2 * inner // tile.bn), len(blocks.experts))]
-    finished: Any = _down_experts[(-(-size // tile.bn), len(blocks.experts))]
+    one, other = tiles_for(bm, inner, size, min(blocks, pairs))
+    gated: Any = _gated_experts[(-(-2 * inner // one.bn), blocks)]
+    finished: Any = _down_experts[(-(-size // other.bn), blocks)]
     with torch.cuda.device_of(x):
         gated(
-            x, gate_up, gate_up_bias, blocks.pairs, blocks.experts, h, inner, size,
-            EVEN=size % tile.bk == 0, ACT=act, **common,
+            x, gate_up, gate_up_bias, *members, choice.scale, h, rows, inner, size,
+            EVEN=size % one.bk == 0, ACT=act, **one.options, **common,
         )  # fmt: skip
         finished(
-            h, down, down_bias, blocks.pairs, blocks.experts, choice.weights, y, rows, size, inner,
-            EVEN=inner % tile.bk == 0, **common,
+            h, down, down_bias, *members, choice.weights, y, rows, size, inner,
+            EVEN=inner % other.bk == 0, **other.options, **common,
         )  # fmt: skip
     return y

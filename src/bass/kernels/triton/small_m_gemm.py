@@ -286,7 +286,7 @@ def tile_for(
     if gated:
         return cut(64, bk, 200_000 if bm == 16 else 76_000)
     even = {
-        s: _evenness(tiles * s)
+        s: evenness(tiles * s)
         for s in (1, 2, 4, 8)
         if s == 1 or (k // s >= LEAST_K and tiles * s <= 3 * MULTIPROCESSORS)
     }
@@ -296,7 +296,7 @@ def tile_for(
     return cut(64, bk if bm < 64 else bk // 2, 76_000, splits)
 
 
-def _evenness(programs: int) -> float:
+def evenness(programs: int) -> float:
     """The mean load of the multiprocessors, of the largest."""
     return programs / (MULTIPROCESSORS * -(-programs // MULTIPROCESSORS))
 

@@ -1,0 +1,111 @@
+"""How near does each family come to its bound by bytes?
+
+    python benchmarks/families.py [--families NAME ...] [--batches 1 8] [--hidden 4096]
+        [--layers 12] [--vocabulary 65536] [--new-tokens 64] [--device cuda] [--results FILE]
+
+Plain decoding of every family with random weights in one size, so that only the kinds of blocks
+differ. Per step: the bytes that a pass reads at the bandwidth of a copy (the bound), and the wall
+time from the end of the prefill to the last token over the number of steps (median of three calls).
+Prints the machine, a Markdown table as it grows, and one JSON line last.
+"""
+
+import argparse
+import gc
+import json
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from provenance import commit, config_of
+from random_families import families
+
+import bass
+from bass.api.llm import LLM
+from bass.experiments.bench.measure import Bench, measure_machine, pass_bytes
+
+PROMPT_LENGTH, CALLS = 150, 3
+DTYPE = torch.bfloat16
+
+
+def loaded(config: dict[str, Any], batch: int, device: str) -> LLM:
+    """The family without a draft."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        return bass.load(
+            folder,
+            num_speculative_tokens=0,
+            load_format="dummy",
+            device=device,
+            dtype="bfloat16",
+            cuda_graphs="lazy" if device.startswith("cuda") else False,
+            max_batch_size=batch,
+        )
+
+
+def measured(llm: LLM, batch: int, new_tokens: int, bandwidth: float) -> dict[str, float]:
+    """Milliseconds of a step, and its bound."""
+    drawn = torch.Generator().manual_seed(0)
+    vocabulary = llm.models.target.shape.vocab_size
+    prompts = torch.randint(1, vocabulary, (batch, PROMPT_LENGTH), generator=drawn).tolist()
+    request = {"max_new_tokens": new_tokens, "temperature": 1.0, "ignore_eos": True}
+    bench = Bench(LLM(llm.models, llm.parts, batch, llm.graphs), prompts, request)
+    bench.warm_up(0)
+    calls = [bench.call(seed) for seed in range(1, CALLS + 1)]
+    wall = statistics.median(call.wall_seconds / call.steps for call in calls)
+    bound = pass_bytes(llm, batch, PROMPT_LENGTH + new_tokens // 2)[0] / bandwidth
+    return {"bound_ms": bound * 1e3, "wall_ms": wall * 1e3, "share": bound / wall}
+
+
+def parse() -> argparse.Namespace:
+    """The options of the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    known = [*families(1024, 1, 2)]
+    parser.add_argument("--families", nargs="+", choices=known, default=known, metavar="NAME")
+    parser.add_argument("--batches", nargs="+", type=int, default=[1, 8])
+    parser.add_argument("--hidden", type=int, default=4096)
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--vocabulary", type=int, default=65536)
+    parser.add_argument("--new-tokens", type=int, default=64)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--results", type=Path)
+    arguments = parser.parse_args()
+    sizes = arguments.hidden, arguments.layers, arguments.vocabulary, arguments.new_tokens
+    if min(*sizes, *arguments.batches) < 1:
+        parser.error("every number must be 1 or more.")
+    if arguments.device.startswith("cuda") and not torch.cuda.is_available():
+        parser.error("there is no CUDA device here: give `--device cpu`.")
+    return arguments
+
+
+def main() -> None:
+    """Measure every family, and print its row as soon as it is known."""
+    arguments = parse()
+    machine = measure_machine(torch.device(arguments.device), DTYPE)
+    print(f"{machine.device}: copies {machine.copy_bandwidth / 1e12:.2f} TB/s\n", flush=True)
+    heads = [f"{what}, b={batch}" for batch in arguments.batches for what in ("ms", "of bound")]
+    print(f"| family | {' | '.join(heads)} |\n|---{'|--:' * len(heads)}|", flush=True)
+    found: dict[str, Any] = {}
+    configs = families(arguments.hidden, arguments.layers, arguments.vocabulary)
+    for name in arguments.families:
+        llm = loaded(configs[name], max(arguments.batches), arguments.device)
+        rates = arguments.new_tokens, machine.copy_bandwidth
+        found[name] = {batch: measured(llm, batch, *rates) for batch in arguments.batches}
+        cells = [f"{one['wall_ms']:.2f} | {one['share']:.0%}" for one in found[name].values()]
+        print(f"| `{name}` | {' | '.join(cells)} |", flush=True)
+        del llm
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+    record = {"benchmark": "families", "commit": commit(), "torch": torch.__version__}
+    record |= {"device": machine.device, "config": config_of(arguments), "results": found}
+    if arguments.results is not None:
+        arguments.results.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    print(json.dumps(record))
+
+
+if __name__ == "__main__":
+    main()
