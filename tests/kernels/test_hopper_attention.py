@@ -22,7 +22,7 @@ CASES = list(
         (1, 4, 7, 17),
         (1, 3),
         (None, 37),
-        (None, 20.0),
+        (None, 20.0, "sinks"),
         (("rms", True), (None, False), (None, True), ("offset_rms", False)),
     )
 )
@@ -46,10 +46,12 @@ class Window:
             self.queries,
             self.parts,
             self.window,
-            self.softcap,
+            last,
             (self.norm, self.rotary),
         ) = case
         torch.manual_seed(0)
+        self.sinks = 2 * torch.randn(self.kv_heads * self.groups) if last == "sinks" else None
+        self.softcap = None if last == "sinks" else last
         lengths = [0, 5, 64, 390]
         self.starts = torch.tensor([0, 200, 400, 600])
         self.positions = torch.tensor(lengths)[:, None] + torch.arange(self.queries)
@@ -93,11 +95,12 @@ class Window:
         pools = k.nan_to_num(), v.nan_to_num()
         return (
             reference.ragged(
-                q, *pools, self.starts, self.positions, 420, 0.2, self.window, self.softcap
+                q, *pools, self.starts, self.positions, 420, 0.2, self.window, self.softcap,
+                self.sinks,
             ),
             k,
             v,
-        )
+        )  # fmt: skip
 
     def check(self, late: bool) -> None:
         out, k, v = self.expected()
@@ -112,6 +115,7 @@ class Window:
             0.2,
             self.window,
             self.softcap,
+            self.sinks,
         )
         assert ahead.supports(self.summands, self.k, self.v, 512)
         if late:

@@ -196,7 +196,6 @@ def supports_projection(projection: Projection, view: RaggedView, span: int) -> 
     """Whether Hopper's attention supports the projection: it completes, stores and attends."""
     return (
         dispatch.hopper(view.k)
-        and projection.sinks is None
         and kv_store.known_norm(projection.qk_norm)
         and hopper.attention.supports(projection.partial_sums, view.k, view.v, span)
     )
@@ -216,6 +215,7 @@ def hopper_projection(
         view.starts,
         positions,
         *_parts(rule),
+        projection.sinks,
     )
 
 

@@ -131,6 +131,13 @@ MUTANTS = (
         ("kernels/test_kernels.py::test_a_sink_takes_a_share_of_the_softmax",),
     ),
     Mutant(
+        "attention in one kernel has no sinks",
+        "kernels.hopper.attention_kernel.attend_projection",
+        "total += gl.exp(sink - best)",
+        "total = total",
+        ("kernels/test_hopper_attention.py::test_one_kernel_rotates_stores_attends_as_three_do",),
+    ),
+    Mutant(
         "a pass reads all experts",
         "ModelCost.bytes_read",
         "self.expert_bytes * read / self.experts",

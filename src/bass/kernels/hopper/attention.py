@@ -97,6 +97,7 @@ def ragged(
     scale: float,
     rule_window: int | None,
     softcap: float | None,
+    sinks: Float[Tensor, " heads"] | None = None,
 ) -> Queries:
     """`kv_store.rotate_and_store`, then `attention.ragged`, for inputs that it `supports`.
 
@@ -116,11 +117,11 @@ def ragged(
     with torch.cuda.device_of(k):
         launch(
             *(descriptor(x.view(len(x), -1), KEYS, dim // 2) for x in (k, v)), window,
-            None if norm is None else norm.weight, cos, sin, k, v, starts, positions, out,
+            None if norm is None else norm.weight, cos, sin, sinks, k, v, starts, positions, out,
             queries, window[0].numel(), k.stride(0), v.stride(0), *positions.stride(),
             0.0 if norm is None else norm.eps,
             NORM=norm is not None, OFFSET=norm is not None and norm.offset, ROTARY=cos is not None,
-            SCALE=scale, WINDOW=rule_window, SOFTCAP=softcap, GROUPS=groups, HALF=dim // 2,
+            SINKS=sinks is not None, SCALE=scale, WINDOW=rule_window, SOFTCAP=softcap, GROUPS=groups, HALF=dim // 2,
             ROWS=rows, OWN=max(16, rows_in_block(queries)), KEYS=KEYS,
             STAGES=stages_for(kv_heads * batch, kv_heads * groups, dim, multiprocessors(k.device)),
             PARTS=parts,

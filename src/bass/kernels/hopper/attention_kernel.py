@@ -122,9 +122,9 @@ def _prefetch(
 @gluon.jit(do_not_specialize=["queries", "position_row"])
 @no_type_check
 def attend_projection(
-    k_map, v_map, parts, norm, cos, sin, k, v, starts, positions, out, queries, part_size, k_key,
+    k_map, v_map, parts, norm, cos, sin, sinks, k, v, starts, positions, out, queries, part_size, k_key,
     v_key, position_row, position_query, eps,
-    NORM: gl.constexpr, OFFSET: gl.constexpr, ROTARY: gl.constexpr,
+    NORM: gl.constexpr, OFFSET: gl.constexpr, ROTARY: gl.constexpr, SINKS: gl.constexpr,
     SCALE: gl.constexpr, WINDOW: gl.constexpr, SOFTCAP: gl.constexpr, GROUPS: gl.constexpr,
     HALF: gl.constexpr, ROWS: gl.constexpr,
     OWN: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr, PARTS: gl.constexpr,
@@ -331,8 +331,14 @@ def attend_projection(
     totals = gl.allocate_shared_memory(gl.float32, [shares, ROWS], flat_shares, total)
     top = tops.load(gl.SliceLayout(1, of_sums))
     best = gl.max(top, 0)
+    if SINKS:  # a score without a value
+        line = gl.arange(0, ROWS, gl.SliceLayout(0, gl.SliceLayout(1, of_sums)))
+        sink = gl.load(sinks + head * GROUPS + line % GROUPS).to(gl.float32)
+        best = gl.maximum(best, sink)
     factor = gl.exp(top - gl.where(best > float("-inf"), best, 0.0)[None, :])
     total = gl.sum(totals.load(gl.SliceLayout(1, of_sums)) * factor, 0)
+    if SINKS:
+        total += gl.exp(sink - best)
     factor = (factor / gl.where(total > 0, total, 1.0)[None, :])[:, None, :]
     low, high = gl.sum(lows.load(of_sums) * factor, 0), gl.sum(highs.load(of_sums) * factor, 0)
     i = gl.arange(0, HALF, gl.SliceLayout(1, gl.SliceLayout(0, of_sums)))
