@@ -121,11 +121,10 @@ def ragged(
             queries, window[0].numel(), k.stride(0), v.stride(0), *positions.stride(),
             0.0 if norm is None else norm.eps,
             NORM=norm is not None, OFFSET=norm is not None and norm.offset, ROTARY=cos is not None,
-            SINKS=sinks is not None, SCALE=scale, WINDOW=rule_window, SOFTCAP=softcap, GROUPS=groups, HALF=dim // 2,
-            ROWS=rows, OWN=max(16, rows_in_block(queries)), KEYS=KEYS,
+            SINKS=sinks is not None, SCALE=scale, WINDOW=rule_window, SOFTCAP=softcap,
+            GROUPS=groups, HALF=dim // 2, ROWS=rows, OWN=max(16, rows_in_block(queries)),
+            KEYS=KEYS, PARTS=parts, SIZE=k.element_size(),
             STAGES=stages_for(kv_heads * batch, kv_heads * groups, dim, multiprocessors(k.device)),
-            PARTS=parts,
-            SIZE=k.element_size(),
             num_warps=warps_for(rows, dim), maxnreg=MOST_REGISTERS, launch_pdl=True,
         )  # fmt: skip
     return out

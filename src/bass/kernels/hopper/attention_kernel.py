@@ -122,8 +122,8 @@ def _prefetch(
 @gluon.jit(do_not_specialize=["queries", "position_row"])
 @no_type_check
 def attend_projection(
-    k_map, v_map, parts, norm, cos, sin, sinks, k, v, starts, positions, out, queries, part_size, k_key,
-    v_key, position_row, position_query, eps,
+    k_map, v_map, parts, norm, cos, sin, sinks, k, v, starts, positions, out, queries, part_size,
+    k_key, v_key, position_row, position_query, eps,
     NORM: gl.constexpr, OFFSET: gl.constexpr, ROTARY: gl.constexpr, SINKS: gl.constexpr,
     SCALE: gl.constexpr, WINDOW: gl.constexpr, SOFTCAP: gl.constexpr, GROUPS: gl.constexpr,
     HALF: gl.constexpr, ROWS: gl.constexpr,
