@@ -4,6 +4,7 @@ and a plain read?
     python benchmarks/load.py [--device cpu] [--dtype bfloat16] [--gigabytes 1] [--shards 1]
         [--repeats 5] [--threads 2]
     python benchmarks/load.py --device cuda --shapes paper --shards 8
+    python benchmarks/load.py --device cuda --shapes 27b --folder DISK [--seconds 150]
 
 Writes a Llama checkpoint of random weights to a temporary folder (in `--folder`), of about
 `--gigabytes` or, with `--shapes paper`, of 7.7B parameters. In one process, in turn, after a
@@ -11,6 +12,11 @@ warm-up of each, it times our `load_decoder` in the stored type, `load_file`, an
 into one reused buffer. On a CPU `load_file` maps the file and reads nothing. The baseline there is
 `load_file` and a copy of each tensor, the cost of a model that owns its weights; the mapping alone
 is shown too. Prints the bound first, a table, and one JSON line last.
+
+`--shapes 27b` is the largest that a disk of 64 GB holds: Gemma 2 27B in bfloat16, 54 GB in 12
+files. It is loaded once with nothing of it in the page cache, and twice with all of it, next to
+reading the files by `--threads` threads and to the link's speed; with the memory of the host that
+each load takes, and the most that it may take. Each step prints its line when it ends.
 """
 
 import argparse
@@ -23,9 +29,11 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import torch
+from load_large import run as run_large
 from provenance import commit, config_of
 from rich.console import Console
 from rich.table import Table
@@ -147,28 +155,28 @@ def table_of(seconds: dict[str, list[float]], total: int, arguments: argparse.Na
     return table
 
 
-def parse() -> argparse.Namespace:
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
-    parser.add_argument("--shapes", default="sized", choices=("sized", "paper"))
+    parser.add_argument("--shapes", default="sized", choices=("sized", "paper", "27b"))
     parser.add_argument("--gigabytes", type=float, default=1.0)
     parser.add_argument("--shards", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--folder", type=Path, help="where to make the temporary folder")
-    return parser.parse_args()
+    parser.add_argument("--seconds", type=float, default=3600, help="27b: begin no step after this")
+    parser.add_argument("--hidden", type=int, help="27b: a smaller model, for a trial")
+    parser.add_argument("--layers", type=int, help="27b: fewer layers, for a trial")
+    return parser.parse_args(argv)
 
 
-def main() -> None:
-    """Run the comparison."""
-    arguments = parse()
-    torch.set_num_threads(arguments.threads)
+def compare(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
+    """Compare the ways to load a checkpoint; returns the figures."""
     device, dtype = torch.device(arguments.device), DTYPES[arguments.dtype]
-    console = Console()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folder = Path(name)
         write(
@@ -207,19 +215,28 @@ def main() -> None:
     }
     for what, ratio in ratios.items():
         console.print(f"  {ratio:5.2f}x  {what}")
+    return {
+        "bytes": total,
+        "seconds": {what: [round(t, 4) for t in times] for what, times in seconds.items()},
+        "ratios": ratios,
+    }
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the comparison, or load the large checkpoint."""
+    arguments, console = parse(argv), Console(highlight=False)
+    torch.set_num_threads(arguments.threads)
     record = {
         "benchmark": "load",
         "commit": commit(),
         "torch": torch.__version__,
         "safetensors": safetensors.__version__,
         "machine": platform.machine(),
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "device": torch.cuda.get_device_name() if arguments.device == "cuda" else "cpu",
         "config": config_of(arguments),
-        "bytes": total,
-        "seconds": {what: [round(t, 4) for t in times] for what, times in seconds.items()},
-        "ratios": ratios,
     }
-    print(json.dumps(record))
+    measure = run_large if arguments.shapes == "27b" else compare
+    print(json.dumps(record | measure(arguments, console)))
 
 
 if __name__ == "__main__":
