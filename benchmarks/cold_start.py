@@ -74,7 +74,7 @@ def child(arguments: argparse.Namespace) -> dict[str, float]:
         loaded = load(index, *rest)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        if loaded.embed.device == device:  # not one without values
+        if not loaded.embed.is_meta:  # it has values
             role = "target" if index.folder == Path(arguments.target) else "draft"
             loads[role] = time.perf_counter() - before
         return loaded
@@ -198,8 +198,8 @@ def main(argv: list[str] | None = None) -> None:
         for name, seconds in processes(arguments):
             rows.append((name, seconds))
             print(f"{name}: " + ", ".join(f"{n} {s:.2f}" for n, s in seconds.items()), flush=True)
-    except KeyboardInterrupt:
-        print("interrupted")
+    except (KeyboardInterrupt, subprocess.CalledProcessError) as error:
+        print(f"ended early: {error!r}")
     show(rows)
     best = min((s["total"] for name, s in rows if name != "no kernels"), default=None)
     if best is not None:

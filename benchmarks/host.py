@@ -99,7 +99,7 @@ def peak_memory() -> Iterator[Memory]:
 def link_bandwidth(device: torch.device) -> float:
     """Bytes per second of a copy from pinned memory to the device, the best of 5."""
     source = torch.empty(LINK_BYTES, dtype=torch.uint8, pin_memory=True)
-    target = torch.empty_like(source, device=device, pin_memory=False)
+    target = torch.empty(LINK_BYTES, dtype=torch.uint8, device=device)
     times = []
     for _ in range(6):  # the first maps the pages
         torch.cuda.synchronize(device)

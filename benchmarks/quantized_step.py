@@ -117,9 +117,11 @@ class Runner:
         for method, batch in ((plain, 1), (plain, 8), (drafting, 1)):
             free()
             plan = method.plan(batch)
+            cuda = plan.target.device.type == "cuda"
+            weights = torch.cuda.memory_allocated() if cuda else 0
             llm = serve(plan, cache)
             prompts = prompts_for(llm.models, options, "")[:batch].tolist()
-            bench = Bench(llm, prompts, options.request)
+            bench = Bench(llm, prompts, options.request, weights)
             warm_up, peak = bench.warm_up(options.seed)
             calls = [bench.call(options.seed + 1 + i) for i in range(options.repeats)]
             k = constant_length(plan.parts) or 0
