@@ -45,7 +45,7 @@ ROWS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "linear": lambda x, w: small_m_gemm.linear(x, w),
     "gated": lambda x, w: small_m_gemm.gated(x, w, "silu"),
     "norm": lambda x, w: residual_norm.add_norm(x, w[None, : len(x)].clone(), Norm(w[0], 1e-5))[1],
-    "gate": lambda x, w: activation.gate(x, "silu"),
+    "gate": lambda x, w: activation.gate(x[None], "silu", x.dtype),
     "head": lambda x, w: small_m_gemm.linear(x, w).sum(0),
 }
 

@@ -180,4 +180,7 @@ def test_the_gate_after_a_librarys_product_equals_its_twin(act: str, device: tor
         drawn(3, 40, dtype=torch.float32, device=device),
         drawn(2200, 40, dtype=torch.float32, device=device, seed=1),
     )
-    assert_near(activation.gate(x @ w.T, act), twins.gated(x, w, act), torch.float32)
+    summands = torch.stack([x[:, :15] @ w[:, :15].T, x[:, 15:] @ w[:, 15:].T])
+    for parts in ((x @ w.T)[None], summands):
+        found = activation.gate(parts, act, x.dtype)
+        assert_near(found, twins.gated(x, w, act), torch.float32)

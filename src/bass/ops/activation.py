@@ -62,7 +62,7 @@ def gate(y: Float[Tensor, "*rows twice"], act: Activation) -> Float[Tensor, "*ro
         and not dispatch.has_gradient(y)
     ):
         rows = y.reshape(-1, y.shape[-1])
-        return kernels.activation.gate(rows, IN_KERNELS[act]).view(*y.shape[:-1], -1)
+        return kernels.activation.gate(rows[None], IN_KERNELS[act], y.dtype).view(*y.shape[:-1], -1)
     gates, up = y.chunk(2, -1)
     if act is clamped_silu:
         up = up.clamp(-LIMIT, LIMIT) + 1

@@ -283,8 +283,10 @@ def gated_linear(
     """act(gate) · up of a layer; the first half of its outputs are the gates."""
     product = linear(x, layer)
     like = product.like
-    grouped = type(layer) is GroupQuantizedLinear
-    if product.by_kernel and act in IN_KERNELS and layer.bias is None and not grouped:
+    if product.by_kernel and act in IN_KERNELS and type(layer) is GroupQuantizedLinear:
+        y = kernels.activation.gate(product.partial_sums(), IN_KERNELS[act], like.dtype)
+        return y.view(*like.shape[:-1], -1)
+    if product.by_kernel and act in IN_KERNELS and layer.bias is None:
         rows = product.rows()
         if len(rows.x) <= kernels.small_m_gemm.MOST_ROWS:
             y = gemm(rows.x, layer.weight).gated(

@@ -2,14 +2,16 @@
 
     y[m, n] = Σ_k x[m, k] (q[n, k] - zero[g, n]) scale[g, n] + b[n] ,  g = k // group
 
-The matrix stays quantized in memory. A program reads a tile of BN rows, takes the zero points from
-its codes (exact in x's type), multiplies it with x, and scales the sums of each group in float32.
+The matrix stays quantized in memory. A program reads a tile of BN rows, widens the codes to x's
+type, multiplies it with x, and corrects and scales the sums of each group in float32:
+
+    Σ_k (q - zero) scale x = scale (Σ_k (q + c) x - (zero + c) Σ_k x)    with c that is easy to add
 
     kind   w, as stored                                       scale          zero
     int4   uint8 [out, in / 2]: q[j] | q[in / 2 + j] << 4     float          uint8; None: 8
     e2m1   the same, of numbers of 4 bits with an exponent    uint8, e8m0    None
     int8   int8 [out, in]                                     float          int8; None: 0
-    e4m3   e4m3 [out, in]                                     float          None
+    e4m3   e4m3 [out, in], read as bytes                      float          None
 
 The two halves of a byte belong to the two halves of the inputs, so no code changes its place: a
 tile is multiplied once with x's first half and once with its second.
@@ -25,60 +27,83 @@ from torch import Tensor
 
 from bass.kernels.support import shared_memory
 from bass.kernels.triton.launch import INTERPRETED, dependent, operand, wait_for_inputs
-from bass.kernels.triton.small_m_gemm import Tile, block_rows, tile_for
+from bass.kernels.triton.small_m_gemm import MULTIPROCESSORS, Tile, block_rows, evenness
 
 WIDEST_BLOCK, LEAST_BLOCK = 128, 16  # stored columns of a tile; `tl.dot` needs 16
-QUEUE = 76_000  # bytes of the tiles in flight, so that three programs share a multiprocessor
 
 
-def _four_bits(shift: int, high: int, one: int, kind: str) -> tl.constexpr:
-    """Of four bytes: 4 codes behind the exponent of 2^7 (bfloat16) or 2^10 (float16), of which
-    their distance is 1, and the sum of these numbers and $3, $4. Exact, in 6 instructions.
-    """
+def _four_bits(move: str, mask: int, high: int) -> tl.constexpr:
+    """Of two bytes: 2 codes behind an exponent with which their distance is 1."""
     return tl.constexpr(
         f"""{{
-        .reg .b32 t, a, b, one;
-        mov.b32 one, {one:#x};
-        shr.b32 t, $2, {shift};
-        and.b32 t, t, 0x0F0F0F0F;
-        prmt.b32 a, t, {high:#x}, 0x4140;
-        prmt.b32 b, t, {high:#x}, 0x4342;
-        fma.rn.{kind} a, a, one, $3;
-        fma.rn.{kind} b, b, one, $4;
-        mov.b32 $0, a;
-        mov.b32 $1, b;
+        .reg .b32 t;
+        {move}
+        and.b32 t, t, {mask:#x};
+        prmt.b32 $0, t, {high:#x}, 0x4140;
         }}"""
     )
 
 
-BF16_LOW, BF16_HIGH = (_four_bits(shift, 0x43, 0x3F803F80, "bf16x2") for shift in (0, 4))
-F16_LOW, F16_HIGH = (_four_bits(shift, 0x64, 0x3C003C00, "f16x2") for shift in (0, 4))
+def _eight_bits(shift: int, mask: int, factor: int, kind: str) -> tl.constexpr:
+    """Of two bytes, numbers of 8 bits: their exponents and fractions where the wider type has its
+    own, then times 2^120 (bfloat16) or 2^8 (float16). Exact, subnormal numbers too; NaN is 480.
+    """
+    return tl.constexpr(
+        f"""{{
+        .reg .b32 t, a, factor, zero;
+        mov.b32 factor, {factor:#x};
+        mov.b32 zero, 0x80008000;
+        prmt.b32 a, $1, 0, 0x1404;
+        shr.b32 t, a, {shift};
+        and.b32 t, t, {mask:#x};
+        lop3.b32 a, a, 0x80008000, t, 0xEA;
+        fma.rn.{kind} $0, a, factor, zero;
+        }}"""
+    )
+
+
+BF16_E4M3 = _eight_bits(4, 0x07F007F0, 0x7B807B80, "bf16x2")
+F16_E4M3 = _eight_bits(1, 0x3F803F80, 0x5C005C00, "f16x2")
+BF16_LOW = _four_bits("mov.b32 t, $1;", 0x0F0F0F0F, 0x43)
+BF16_HIGH = _four_bits("shr.b32 t, $1, 4;", 0x0F0F0F0F, 0x43)
+F16_LOW = _four_bits("shl.b32 t, $1, 4;", 0xF0F0F0F0, 0x54)
+F16_HIGH = _four_bits("mov.b32 t, $1;", 0xF0F0F0F0, 0x54)
+OFFSETS = {"bf16x2": 128.0, "f16x2": 64.0, "none": 0.0}  # what is added to codes of 4 bits
 
 
 @triton.jit
 @no_type_check  # Triton reads the source, not the function
-def _widened(codes, zero, HIGH: tl.constexpr, PAIRS: tl.constexpr):
-    """Codes of 4 bits without their zero points, by a GPU's instructions for two numbers.
+def _widened(codes, KIND: tl.constexpr, HIGH: tl.constexpr, PAIRS: tl.constexpr):
+    """Codes of 4 bits, with an offset, or numbers of 8 bits, by a GPU's instructions for two.
 
     Converting them one by one takes longer than reading them.
     """
-    if PAIRS == "bf16x2":
+    if KIND == "e4m3":
+        value = tl.inline_asm_elementwise(
+            BF16_E4M3 if PAIRS == "bf16x2" else F16_E4M3,
+            "=r,r",
+            [codes],
+            dtype=tl.bfloat16 if PAIRS == "bf16x2" else tl.float16,
+            is_pure=True,
+            pack=2,
+        )
+    elif PAIRS == "bf16x2":
         value = tl.inline_asm_elementwise(
             BF16_HIGH if HIGH else BF16_LOW,
-            "=r,=r,r,r,r",
-            [codes, (-128 - zero).to(tl.bfloat16)[:, None]],
+            "=r,r",
+            [codes],
             dtype=tl.bfloat16,
             is_pure=True,
-            pack=4,
+            pack=2,
         )
     else:
         value = tl.inline_asm_elementwise(
             F16_HIGH if HIGH else F16_LOW,
-            "=r,=r,r,r,r",
-            [codes, (-1024 - zero).to(tl.float16)[:, None]],
+            "=r,r",
+            [codes],
             dtype=tl.float16,
             is_pure=True,
-            pack=4,
+            pack=2,
         )
     return value
 
@@ -86,23 +111,23 @@ def _widened(codes, zero, HIGH: tl.constexpr, PAIRS: tl.constexpr):
 @triton.jit
 @no_type_check
 def _values(
-    codes, zero,
-    HIGH: tl.constexpr, KIND: tl.constexpr, PAIRS: tl.constexpr, OPERAND: tl.constexpr,
-):  # fmt: skip
-    """The numbers of a tile [BN, BK] without their scales; of e2m1, twice the numbers.
+    codes, HIGH: tl.constexpr, KIND: tl.constexpr, PAIRS: tl.constexpr, OPERAND: tl.constexpr
+):
+    """The numbers of a tile [BN, BK] without zero points and scales; of e2m1, twice the numbers.
 
     HIGH: those in the high halves of bytes.
     """
-    if KIND == "e4m3":
-        value = codes.to(OPERAND)
+    if PAIRS != "none" and (KIND == "int4" or KIND == "e4m3"):
+        value = _widened(codes, KIND, HIGH, PAIRS)
+    elif KIND == "e4m3":
+        bits = ((codes & 127).to(tl.int32) << 20) | ((codes & 128).to(tl.int32) << 24)
+        value = (bits.to(tl.float32, bitcast=True) * 1.329227995784916e36).to(OPERAND)  # 2^120
     elif KIND == "int8":
-        value = (codes.to(tl.int16) - zero[:, None]).to(OPERAND)
-    elif KIND == "int4" and PAIRS != "none":
-        value = _widened(codes, zero, HIGH, PAIRS)
+        value = codes.to(OPERAND)
     else:
         codes = codes >> 4 if HIGH else codes & 15
         if KIND == "int4":
-            value = (codes.to(tl.int16) - zero[:, None]).to(OPERAND)
+            value = codes.to(OPERAND)
         else:
             low = (codes & 7).to(tl.int32)
             shift = tl.maximum((low >> 1) - 1, 0)
@@ -119,10 +144,24 @@ def _scales(scale, zero, places, inside, KIND: tl.constexpr, ZERO: tl.constexpr)
     if KIND == "e2m1":  # an exponent of 2, and half of it for `_values`
         s = (s.to(tl.int32) << 23).to(tl.float32, bitcast=True) * 0.5
     if ZERO:
-        z = tl.load(zero + places, mask=inside, other=0).to(tl.int16)
+        z = tl.load(zero + places, mask=inside, other=0).to(tl.float32)
     else:
-        z = tl.full(places.shape, 8 if KIND == "int4" else 0, tl.int16)
+        z = tl.full(places.shape, 8.0 if KIND == "int4" else 0.0, tl.float32)
     return s.to(tl.float32), z
+
+
+@triton.jit
+@no_type_check
+def _products(
+    codes, x, s, z, HIGH: tl.constexpr, KIND: tl.constexpr, PAIRS: tl.constexpr,
+    ZEROS: tl.constexpr, OFFSET: tl.constexpr, OPERAND: tl.constexpr,
+):  # fmt: skip
+    """Σ_k (q[n, k] - z[n]) s[n] x[k, m] of a tile within one group."""
+    part = tl.dot(_values(codes, HIGH, KIND, PAIRS, OPERAND), x, input_precision="ieee")
+    if ZEROS:  # the sum of x for all n, by the tensor cores
+        ones = tl.full(codes.shape, 1.0, OPERAND)
+        part -= (z + OFFSET)[:, None] * tl.dot(ones, x, input_precision="ieee")
+    return part * s[:, None]
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -131,9 +170,11 @@ def _group_linear(
     x, w, scale, zero, bias, y, rows, n_size, width,
     GROUP: tl.constexpr, SIZE: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     STAGES: tl.constexpr, EVEN: tl.constexpr, KIND: tl.constexpr, ZERO: tl.constexpr,
-    BIAS: tl.constexpr, PAIRS: tl.constexpr, OPERAND: tl.constexpr, PDL: tl.constexpr,
+    BIAS: tl.constexpr, PAIRS: tl.constexpr, OFFSET: tl.constexpr, OPERAND: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     HALVES: tl.constexpr = 2 if KIND == "int4" or KIND == "e2m1" else 1
+    ZEROS: tl.constexpr = ZERO or KIND == "int4"
     n = tl.program_id(0) * BN + tl.arange(0, BN)
     split, m, k = tl.program_id(1), tl.arange(0, BM), tl.arange(0, BK)
     inside, live = n < n_size, (m < rows)[None, :]
@@ -161,18 +202,16 @@ def _group_linear(
         after = tl.minimum(at + BK, stop - BK)
         s_next, z_next = _scales(scale, zero, after // GROUP * n_size + n, inside, KIND, ZERO)
         value = tl.load(x_rows + (at + k)[:, None], mask=known, other=0.0).to(OPERAND)
-        part = tl.dot(_values(codes, z, False, KIND, PAIRS, OPERAND), value, input_precision="ieee")
-        total += part * s[:, None]
+        total += _products(codes, value, s, z, False, KIND, PAIRS, ZEROS, OFFSET, OPERAND)
         s, z = s_next, z_next
         if HALVES == 2:
             s_next, z_next = _scales(
                 scale, zero, (width + after) // GROUP * n_size + n, inside, KIND, ZERO
             )
             value = tl.load(x_rows + (width + at + k)[:, None], mask=known, other=0.0).to(OPERAND)
-            part = tl.dot(
-                _values(codes, z_high, True, KIND, PAIRS, OPERAND), value, input_precision="ieee"
+            total += _products(
+                codes, value, s_high, z_high, True, KIND, PAIRS, ZEROS, OFFSET, OPERAND
             )
-            total += part * s_high[:, None]
             s_high, z_high = s_next, z_next
     if BIAS:
         total += tl.where(split == 0, tl.load(bias + n, mask=inside, other=0.0).to(tl.float32), 0)[
@@ -206,11 +245,12 @@ def linear(
     launch: Any = _group_linear[(-(-n // tile.bn), splits)]
     with torch.cuda.device_of(x):
         launch(
-            x, w, scale, zero, bias, y, rows, n, width,
+            x, w.view(torch.uint8) if kind == "e4m3" else w, scale, zero, bias, y, rows, n, width,
             GROUP=group, SIZE=share * tile.bk, BM=block_rows(rows), BN=tile.bn, BK=tile.bk,
             STAGES=tile.stages, EVEN=splits * share * tile.bk == width, KIND=kind,
             ZERO=zero is not None, BIAS=bias is not None,
-            PAIRS=_pairs(x.dtype), OPERAND=operand(x.dtype),
+            PAIRS=_pairs(x.dtype), OFFSET=OFFSETS[_pairs(x.dtype)] if kind == "int4" else 0.0,
+            OPERAND=operand(x.dtype),
             num_warps=tile.warps, **dependent(x),
         )  # fmt: skip
     return y
@@ -236,10 +276,20 @@ def supports(w: Num[Tensor, "out width"], group: int) -> bool:
 
 
 def _tile(n: int, width: int, rows: int, x_size: int, group: int, room: int) -> Tile:
-    """How to cut it: `small_m_gemm.tile_for` for the same bytes, with tiles of one group."""
-    like = tile_for(n, width, rows, x_size, 1, False, room)
-    bk = block(width, group)
-    stage = (like.bn + 2 * block_rows(rows) * x_size) * bk
-    values = 2 * like.bn * bk * x_size  # if the product reads them from shared memory
-    stages = max(2, min(8, (min(QUEUE, room) - values) // stage))
-    return Tile(like.bn, bk, stages, like.warps, like.splits)
+    """How to cut it, as measured: tiles of 128 rows where they and their splits are one for each
+    multiprocessor, or where x has many rows; else narrower ones, several for each.
+    """
+    bk, bm, wide = block(width, group), block_rows(rows), -(-n // 128)
+    most = -(-width // bk)
+    one_each = [s for s in (1, 2, 4) if evenness(wide * s) >= 0.9 and wide * s <= MULTIPROCESSORS]
+    if one_each or bm > 16:
+        splits = one_each or [s for s in (1, 2, 4) if wide * s >= 0.9 * MULTIPROCESSORS] or [4]
+        bn, warps, stages, splits = 128, 8, 3, splits[0]
+    else:
+        bn, warps, stages, splits = 64, 4, 4, 4 if -(-n // 64) <= MULTIPROCESSORS else 2
+    if (3 * bn + 2 * bm) * bk * x_size > room:
+        bn, warps = 64, 4
+    stage, values = (bn + 2 * bm * x_size) * bk, 2 * bn * bk * x_size  # widened, if they are stored
+    stages = stages if bk == WIDEST_BLOCK else 2 * stages  # of half the bytes, or less
+    stages = max(2, min(stages, 1 + (room - values) // stage))
+    return Tile(bn, bk, stages, warps, min(splits, most))
