@@ -13,7 +13,7 @@ from bass.api.loading import ModelCache
 from bass.api.options import LoadOptions
 from bass.api.plan import LoadPlan
 from bass.cli import choices
-from bass.cli.bench_tables import bounds, latency_table, machine_line, usage_table
+from bass.cli.bench_tables import bounds, experts_table, latency_table, machine_line, usage_table
 from bass.cli.display import Bars, warn
 from bass.cli.generate import INTERRUPTED, caveats
 from bass.cli.options import Named, read_options
@@ -108,6 +108,8 @@ def _show(bench: BenchRun, out: Screen, as_json: bool, interrupted: bool) -> Non
     settings = [s for s, _ in measured]
     out.print(latency_table(settings, figures))
     out.print(usage_table(settings, figures))
+    if (experts := experts_table(settings)) is not None:
+        out.print(experts)
     warnings = [*_warnings(bench, settings)]
     if interrupted:
         warnings.append("Interrupted: figures are those of the calls up to there.")
@@ -144,6 +146,13 @@ def _warnings(bench: BenchRun, settings: list[Setting]) -> list[str]:
             f"NOTE: with random {source} the acceptance, tau and speed-up are not those of texts: "
             + (remedy if plan.target.dummy else f"give a text with `--file`, or {remedy}")
             + "."
+        )
+    if any(s.experts for s in settings) and (options.file is None or plan.target.dummy):
+        source, remedy = "prompts", ": give a text with `--file`"
+        if plan.target.dummy:
+            source, remedy = "weights", ""
+        found.append(
+            f"NOTE: with random {source} the experts touched are not those of texts{remedy}."
         )
     captured = sum(call.capture_seconds for s in settings for call in s.calls)
     if captured >= 0.005:

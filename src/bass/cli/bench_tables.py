@@ -111,6 +111,20 @@ def usage_table(settings: list[Setting], figures: list[dict[str, Any]]) -> Table
     return table
 
 
+def experts_table(settings: list[Setting]) -> Table | None:
+    """Experts of a layer that a step touches, measured and expected; None without a mixture."""
+    table = _table(
+        ("method", "batch", "k", "experts touched", "at random", "of"),
+        "experts of a layer that the target's pass of a step with k drafted tokens reads, the mean "
+        "of its layers; at random: expected if all tokens choose at random, as bound and MBU count",
+    )
+    for setting in settings:
+        if (read := setting.experts) is not None:
+            found = f"[bold]{read.measured:.1f}[/]", f"{read.expected:.1f}", str(read.experts)
+            table.add_row(setting.method, str(setting.batch), str(read.k), *found)
+    return table if table.row_count else None
+
+
 def _table(heads: tuple[str, ...], caption: str) -> Table:
     table = Table(
         box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=caption, caption_justify="left"

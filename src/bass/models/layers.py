@@ -98,7 +98,7 @@ class SparseMLP(nn.Module):
     ) -> None:
         """`inner`: of each of the `count` experts; the others as for `Experts`."""
         super().__init__()
-        self.router = Linear(hidden, count, device, dtype, bias)
+        self.router: nn.Module = Linear(hidden, count, device, dtype, bias)
         self.experts = Experts(
             count, chosen, hidden, inner, ACTIVATIONS[act], normalised, device, dtype, bias
         )

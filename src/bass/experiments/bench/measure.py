@@ -23,8 +23,10 @@ from bass.engine.cost import (
 )
 from bass.engine.graphs import GraphedStep
 from bass.engine.parts import parts_of, seconds_of, without_graphs
+from bass.engine.run import Run
 from bass.engine.step import Step
-from bass.experiments.bench.record import Call, Machine, Parts, WarmUp
+from bass.experiments.bench.experts import experts_read
+from bass.experiments.bench.record import Call, ExpertsRead, Machine, Parts, WarmUp
 from bass.ops.batch_state import last
 from bass.ops.noise import step_noise
 from bass.provenance.environment import device_name
@@ -122,11 +124,31 @@ class Bench:
         """The parts of a step of the last call's rows, in the middle of their new tokens and at the
         median draft length; None for a step whose parts are not known.
         """
-        assert self._last is not None, "`warm_up` comes first"
-        run = self._last.run
+        run = self._run
         length = len(self.prompts[0]) + self.request["max_new_tokens"] // 2
-        k = int(statistics.median(s.k for s in run.trace.steps))
-        return parts_at(run.step, run.sequences, k, length)
+        return parts_at(run.step, run.sequences, self._median_length, length)
+
+    def experts(self, k: int | None) -> ExpertsRead | None:
+        """The experts that steps of k drafted tokens touch in the text of the last call, for a
+        mixture. k: None for the median draft length.
+
+        It reads keys that `parts` replaces, and comes before it.
+        """
+        run, k = self._run, self._median_length if k is None else k
+        length = len(self.prompts[0])
+        lengths = range(length + 1, length + self.request["max_new_tokens"] - k)
+        lengths = lengths or range(length, length + 1)
+        return experts_read(self.llm.models.target, run.step, run.sequences, k, lengths)
+
+    @property
+    def _run(self) -> Run:
+        """The run of the last call."""
+        assert self._last is not None, "`warm_up` comes first"
+        return self._last.run
+
+    @property
+    def _median_length(self) -> int:
+        return int(statistics.median(s.k for s in self._run.trace.steps))
 
     def _called(self, seed: int) -> tuple[Generation, Result, float]:
         """A call, its result, and its wall time from the start of the run to the last token."""

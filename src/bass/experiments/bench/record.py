@@ -85,12 +85,31 @@ class Parts:
 
 @final
 @dataclass(frozen=True)
+class ExpertsRead:
+    """Experts of a layer that the target's pass touches in a step of k drafted tokens: means of its
+    layers and of several steps.
+
+    experts, chosen: of a layer, and of a token. expected: if all tokens choose at random.
+    """
+
+    k: int
+    experts: int
+    chosen: int
+    expected: float
+    measured: float
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "experts", "chosen", "expected", "measured")
+
+
+@final
+@dataclass(frozen=True)
 class Setting:
     """One method at one batch size.
 
     policy: its full description. length: its draft length, None where it varies. target_bytes,
     draft_bytes: of a pass of the target and of the drafter at the mean length of a row. peak_bytes:
-    the most memory of the device, weights included.
+    the most memory of the device, weights included. experts: None where the target is no mixture.
     """
 
     method: str
@@ -103,6 +122,7 @@ class Setting:
     warm_up: WarmUp
     calls: list[Call] = field(default_factory=list)
     parts: Parts | None = None
+    experts: ExpertsRead | None = None
 
     def __post_init__(self) -> None:
         _check_positive(self, "batch", "target_bytes")

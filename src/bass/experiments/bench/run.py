@@ -118,7 +118,9 @@ class BenchRun:
     def _calls(
         self, method: Method, prompts: list[list[int]], weights: int, progress: Progress
     ) -> Iterator[bool]:
-        """Warm up, call as often as needed, and time the parts; one of these at each turn."""
+        """Warm up, call as often as needed, count experts and time the parts; one of these at each
+        turn.
+        """
         batch = len(prompts)
         name, needed = f"batch {batch}, {method.label}", self.missing(method, batch)
         progress(name, 0, needed + 2)
@@ -144,7 +146,8 @@ class BenchRun:
             self.record.put(setting)
             progress(name, done + 2, needed + 2)
             yield True
-        self.record.put(replace(setting, parts=bench.parts()))
+        experts = bench.experts(setting.length)
+        self.record.put(replace(setting, experts=experts, parts=bench.parts()))
         progress(name, needed + 2, needed + 2)
 
 
