@@ -20,6 +20,7 @@ from bass.errors import CheckpointError, OptionError
 from bass.models.config import FamilyConfig
 from bass.models.gpt2 import GPT2, GPT2Config
 from bass.models.llama import Llama, LlamaConfig
+from bass.runs.run_folder import RunFolder
 from unit.checkpoints import Pair, Said, shard
 from unit.large_folders import llama_70b
 from unit.memory import peak
@@ -205,6 +206,28 @@ def test_a_family_from_outside_is_given_to_load_and_to_commands(
     said = bass_command("info", str(own.target), *family)
     assert "family              own_llama\n" in said.out
     refuses(bass_command("info", str(own.target)), "own_llama", "docs/extend/model.md")
+
+
+def test_an_ablation_takes_a_family_from_outside(
+    bass_command: Command, pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = outside(pair, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    base = "{prompts: [x], repeats: 1, batch: 1, temperature: 0}"
+    (tmp_path / "own.yaml").write_text(f"{{name: own, base: {base}}}", encoding="utf-8")
+    command = ["ablate", "own.yaml", *own.options, "--family"]
+    said = bass_command(*command, "unit.test_folders:Own")
+    assert said.status == 0, said.err
+    llm = bass.load(own.target, own.draft, family=Own, device="cpu")
+    expected = llm.generate("x", max_new_tokens=8, temperature=0).completions[0].token_ids
+    run = RunFolder(tmp_path / "runs/own")
+    assert [line.tokens for line in run.lines("0000").requests] == [expected]
+    assert "module unit.test_folders" in run.manifest.inputs
+    said = bass_command(*command, "unit.test_folders:Absent")
+    assert (said.status, said.err.count("\n")) == (2, 1)
+    assert "Cannot load the family" in said.err
+    unused = bass_command("ablate", "own.yaml", *pair.options, "--family", "unit.test_folders:Own")
+    refuses(unused, "`family=Own` would not be used")
 
 
 @dataclass(frozen=True)

@@ -49,10 +49,6 @@ class ModelSpec:
         others = (self.quantization, self.dummy, self.lora, self.family)
         return self.checkpoint, str(self.device), self.dtype, *map(repr, others)
 
-    def folders(self, role: str) -> dict[str, str]:
-        """What is read, by its role: the checkpoint, and its adapter."""
-        return {role: self.checkpoint} | ({f"{role} lora": self.lora} if self.lora else {})
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ModelSpec) and self.key == other.key
 

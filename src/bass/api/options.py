@@ -83,6 +83,15 @@ class ModelOptions:
         "draft, the embedded pair",
     )
     draft: Checkpoint = option(None, "checkpoint of the draft, a folder or a hub id")
+    lora: Checkpoint = option(
+        None, "LoRA adapter that is merged into the target at load, a folder or a hub id"
+    )
+    draft_lora: Checkpoint = option(None, "LoRA adapter of the draft, a folder or a hub id")
+    family: FamilySpec = option(
+        None,
+        'decoder of your own as "package.module:Class", for checkpoints of its model_type; by '
+        "default the family that `bass` or an installed package has for it",
+    )
     policy: PolicySpec = strategy("bass", "policy")
     cache: str | type = strategy("auto", "cache", "auto (the fastest on the device), ")
     attention: AttentionSpec = strategy(
@@ -121,15 +130,6 @@ class LoadOptions(ModelOptions):
         "auto",
         "auto reads the weights; dummy makes random ones, so that a checkpoint needs no more than "
         "its config.json, for benchmarks",
-    )
-    lora: Checkpoint = option(
-        None, "LoRA adapter that is merged into the target at load, a folder or a hub id"
-    )
-    draft_lora: Checkpoint = option(None, "LoRA adapter of the draft, a folder or a hub id")
-    family: FamilySpec = option(
-        None,
-        'decoder of your own as "package.module:Class", for checkpoints of its model_type; by '
-        "default the family that `bass` or an installed package has for it",
     )
 
 

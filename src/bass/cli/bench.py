@@ -228,11 +228,9 @@ def _about(
     plan = LoadPlan.of(own)
     models = {"target": plan.target} | ({} if plan.draft is None else {"draft": plan.draft})
     parts = {name: part for name, part in vars(plan.parts).items() if name != "policy"}
-    of_models = [part for spec in models.values() for part in (spec.quantization, spec.family)]
-    strategies = [*parts.values(), *of_models]
+    strategies = [part for part in plan.strategies if part is not plan.parts.policy]
     specs = {name: spec for name, spec in named.specs.items() if name != "policy"}
-    read = {role: spec for role, spec in models.items() if not spec.dummy}
-    stored = {name: f for role, spec in read.items() for name, f in spec.folders(role).items()}
+    stored = {} if plan.target.dummy else plan.folders
     configs = {
         f"{role} {spec.checkpoint}": hash_of_config(spec.checkpoint)
         for role, spec in models.items()

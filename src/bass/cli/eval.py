@@ -255,13 +255,7 @@ def _identity(
 
 def _inputs(load_plan: LoadPlan, specs: Sequence[Any]) -> dict[str, str]:
     """The fingerprints of strategies and checkpoints; taken before the models are loaded."""
-    models = {"target": load_plan.target} | (
-        {} if load_plan.draft is None else {"draft": load_plan.draft}
-    )
-    of_models = (part for spec in models.values() for part in (spec.quantization, spec.family))
-    strategies = (*vars(load_plan.parts).values(), *of_models)
-    folders = {name: f for role, one in models.items() for name, f in one.folders(role).items()}
-    return fingerprints(strategies, specs, folders)
+    return fingerprints(load_plan.strategies, specs, load_plan.folders)
 
 
 def _about(evaluation: Evaluation, llm: LLM, inputs: dict[str, str]) -> dict[str, Any]:

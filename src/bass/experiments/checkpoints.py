@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import final
 
 from bass.api.checks import check_context, check_stops, stop_token_ids
-from bass.api.loading import Checkpoint, ModelSpec, check_pair
-from bass.api.plan import LoadPlan
+from bass.api.loading import Checkpoint, ModelSpec, check_family, check_pair
+from bass.api.plan import CHECKPOINTS, LoadPlan
 from bass.api.requests import prompt_ids
 from bass.checkpoints.hub import HUB_ID
 from bass.drafters.validity import layers_of
@@ -19,7 +19,7 @@ from bass.problems import Problems
 from bass.runs.settings import Settings
 
 # if the value of one of these was replaced by its default, the intended pair is unknown
-_OF_PAIR = {"target", "draft", "policy", "drafter"}
+_OF_PAIR = {*CHECKPOINTS, "policy", "drafter"}
 _OF_LENGTH = {"target", "draft", "prompts", "num_prompts", "max_new_tokens"}
 
 
@@ -47,7 +47,8 @@ class _Checks:
 
     problems: Problems
     offline: bool
-    _checkpoints: dict[str, Checkpoint | None] = field(default_factory=dict)
+    # by folder or hub id, adapter and family
+    _checkpoints: dict[tuple[object, ...], Checkpoint | None] = field(default_factory=dict)
     _vocabularies: dict[tuple[ModelSpec, ModelSpec | None], int | None] = field(
         default_factory=dict
     )
@@ -74,8 +75,10 @@ class _Checks:
         if key in self._checked:
             return
         self._checked.add(key)
-        target = self._checkpoint(load_plan.target.checkpoint)
-        draft = None if load_plan.draft is None else self._checkpoint(load_plan.draft.checkpoint)
+        if "family" in replaced:
+            return
+        target = self._checkpoint(load_plan.target)
+        draft = None if load_plan.draft is None else self._checkpoint(load_plan.draft)
         if (
             target is None
             or (load_plan.draft is not None and draft is None)
@@ -93,6 +96,8 @@ class _Checks:
         with self.problems.noted():
             if first := layers_of(method):
                 FirstLayers.check(target.index.decoder, first)
+        with self.problems.noted():
+            check_family(load_plan.target.family, target, *([] if draft is None else [draft]))
         vocabulary = self._vocabulary(load_plan, target, draft)
         with self.problems.noted():
             check_stops(settings.stops, target.tokenizer is not None)
@@ -101,13 +106,15 @@ class _Checks:
         if vocabulary is not None and _OF_LENGTH.isdisjoint(replaced):
             self._check_prompts(settings, vocabulary, target, draft)
 
-    def _checkpoint(self, name: str) -> Checkpoint | None:
-        if name not in self._checkpoints:
-            self._checkpoints[name] = None
-            if not self.offline or Path(name).exists() or not HUB_ID.fullmatch(name):
+    def _checkpoint(self, spec: ModelSpec) -> Checkpoint | None:
+        key = (spec.checkpoint, spec.lora, spec.family)
+        if key not in self._checkpoints:
+            self._checkpoints[key] = None
+            names = [name for name in (spec.checkpoint, spec.lora) if name is not None]
+            if not self.offline or not any(_on_hub(name) for name in names):
                 with self.problems.noted():
-                    self._checkpoints[name] = Checkpoint.read(name)
-        return self._checkpoints[name]
+                    self._checkpoints[key] = Checkpoint.of(spec)
+        return self._checkpoints[key]
 
     def _vocabulary(
         self, load_plan: LoadPlan, target: Checkpoint, draft: Checkpoint | None
@@ -147,3 +154,7 @@ class _Checks:
         length, i = self._longest[key]
         with self.problems.noted():
             check_context(i, length, settings.max_new_tokens, positions)
+
+
+def _on_hub(name: str) -> bool:
+    return not Path(name).exists() and HUB_ID.fullmatch(name) is not None

@@ -276,14 +276,14 @@ def _cells(
         problems.sentences.append(
             f"{problem} (cell {ids[0]}{f' and {len(ids) - 1} more' if len(ids) > 1 else ''})"
         )
-    unused = base["draft"] is not None and all(
-        load_plans.of(cell.settings).draft is None for cell in cells
-    )
-    if cells and whole and not wrong and unused:
-        problems.sentences.append(
-            f"`draft: {base['draft']}` is used by no cell: leave it out, or give a drafter "
-            "that needs a draft model."
-        )
+    if cells and whole and not wrong:
+        drafts_none = all(load_plans.of(cell.settings).draft is None for cell in cells)
+        problems.sentences += [
+            f"`{name}: {base[name]}` is used by no cell: leave it out, or give a drafter that "
+            "needs a draft model."
+            for name in ("draft", "draft_lora")
+            if drafts_none and base[name] is not None
+        ]
     return cells, repaired
 
 

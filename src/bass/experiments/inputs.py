@@ -45,15 +45,8 @@ class Inputs:
 
 def _of_cell(task: Task, prompts: object, read: Readers) -> dict[str, str]:
     load_plan, settings = task.load_plan, task.settings
-    named = {
-        role: spec.checkpoint
-        for role, spec in (("target", load_plan.target), ("draft", load_plan.draft))
-        if spec is not None
-    }
-    quantizations = (spec.quantization for spec in (load_plan.target, load_plan.draft) if spec)
-    strategies = (*vars(load_plan.parts).values(), *quantizations)
     specs = [getattr(settings, name) for name in KIND]
-    found = fingerprints(strategies, specs, named, read)
+    found = fingerprints(load_plan.strategies, specs, load_plan.folders, read)
     if settings.prompts != prompts:  # else the config holds them
         found[f"prompts {task.id}"] = hash_of_text(repr(settings.read_prompts()))
     return found

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from bass.analysis.noise import Speeds
+from bass.api.plan import CHECKPOINTS
 from bass.report.cells import Cell
 from bass.runs.changes import other_inputs, other_software
 from bass.runs.records import Manifest
@@ -14,7 +15,7 @@ from bass.runs.words import in_words, listed
 from bass.runs.work import WORK
 
 # Settings that may differ: another seed draws other samples of the same distribution.
-_VERDICTS_NEED = {*WORK, *LIMITS} - {"seed", "target"}
+_VERDICTS_NEED = {*WORK, *LIMITS} - {"seed", "target", "lora"}
 _MOST_REPORTED = 8
 
 
@@ -69,10 +70,13 @@ def _same_work(a: Cell, b: Cell, manifests: tuple[Manifest, Manifest]) -> bool:
     )
 
 
-def _target(cell: Cell, manifest: Manifest) -> str:
-    """The fingerprint of its files, at any path; else its name."""
-    name = cell.entry.target["target"]
-    return manifest.inputs.get(f"target {name}", name)
+def _target(cell: Cell, manifest: Manifest) -> tuple[str, str]:
+    """The fingerprints of its files and of its adapter's, at any path; else their names."""
+    name, adapter = cell.entry.target["target"], str(cell.settings.get("lora"))
+    return (
+        manifest.inputs.get(f"target {name}", name),
+        manifest.inputs.get(f"lora {adapter}", adapter),
+    )
 
 
 def differences(a: Manifest, b: Manifest, both: Sequence[Pair]) -> list[str]:
@@ -107,7 +111,7 @@ def _inputs(cell: Cell, manifest: Manifest) -> dict[str, str]:
     """
     kinds = {name: name.partition(" ")[0] for name in cell.entry.inputs}
     return {
-        kind if kind in ("target", "draft") else name: manifest.inputs[name]
+        kind if kind in CHECKPOINTS else name: manifest.inputs[name]
         for name, kind in kinds.items()
         if kind != "prompts"
     }

@@ -20,7 +20,7 @@ from bass.api.options import (
     named_elsewhere,
     option,
 )
-from bass.api.plan import LoadPlan
+from bass.api.plan import CHECKPOINTS, LoadPlan
 from bass.api.resolve import make
 from bass.api.values import fits, in_words
 from bass.errors import OptionError, unknown_name
@@ -59,6 +59,9 @@ class Settings(ModelOptions, SamplingOptions):
 
     target: str | None = option(None, _HELP["target"])
     draft: str | None = option(None, _HELP["draft"])
+    lora: str | None = option(None, _HELP["lora"])
+    draft_lora: str | None = option(None, _HELP["draft_lora"])
+    family: str | None = option(None, _HELP["family"])
     max_new_tokens: int = option(128, _HELP["max_new_tokens"])
     min_new_tokens: int = option(0, _HELP["min_new_tokens"])
     stop: str | list[str] = option("", _HELP["stop"])
@@ -172,13 +175,13 @@ class Settings(ModelOptions, SamplingOptions):
     def load_plan(self) -> LoadPlan:
         """The checked arguments of `load`; reads no weight.
 
-        The draft and its quantization come from the base run; a cell whose drafter needs no draft
-        model has none. Raises a `BassError` for parts that do not match.
+        The draft, its adapter and its quantization come from the base run; a cell whose drafter
+        needs no draft model has none. Raises a `BassError` for parts that do not match.
         """
         options = {name: getattr(self, name) for name in PLANNED if name != "batch"}
         options["drafter"] = make("drafter", options["drafter"])
         if not options["drafter"].needs_draft:
-            options |= {"draft": None, "draft_quantization": None}
+            options |= {"draft": None, "draft_lora": None, "draft_quantization": None}
         return LoadPlan.of(LoadOptions(**options, max_batch_size=self.batch))
 
 
@@ -281,7 +284,7 @@ def _with_parameter(key: str, head: str, spec: Any, path: str, value: Any) -> di
 def anchored(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings with absolute paths, and with the current content of a file of prompts."""
     result = dict(settings)
-    for name in ("target", "draft"):
+    for name in CHECKPOINTS:
         if result.get(name) and Path(result[name]).exists():
             result[name] = str(Path(result[name]).resolve())
     if isinstance(result.get("prompts"), str) and result["prompts"] != DEFAULTS["prompts"]:

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import final
 
+from bass.api.plan import CHECKPOINTS
 from bass.checkpoints.hub import resolve
 from bass.provenance.made_with import hash_of_checkpoint
 from bass.provenance.sources import Sources
 from bass.runs.changes import other_inputs
 
-_ROLES = ("target", "draft")
 # of each loaded own module, its identity and the hash of its file when it was first seen: later
 # edits of the file do not run, and restoring the file does not change what runs
 _loaded: dict[str, tuple[object, str]] = {}
@@ -27,7 +27,7 @@ class Unchanged:
     def __init__(self, inputs: Mapping[str, str]) -> None:
         kinds = {name: name.partition(" ")[::2] for name in inputs}
         self._folders = {
-            name: resolve(rest) for name, (kind, rest) in kinds.items() if kind in _ROLES
+            name: resolve(rest) for name, (kind, rest) in kinds.items() if kind in CHECKPOINTS
         }
         self._modules = {name: rest for name, (kind, rest) in kinds.items() if kind == "module"}
         self._then = {name: inputs[name] for name in (*self._folders, *self._modules)}

@@ -15,6 +15,7 @@ from bass.runs.settings import LIMITS, Settings
 AS_ORDERED = ("target", "device", "dtype", "quantization")
 HOW = (
     "draft",
+    "draft_lora",
     "draft_quantization",
     "policy",
     "drafter",

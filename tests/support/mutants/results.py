@@ -10,12 +10,13 @@ MUTANTS = (
         "a cell is compared with autoregressive decoding at another batch",
         "work.HOW",
         (
-            "('draft', 'draft_quantization', 'policy', 'drafter', 'stop_rule', 'verifier', "
-            "'cache', "
+            "('draft', 'draft_lora', 'draft_quantization', 'policy', 'drafter', 'stop_rule', "
+            "'verifier', 'cache', "
             "'attention', 'cuda_graphs', *LIMITS)"
         ),
         (
-            "('batch', 'draft', 'draft_quantization', 'policy', 'drafter', 'stop_rule', "
+            "('batch', 'draft', 'draft_lora', 'draft_quantization', 'policy', 'drafter', "
+            "'stop_rule', "
             "'verifier', "
             "'cache', 'attention', 'cuda_graphs', *LIMITS)"
         ),
