@@ -149,6 +149,7 @@ def edit(folder: Path, **changes: Any) -> None:
 UNSUPPORTED: dict[str, dict[str, Any]] = {
     "latent attention": {"model_type": "deepseek_v3", "kv_lora_rank": 512},
     "ALiBi": {"model_type": "mpt", "attn_config": {"alibi": True}},
+    "corrected sigmoids": {"model_type": "glm4_moe", "n_routed_experts": 8, "topk_group": 1},
     "state-space": {"model_type": "newhybrid", "layer_types": ["linear_attention"]},
     "an encoder": {"model_type": "t5", "is_encoder_decoder": True},
     "the nearest family by its fields is `llama`": {"model_type": "newllama"},

@@ -15,6 +15,7 @@ _UNSUPPORTED: tuple[tuple[tuple[str, ...], str], ...] = (
     (("kv_lora_rank",), "latent attention (`kv_lora_rank`), whose cache holds no keys and values"),
     (("alibi", "use_alibi"), "ALiBi, a bias of scores by distance, which no backend computes"),
     (_STATES, "state-space or linear-attention layers, whose state cannot drop rejected tokens"),
+    (("topk_group",), "experts chosen by corrected sigmoids (`topk_group`), as no kernel chooses"),
     (("is_encoder_decoder",), "an encoder, which a decoder would have to attend to"),
 )
 _ALIBI_TYPES = ("bloom", "mpt")  # which have ALiBi without a field of that name

@@ -5,6 +5,7 @@ from bass.models.cohere2 import Cohere2
 from bass.models.decoder import CausalDecoder
 from bass.models.ernie4_5 import Ernie45
 from bass.models.exaone4 import Exaone4
+from bass.models.falcon import Falcon
 from bass.models.gemma2 import Gemma2
 from bass.models.gemma3_text import Gemma3Text
 from bass.models.glm4 import Glm4
@@ -15,6 +16,7 @@ from bass.models.gpt_oss import GptOss
 from bass.models.gptj import GPTJ
 from bass.models.granite import Granite
 from bass.models.granitemoe import GraniteMoe
+from bass.models.hunyuan_v1_dense import HunYuan
 from bass.models.llama import Llama
 from bass.models.ministral import Ministral
 from bass.models.ministral3 import Ministral3
@@ -71,5 +73,7 @@ FAMILIES: dict[str, type[CausalDecoder]] = {
         SeedOss,
         Exaone4,
         Ernie45,
+        HunYuan,
+        Falcon,
     )
 }

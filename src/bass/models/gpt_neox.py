@@ -12,7 +12,7 @@ from bass.models.config import Config, FamilyConfig, RotaryConfig, check_rotary
 from bass.models.decoder import RotaryDecoder
 from bass.models.layers import MLP, Attention, Parallel, PreNorm
 from bass.models.rope import pair_order
-from bass.models.sources import WeightSource, fused_rows, head_rows, plain, with_bias
+from bass.models.sources import LLAMA_NORMS, WeightSource, fused_rows, fused_sources, head_rows
 from bass.ops.activation import ACTIVATIONS
 from bass.ops.norms import LayerNorm
 
@@ -98,25 +98,10 @@ class GPTNeoX(RotaryDecoder):
 
     @classmethod
     def sources(cls, config: GPTNeoXConfig) -> dict[str, WeightSource]:
-        c, heads, size = config, config.num_attention_heads, (config.hidden_size,)
+        c, heads = config, config.num_attention_heads
         in_head = head_rows(pair_order(c.head_dim, c.rotary_dim, interleaved=False), heads, heads)
         rows = fused_rows(heads, 3 * c.hidden_size)[in_head]
-        found = plain("embed", "gpt_neox.embed_in.weight", c.vocab_size) | with_bias(
-            "norm", ["gpt_neox.final_layer_norm"], size
+        ends = {"embed": "embed_in", "norm": "final_layer_norm", "head": "embed_out"}
+        return fused_sources(
+            c, ends, "gpt_neox.layers", "attention", LLAMA_NORMS, rows, c.attention_bias
         )
-        if not c.tie_word_embeddings:
-            found |= plain("head.weight", "embed_out.weight", c.vocab_size)
-        for i in range(c.num_hidden_layers):
-            ours, theirs = f"blocks.{i}", f"gpt_neox.layers.{i}"
-            found |= with_bias(f"{ours}.attention_norm", [f"{theirs}.input_layernorm"], size)
-            found |= with_bias(f"{ours}.mlp_norm", [f"{theirs}.post_attention_layernorm"], size)
-            qkv = [f"{theirs}.attention.query_key_value"]
-            found |= with_bias(f"{ours}.attention.qkv", qkv, (len(rows),), rows, c.attention_bias)
-            found |= with_bias(
-                f"{ours}.attention.out", [f"{theirs}.attention.dense"], size, bias=c.attention_bias
-            )
-            found |= with_bias(
-                f"{ours}.mlp.up", [f"{theirs}.mlp.dense_h_to_4h"], (c.intermediate_size,)
-            )
-            found |= with_bias(f"{ours}.mlp.down", [f"{theirs}.mlp.dense_4h_to_h"], size)
-        return found

@@ -82,6 +82,15 @@ def fused_rows(blocks: int, rows: int, order: str = "qkv") -> np.ndarray:
     )
 
 
+def grouped_rows(heads: int, kv_heads: int, head_dim: int) -> np.ndarray:
+    """Rows of all queries, then all keys, then all values, in a fused tensor in which each head of
+    keys and values follows its query heads.
+    """
+    rows = np.arange((heads + 2 * kv_heads) * head_dim)
+    groups = rearrange(rows, "(group head dim) -> group head dim", group=kv_heads, dim=head_dim)
+    return np.concatenate([groups[:, part].ravel() for part in (slice(-2), -2, -1)])
+
+
 def with_bias(
     name: str,
     theirs: Sequence[str],
@@ -289,9 +298,46 @@ def ungated_sources(
     return found
 
 
-def qk_norm_sources(c: Any) -> dict[str, WeightSource]:
+def fused_sources(
+    c: Any,
+    ends: dict[str, str],
+    layers: str,
+    attention: str,
+    norms: dict[str, str],
+    qkv_rows: np.ndarray,
+    attention_bias: bool,
+    mlp_bias: bool = True,
+) -> dict[str, WeightSource]:
+    """The names of GPT-NeoX and Falcon, with LayerNorm and an MLP without a gate.
+
+    ends: the modules around the blocks, ours -> theirs. layers, attention: modules of theirs.
+    norms: of a block, ours -> theirs. qkv_rows: the rows [q, k, v] of the fused tensor.
+    """
+    size, prefix = (c.hidden_size,), layers.partition(".")[0]
+    found = plain("embed", f"{prefix}.{ends['embed']}.weight", c.vocab_size)
+    found |= with_bias("norm", [f"{prefix}.{ends['norm']}"], size)
+    if not c.tie_word_embeddings:
+        found |= plain("head.weight", f"{ends['head']}.weight", c.vocab_size)
+    products = {
+        "attention.qkv": (f"{attention}.query_key_value", (len(qkv_rows),), attention_bias),
+        "attention.out": (f"{attention}.dense", size, attention_bias),
+        "mlp.up": ("mlp.dense_h_to_4h", (c.intermediate_size,), mlp_bias),
+        "mlp.down": ("mlp.dense_4h_to_h", size, mlp_bias),
+    }
+    for i in range(c.num_hidden_layers):
+        for name, theirs in norms.items():
+            found |= with_bias(f"blocks.{i}.{name}", [f"{layers}.{i}.{theirs}"], size)
+        for name, (theirs, sizes, bias) in products.items():
+            rows = qkv_rows if name == "attention.qkv" else None
+            found |= with_bias(f"blocks.{i}.{name}", [f"{layers}.{i}.{theirs}"], sizes, rows, bias)
+    return found
+
+
+def qk_norm_sources(
+    c: Any, names: tuple[str, str] = ("q_norm", "k_norm")
+) -> dict[str, WeightSource]:
     """The weights of each layer's `HeadNorm`: q_norm repeated for each head of q, k_norm for each
-    head of k.
+    head of k. `names`: theirs.
     """
     of_q, of_k = rearrange(np.arange(2 * c.head_dim), "(part dim) -> part dim", part=2)
     rows = np.concatenate(
@@ -302,7 +348,7 @@ def qk_norm_sources(c: Any) -> dict[str, WeightSource]:
     )
     return {
         f"blocks.{i}.attention.qk_norm.weight": WeightSource(
-            tuple(f"model.layers.{i}.self_attn.{p}_norm.weight" for p in "qk"),
+            tuple(f"model.layers.{i}.self_attn.{name}.weight" for name in names),
             (c.head_dim,) * 2,
             rows,
         )
