@@ -274,8 +274,15 @@ def five_launches() -> None:
 
 
 def mixtures() -> None:
-    """Experts of few rows, and of many."""
-    for rows, count, chosen, inner in ((5, 128, 8, 768), (40, 8, 2, 14336), (2048, 128, 8, 768)):
+    """Experts of few rows, and of many, in bfloat16 and in MXFP4."""
+    for rows, count, chosen, size, inner, packed in (
+        (5, 128, 8, 2048, 768, False),
+        (40, 8, 2, 2048, 14336, False),
+        (2048, 128, 8, 2048, 768, False),
+        (1, 32, 4, 2880, 2880, True),
+        (8, 128, 4, 2880, 2880, True),
+        (2048, 32, 4, 2880, 2880, True),
+    ):
         logits = numbers(2 if rows < 64 else 1, rows, count, dtype=F32)
         squares = numbers(64, rows, dtype=F32) if rows == 5 else None
         choice = experts.route(logits, chosen, True, BF16, squares, 2048)
@@ -285,10 +292,12 @@ def mixtures() -> None:
                 numbers(9, size, dtype=torch.int32), numbers(9, dtype=torch.int32)
             ),
         )
-        experts.experts(
-            numbers(rows, 2048), choice, numbers(count * 2 * inner, 2048),
-            numbers(count * 2048, inner), count, "silu",
-        )  # fmt: skip
+        shapes = (count * 2 * inner, size), (count * size, inner)
+        kind = torch.uint8 if packed else BF16
+        weights = [numbers(n, k // (1 + packed), dtype=kind) for n, k in shapes]
+        biases = [numbers(n) if packed else None for n, _ in shapes]
+        scales = [numbers(k // 32, n, dtype=kind) if packed else None for n, k in shapes]
+        experts.experts(numbers(rows, size), choice, *weights, count, "silu", *biases, *scales)
         experts.align = real
 
 

@@ -11,12 +11,13 @@ from typing import Any, final
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Num, UInt8
 from torch import Tensor, nn
 
 from bass.kernels import triton as kernels
 from bass.ops import cpu_products, dispatch
 from bass.ops.activation import IN_KERNELS, Activation, gate
+from bass.ops.group_quantized import dequantized
 from bass.ops.linear import Linear, Operand, Rows, Summed, linear
 
 
@@ -25,7 +26,14 @@ class Experts(nn.Module):
 
     gate_up: the gates of expert 0, its ups, the gates of expert 1 ... `chosen`: experts of a row.
     normalised: whether weights of the chosen experts add up to 1. bias: of both products.
+
+    A matrix that a checkpoint has in MXFP4 stays so: its parameter holds codes of 4 bits
+    [rows, in / 2], and `gate_up_scale` or `down_scale` their scales [in / 32, rows], both uint8 as
+    `ops.group_quantized` has them.
     """
+
+    gate_up_scale: nn.Parameter | None
+    down_scale: nn.Parameter | None
 
     def __init__(
         self,
@@ -45,10 +53,16 @@ class Experts(nn.Module):
             torch.empty(count * 2 * inner, hidden, device=device, dtype=dtype)
         )
         self.down = nn.Parameter(torch.empty(count * hidden, inner, device=device, dtype=dtype))
+        self.gate_up_scale = self.down_scale = None
         self.gate_up_bias, self.down_bias = (
             nn.Parameter(torch.empty(count * rows, device=device, dtype=dtype)) if bias else None
             for rows in (2 * inner, hidden)
         )
+
+    @property
+    def in_four_bits(self) -> bool:
+        """Whether both matrices are in MXFP4."""
+        return self.gate_up_scale is not None and self.down_scale is not None
 
 
 @final
@@ -87,7 +101,9 @@ class Mixture(Summed):
     def _sums(self) -> Float[Tensor, "chosen rows hidden"]:
         layer, rows = self.experts, self._rows()
         logits = linear(self.x, self.router).partial_sums()
-        norm = () if rows.scale is None else (rows.scale.squares, rows.x.shape[1], rows.scale.eps)
+        norm: tuple[Any, ...] = ()
+        if rows.scale is not None:
+            norm = rows.scale.squares, rows.x.shape[1], rows.scale.eps
         choice = kernels.experts.route(
             logits, layer.chosen, layer.normalised, self._like.dtype, *norm
         )
@@ -100,6 +116,8 @@ class Mixture(Summed):
             IN_KERNELS[layer.act],
             layer.gate_up_bias,
             layer.down_bias,
+            layer.gate_up_scale,
+            layer.down_scale,
         )
 
     def _rows(self) -> Rows:
@@ -124,9 +142,6 @@ def weighted_sum(
 ) -> Float[Tensor, "rows hidden"]:
     """The same by torch, one expert after the other."""
     chosen, weights = choose(logits, layer.chosen, layer.normalised)
-    gate_up, down = (
-        matrix.view(layer.count, -1, matrix.shape[1]) for matrix in (layer.gate_up, layer.down)
-    )
     gate_up_bias, down_bias = (
         [None] * layer.count if bias is None else bias.view(layer.count, -1)
         for bias in (layer.gate_up_bias, layer.down_bias)
@@ -134,8 +149,10 @@ def weighted_sum(
     y = torch.zeros_like(x)
     for expert in chosen.unique().tolist():  # sync: no GPU comes here without gradients
         row, choice = (chosen == expert).nonzero(as_tuple=True)
-        inner = gate(_product(x[row], gate_up[expert], gate_up_bias[expert]), layer.act)
-        out = _product(inner, down[expert], down_bias[expert]) * weights[row, choice, None]
+        gate_up = _matrix(layer.gate_up, layer.gate_up_scale, layer.count, expert, x.dtype)
+        inner = gate(_product(x[row], gate_up, gate_up_bias[expert]), layer.act)
+        down = _matrix(layer.down, layer.down_scale, layer.count, expert, x.dtype)
+        out = _product(inner, down, down_bias[expert]) * weights[row, choice, None]
         y = y.index_add(0, row, out.to(x.dtype))
     return y
 
@@ -153,15 +170,30 @@ def choose(
 
 def _by_kernel(x: Tensor, layer: Any) -> bool:
     """Whether kernels compute these rows, of a step or of a prefill."""
-    weights = layer.gate_up, layer.down
+    if not (dispatch.use_kernels(x) and type(layer) is Experts and x.dtype in dispatch.DTYPES):
+        return False
+    weights = (layer.gate_up, layer.gate_up_scale), (layer.down, layer.down_scale)
     return (
-        dispatch.use_kernels(x)
-        and type(layer) is Experts
-        and layer.act in IN_KERNELS
-        and x.dtype in dispatch.DTYPES
-        and all(w.dtype == x.dtype for w in weights)
-        and not dispatch.has_gradient(x, *weights)
+        layer.act in IN_KERNELS
+        and all(w.dtype == x.dtype or scale is not None for w, scale in weights)
+        and not dispatch.has_gradient(x, *(w for w, _ in weights))
     )
+
+
+def _matrix(
+    weight: Num[Tensor, "rows width"],
+    scale: UInt8[Tensor, "groups rows"] | None,
+    count: int,
+    expert: int,
+    dtype: torch.dtype,
+) -> Float[Tensor, "out in"]:
+    """The matrix of one of `count` experts, dequantized."""
+    size = len(weight) // count
+    rows = slice(expert * size, (expert + 1) * size)
+    if scale is None:
+        return weight[rows]
+    group = 2 * weight.shape[1] // len(scale)
+    return dequantized(weight[rows], scale[:, rows], None, group, dtype)
 
 
 def _product(

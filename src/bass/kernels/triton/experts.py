@@ -28,9 +28,10 @@ from typing import Any, no_type_check
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float, Float32, Int32
+from jaxtyping import Float, Float32, Int32, Num, UInt8
 from torch import Tensor
 
+from bass.kernels.triton import mxfp4
 from bass.kernels.triton.launch import (
     INTERPRETED,
     dependent,
@@ -200,11 +201,18 @@ def _members(
 @triton.jit
 @no_type_check
 def _gathered(
-    x, w, row, live, w_row, K: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr, EVEN: tl.constexpr,
+    x, w, w_scale, row, live, w_row, lines, K: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
     OPERAND: tl.constexpr,
 ):  # fmt: skip
-    """Σ_k w[w_row, k] x[row, k] in float32 [BN, BM]."""
+    """Σ_k w[w_row, k] x[row, k] in float32 [BN, BM], of w with or without scales; `lines`: all rows
+    of w.
+    """
+    if w_scale is not None:
+        return mxfp4.gathered(
+            x, w, w_scale, row, live, w_row, lines, K, BM, BN, BK, STAGES, OPERAND
+        )
+    EVEN: tl.constexpr = K % BK == 0
     k = tl.arange(0, BK)
     w_rows = w + w_row.to(tl.int64)[:, None] * K
     x_rows = x + row.to(tl.int64)[None, :] * K
@@ -228,10 +236,10 @@ def _gathered(
 @triton.jit(do_not_specialize=["rows"])
 @no_type_check
 def _gated_experts(
-    x, w, bias, chosen, pairs, experts, scale, h, rows, inner, K: tl.constexpr,
+    x, w, w_scale, bias, chosen, pairs, experts, scale, h, rows, inner, lines, K: tl.constexpr,
     CHOSEN: tl.constexpr, PLACES: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
-    EVEN: tl.constexpr, ACT: tl.constexpr, OPERAND: tl.constexpr, PDL: tl.constexpr,
+    ACT: tl.constexpr, OPERAND: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     wait_for_inputs(PDL)
     expert, row, place, live = _members(
@@ -243,7 +251,7 @@ def _gated_experts(
         line = tl.arange(0, BN)
         n = tl.minimum(tl.program_id(0) * half + line % half, inner - 1)
         w_row = (2 * expert + line // half) * inner + n
-        result = _gathered(x, w, row, live, w_row, K, BM, BN, BK, STAGES, EVEN, OPERAND)
+        result = _gathered(x, w, w_scale, row, live, w_row, lines, K, BM, BN, BK, STAGES, OPERAND)
         if scale is not None:
             result *= tl.load(scale + row, mask=live, other=0.0)[None, :]
         if bias is not None:
@@ -260,10 +268,10 @@ def _gated_experts(
 @triton.jit(do_not_specialize=["rows"])
 @no_type_check
 def _down_experts(
-    h, w, bias, chosen, pairs, experts, weights, y, rows, n_size, K: tl.constexpr,
+    h, w, w_scale, bias, chosen, pairs, experts, weights, y, rows, n_size, lines, K: tl.constexpr,
     CHOSEN: tl.constexpr, PLACES: tl.constexpr, ROWS: tl.constexpr, BLOCKS: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, STAGES: tl.constexpr,
-    EVEN: tl.constexpr, OPERAND: tl.constexpr, PDL: tl.constexpr,
+    OPERAND: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     wait_for_inputs(PDL)
     expert, row, place, live = _members(
@@ -273,7 +281,7 @@ def _down_experts(
         n = tl.program_id(0) * BN + tl.arange(0, BN)
         w_row = expert * n_size + tl.minimum(n, n_size - 1)
         pair = row * CHOSEN + place
-        result = _gathered(h, w, pair, live, w_row, K, BM, BN, BK, STAGES, EVEN, OPERAND)
+        result = _gathered(h, w, w_scale, pair, live, w_row, lines, K, BM, BN, BK, STAGES, OPERAND)
         if bias is not None:
             result += tl.load(bias + w_row).to(tl.float32)[:, None]
         result *= tl.load(weights + pair, mask=live, other=0.0)[None, :]
@@ -299,36 +307,45 @@ class Tile:
         return {"BN": self.bn, "BK": self.bk, "STAGES": self.stages, "num_warps": self.warps}
 
 
-def tiles_for(block_rows: int, inner: int, size: int, blocks: int) -> tuple[Tile, Tile]:
+def tiles_for(
+    block_rows: int, inner: int, size: int, blocks: int, packed: tuple[bool, bool]
+) -> tuple[Tile, Tile]:
     """How the products of gates and ups, and those of outputs, are cut: for few rows of each
-    expert, bound by bytes, or for many.
+    expert, bound by bytes, or for many. packed: in MXFP4, whose BK are bytes.
     """
     if block_rows > FEWEST:
         return Tile(128, 64, 3, 8), Tile(128, 64, 3, 8)
-    cut = (evenness(blocks * -(-n // 64)) for n in (2 * inner, size))
-    one, other = (Tile(64, 128, 4, 4) if even > EVEN else Tile(32, 128, 6, 2) for even in cut)
-    return one, other
+
+    def tile(n: int, packed: bool) -> Tile:
+        even = evenness(blocks * -(-n // 64)) > EVEN
+        if packed:  # two warps: four have instructions whose operands take longer to arrange
+            return Tile(64 if even else 32, 64, 4, 2)
+        return Tile(64, 128, 4, 4) if even else Tile(32, 128, 6, 2)
+
+    return tile(2 * inner, packed[0]), tile(size, packed[1])
 
 
 def experts(
     x: Float[Tensor, "rows size"],
     choice: Choice,
-    gate_up: Float[Tensor, "experts_twice_inner size"],
-    down: Float[Tensor, "experts_size inner"],
+    gate_up: Num[Tensor, "experts_twice_inner width"],
+    down: Num[Tensor, "experts_size inner_width"],
     count: int,
     act: str,
     gate_up_bias: Float[Tensor, " experts_twice_inner"] | None = None,
     down_bias: Float[Tensor, " experts_size"] | None = None,
+    gate_up_scale: UInt8[Tensor, "groups experts_twice_inner"] | None = None,
+    down_scale: UInt8[Tensor, "inner_groups experts_size"] | None = None,
 ) -> Float32[Tensor, "chosen rows size"]:
     """The weighted outputs of each row's experts, as partial sums.
 
     gate_up: for each of `count` experts the rows of its gates, then those of its ups. down: for
-    each expert the rows of its outputs.
+    each expert the rows of its outputs. With scales, a matrix holds codes, as in `mxfp4`.
     """
     x, (rows, size), chosen = x.contiguous(), x.shape, choice.experts.shape[1]
     inner, pairs = len(gate_up) // (2 * count), rows * chosen
     bm = FEWEST if rows <= FEW or pairs <= FEWEST * count else 64
-    most = max(bm, triton.next_power_of_2(rows))
+    most: Any = max(bm, triton.next_power_of_2(rows))
     h = x.new_empty(pairs, inner)
     y = torch.empty((chosen, rows, size), device=x.device, dtype=torch.float32)
     members, blocks = (choice.experts, None, None), min(pairs, count * most // bm)
@@ -340,16 +357,17 @@ def experts(
         "CHOSEN": chosen, "PLACES": triton.next_power_of_2(chosen), "ROWS": most, "BLOCKS": kind,
         "BM": bm, "OPERAND": operand(x.dtype), **dependent(x),
     }  # fmt: skip
-    one, other = tiles_for(bm, inner, size, min(blocks, pairs))
+    packed = gate_up_scale is not None, down_scale is not None
+    one, other = tiles_for(bm, inner, size, min(blocks, pairs), packed)
     gated: Any = _gated_experts[(-(-2 * inner // one.bn), blocks)]
     finished: Any = _down_experts[(-(-size // other.bn), blocks)]
     with torch.cuda.device_of(x):
         gated(
-            x, gate_up, gate_up_bias, *members, choice.scale, h, rows, inner, size,
-            EVEN=size % one.bk == 0, ACT=act, **one.options, **common,
+            x, gate_up, gate_up_scale, gate_up_bias, *members, choice.scale, h, rows, inner,
+            len(gate_up), size, ACT=act, **one.options, **common,
         )  # fmt: skip
         finished(
-            h, down, down_bias, *members, choice.weights, y, rows, size, inner,
-            EVEN=inner % other.bk == 0, **other.options, **common,
+            h, down, down_scale, down_bias, *members, choice.weights, y, rows, size,
+            len(down), inner, **other.options, **common,
         )  # fmt: skip
     return y

@@ -1,0 +1,114 @@
+"""Tier 3: experts in MXFP4 compute what their dequantized copies compute."""
+
+from typing import no_type_check
+
+import pytest
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from bass.kernels.triton import experts as grouped
+from bass.kernels.triton import mxfp4
+from bass.kernels.triton.launch import operand
+from bass.ops import experts as mixtures
+from bass.ops.activation import ACTIVATIONS
+from bass.ops.group_quantized import dequantized, packed
+
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
+# rows, experts, chosen, hidden, inner
+SHAPES = [(1, 8, 4, 128, 64), (5, 6, 3, 64, 192), (40, 4, 2, 64, 64), (90, 3, 2, 192, 64)]
+
+
+def drawn(rows: int, size: int, scales: tuple[int, int], device: torch.device) -> list[Tensor]:
+    """Codes and scales of a matrix."""
+    codes = packed(torch.randint(0, 16, (rows, size)))
+    found = torch.randint(*scales, (size // 32, rows))
+    return [codes.to(device), found.to(torch.uint8).to(device)]
+
+
+def layers(
+    shape: tuple[int, ...], dtype: torch.dtype, act: str, device: torch.device
+) -> tuple[mixtures.Experts, mixtures.Experts]:
+    """In MXFP4, and dequantized in float64; with biases."""
+    _, count, chosen, hidden, inner = shape
+    torch.manual_seed(0)
+    one, wide = (
+        mixtures.Experts(
+            count, chosen, hidden, inner, ACTIVATIONS[act], True, device, kind, True
+        ).requires_grad_(False)
+        for kind in (dtype, torch.float64)
+    )
+    for name in ("gate_up", "down"):
+        codes, scale = drawn(*getattr(wide, name).shape, (122, 126), device)
+        setattr(one, name, torch.nn.Parameter(codes, requires_grad=False))
+        setattr(one, f"{name}_scale", torch.nn.Parameter(scale, requires_grad=False))
+        getattr(wide, name).copy_(dequantized(codes, scale, None, 32, torch.float64))
+        getattr(one, f"{name}_bias").normal_()
+        getattr(wide, f"{name}_bias").copy_(getattr(one, f"{name}_bias"))
+    return one, wide
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize(("few", "act"), [(True, "clamped_silu"), (False, "silu")])
+def test_experts_in_four_bits_equal_their_dequantized_copies(
+    shape: tuple[int, ...], dtype: torch.dtype, few: bool, act: str, device: torch.device,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    tile = grouped.Tile(32, 32, 2, 4) if few else grouped.Tile(64, 64, 2, 2)
+    monkeypatch.setattr(grouped, "tiles_for", lambda *_: (tile, tile))
+    monkeypatch.setattr(grouped, "FEW", 64 if few else 0)
+    experts, wide = layers(shape, dtype, act, device)
+    x = (torch.randn(shape[0], shape[3], device=device) / 8).to(dtype)
+    logits = torch.randn(shape[0], shape[1], device=device)
+    squares = torch.rand(2, shape[0], device=device)
+    norm = 1 / (squares.sum(0) / shape[3] + 0.5).sqrt()  # that the kernel finishes
+    choice = grouped.route(logits[None], shape[2], True, torch.float32, squares, shape[3], 0.5)
+    found = grouped.experts(
+        x, choice, experts.gate_up, experts.down, shape[1], act, experts.gate_up_bias,
+        experts.down_bias, experts.gate_up_scale, experts.down_scale,
+    )  # fmt: skip
+    expected = mixtures.weighted_sum(x.double() * norm.double()[:, None], logits.double(), wide)
+    assert (found.sum(0).double() - expected).norm() <= TOLERANCE[dtype] * expected.norm()
+
+
+def test_without_kernels_an_expert_is_dequantized_to_the_last_bit() -> None:
+    experts, wide = layers((5, 6, 2, 64, 128), torch.float32, "silu", torch.device("cpu"))
+    x, logits = torch.randn(5, 64).double(), torch.randn(5, 6).double()
+    experts.gate_up_bias, experts.down_bias = wide.gate_up_bias, wide.down_bias
+    found = mixtures.weighted_sum(x, logits, experts)
+    assert torch.equal(found, mixtures.weighted_sum(x, logits, wide))
+
+
+@triton.jit
+@no_type_check
+def _product(
+    x, w, scale, y, rows, lines, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    BK: tl.constexpr, OPERAND: tl.constexpr,
+):  # fmt: skip
+    m = tl.program_id(1) * BM + tl.arange(0, BM)
+    n = tl.program_id(0) * BN + tl.arange(0, BN)
+    found = mxfp4.gathered(x, w, scale, m, m < rows, n, lines, K, BM, BN, BK, 2, OPERAND)
+    tl.store(y + m[None, :] * lines + n[:, None], found, mask=(m < rows)[None, :])
+
+
+@pytest.mark.parametrize(("size", "width"), [(64, 32), (64, 64), (192, 32), (192, 64), (256, 128)])
+@pytest.mark.parametrize(
+    ("dtype", "scales"),
+    [(torch.float32, (1, 250)), (torch.float16, (117, 132)), (torch.bfloat16, (34, 161))],
+    ids=str,
+)
+def test_numbers_are_widened_to_the_last_bit(
+    size: int, width: int, dtype: torch.dtype, scales: tuple[int, int], device: torch.device
+) -> None:
+    """In bfloat16, for scales from 2^-93 to 2^33."""
+    torch.manual_seed(size)
+    codes, scale = drawn(128, size, scales, device)
+    ones = torch.eye(size, device=device, dtype=dtype)
+    y = torch.empty(size, 128, device=device)
+    _product[(4, size // 16)](
+        ones, codes, scale, y, size, 128, K=size, BM=16, BN=32, BK=width, OPERAND=operand(dtype),
+        num_warps=2,
+    )  # fmt: skip
+    assert torch.equal(y.T, dequantized(codes, scale, None, 32, torch.float32))
