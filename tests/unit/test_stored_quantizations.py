@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -17,7 +18,7 @@ from bass.models.gptj import GPTJ, GPTJConfig
 from bass.models.llama import Llama, LlamaConfig
 from bass.models.qwen2 import Qwen2, Qwen2Config
 from bass.ops import dispatch
-from bass.ops.group_quantized import GroupQuantizedLinear
+from bass.ops.group_quantized import GroupQuantizedLinear, dequantized
 from bass.ops.linear import Linear, QuantizedLinear
 from models.reference import causal_logits
 from unit.stored_quantizations import FP4, METHODS, write_quantized
@@ -174,8 +175,12 @@ def test_blocks_of_mxfp4_become_the_matrices_of_experts_and_layers() -> None:
     meant = FP4[codes].double() * scale
     assert torch.equal(stack.dense().double(), meant.transpose(1, 2))
     x = torch.randn(4, 64, generator=generator).double()
-    for matrix, expected in zip(stack.matrices, meant, strict=True):
+    for matrix, expected in zip(stack.matrices(), meant, strict=True):
         layer = matrix.layer(None)
         assert isinstance(layer, GroupQuantizedLinear)
         assert sum(p.nbytes for p in layer.parameters()) == 10 * (32 + 2)
         torch.testing.assert_close(layer(x), x @ expected.T)
+    order = np.arange(30)[::-1].copy()
+    kept, scales = stack.in_four_bits(order)
+    wide = dequantized(kept, scales, None, 32, torch.float64)
+    assert torch.equal(wide, meant.flatten(0, 1)[order])

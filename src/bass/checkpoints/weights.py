@@ -21,6 +21,7 @@ from bass.checkpoints.progress import progress
 from bass.checkpoints.quantized import (
     Scheme,
     declared,
+    keep_in_four_bits,
     keep_quantized,
     scheme_of,
     without_zero_biases,
@@ -151,6 +152,9 @@ class CheckpointIndex:
                 if path in kept and keep_quantized(decoder, path, self.sources, reader, advance):
                     continue
                 for own in [name for name, _ in module.named_parameters(recurse=False)]:
+                    source = self.sources.get(f"{path}.{own}")
+                    if source and keep_in_four_bits(module, own, source, reader, advance):
+                        continue
                     if getattr(module, own).is_meta:  # `unfilled`
                         empty = torch.empty_like(getattr(module, own), device=device)
                         setattr(module, own, nn.Parameter(empty, requires_grad=False))

@@ -111,7 +111,7 @@ def describe(spec: str, checkpoint: Checkpoint) -> list[str]:
         "context": f"{shape.max_positions:,} tokens",
         "window": by_layer(shape.rules, "window"),
         "soft cap of scores": by_layer(shape.rules, "softcap"),
-        "experts": experts(index.decoder),
+        "experts": experts(as_loaded(index, index.dtypes[0])),
         "vocabulary": f"{shape.vocab_size:,} tokens",
         "tokenizer": "none: give token ids"
         if tokenizer is None
@@ -131,6 +131,11 @@ def describe(spec: str, checkpoint: Checkpoint) -> list[str]:
     return [f"{name:20}{value}" for name, value in figures.items() if value]
 
 
+def as_loaded(index: CheckpointIndex, dtype: torch.dtype) -> CausalDecoder:
+    """The decoder without its weights; of a quantized checkpoint it has other layers."""
+    return index.decoder if index.scheme is None else index.load(torch.device("meta"), dtype)
+
+
 def experts(decoder: CausalDecoder) -> str:
     """The experts of a mixture, and how many of them a step reads; empty without."""
     layers = [module for module in decoder.modules() if isinstance(module, Experts)]
@@ -141,10 +146,11 @@ def experts(decoder: CausalDecoder) -> str:
     def read(tokens: int) -> str:
         return f"{expected_experts(count, chosen, tokens):.3g}"
 
+    bits = ", in 4 bits" if all(layer.in_four_bits for layer in layers) else ""
     return (
-        f"{chosen} of {count} for each token, in {len(layers)} layers; if all choose at random, a "
-        f"step reads {read(1)} and {read(8)} at batch 1 and 8, {read(5)} and {read(40)} with 4 "
-        "drafted tokens (`bass bench` measures it)"
+        f"{chosen} of {count} for each token, in {len(layers)} layers{bits}; if all choose at "
+        f"random, a step reads {read(1)} and {read(8)} at batch 1 and 8, {read(5)} and {read(40)} "
+        "with 4 drafted tokens (`bass bench` measures it)"
     )
 
 
@@ -166,8 +172,7 @@ def kernel_lines(checkpoint: Checkpoint, device: torch.device) -> list[str]:
     dtype = index.dtypes[0] if device.type == "cuda" else torch.float32
     backend = backend_for("auto", layout, device)
     setting = kernels.Setting(Capability.of(device), dtype, layout, backend)
-    # of a quantized checkpoint, the decoder has other layers
-    decoder = index.decoder if index.scheme is None else index.load(torch.device("meta"), dtype)
+    decoder = as_loaded(index, dtype)
     lines = kernels.lines(decoder, setting, device)
     if device.type == "cpu":
         reason = cpu_unsupported()

@@ -13,6 +13,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from bass.errors import BassError, OptionError, StrategyError, is_out_of_memory
 from bass.interfaces import Quantization
 from bass.models.decoder import CausalDecoder
+from bass.ops.experts import Experts
 from bass.ops.linear import Linear
 from bass.quantization.methods import NoQuantization
 
@@ -83,13 +84,13 @@ def quantize(decoder: CausalDecoder, quantization: Quantization) -> CausalDecode
 
 @contextmanager
 def unfilled() -> Iterator[None]:
-    """Within it, new linear layers of this thread take no memory: their parameters are on the meta
-    device.
+    """Within it, new linear layers and experts of this thread take no memory: their parameters are
+    on the meta device.
     """
     thread = threading.get_ident()
 
     def emptied(module: nn.Module, name: str, parameter: Tensor) -> Tensor | None:
-        ours = type(module) is Linear and threading.get_ident() == thread
+        ours = type(module) in (Linear, Experts) and threading.get_ident() == thread
         return nn.Parameter(parameter.to("meta"), requires_grad=False) if ours else None
 
     # torch's annotation lacks hooks that return another parameter

@@ -7,9 +7,10 @@
     load        ──> `keep_quantized`: the parts of a `WeightSource` are unpacked to codes
                     [out, in], stacked and permuted along the rows, packed again as a
                     `GroupQuantizedLinear`, or as a `QuantizedLinear` (8 bits, a scale for each row)
+                ──> `keep_in_four_bits`: the codes of experts in MXFP4 are packed again, and stay
     elsewhere   ──> a parameter that is not the matrix of a linear layer of the blocks (head,
-                    experts), or whose parts are quantized differently, is dequantized as it is
-                    read
+                    other experts), or whose parts are quantized differently, is dequantized as it
+                    is read
 
 What is quantized follows from the tensors themselves, so layers that config.json excludes
 (`ignore`, `modules_to_not_convert`) stay as they are. Activations are quantized only where a
@@ -17,8 +18,20 @@ method quantizes both operands with a scale for each row or for the whole matrix
 dynamic scale for each token, also where the checkpoint has a static one.
 """
 
-from bass.checkpoints.quantized.layers import keep_quantized, without_zero_biases
+from bass.checkpoints.quantized.layers import (
+    keep_in_four_bits,
+    keep_quantized,
+    without_zero_biases,
+)
 from bass.checkpoints.quantized.schemes import Scheme, scheme_of, summary
 from bass.checkpoints.quantized.unread import declared
 
-__all__ = ["Scheme", "declared", "keep_quantized", "scheme_of", "summary", "without_zero_biases"]
+__all__ = [
+    "Scheme",
+    "declared",
+    "keep_in_four_bits",
+    "keep_quantized",
+    "scheme_of",
+    "summary",
+    "without_zero_biases",
+]

@@ -237,13 +237,7 @@ class MXFP4:
 
     def weight(self, parts: Parts) -> QuantizedStack:
         """The matrices of the stack, [out, in] each."""
-        blocks, scales = parts["blocks"], parts["scales"]
-        codes = torch.stack((blocks & 15, blocks >> 4), -1).flatten(-3)
-        pairs = zip(codes.flatten(0, -3), scales.flatten(0, -3), strict=True)
-        return QuantizedStack(
-            tuple(QuantizedWeight("e2m1", c, s.T, None, MXFP4_GROUP) for c, s in pairs),
-            tuple(codes.shape[:-2]),
-        )
+        return QuantizedStack(parts["blocks"], parts["scales"])
 
 
 Format = EightBits | PackedRows | GPTQ | AWQ | MXFP4

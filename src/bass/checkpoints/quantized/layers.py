@@ -1,4 +1,4 @@
-"""Linear layers that keep the quantized weights of a checkpoint."""
+"""Linear layers and experts that keep the quantized weights of a checkpoint."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -6,12 +6,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bass.checkpoints.quantized.weight import QuantizedWeight, stacked
+from bass.checkpoints.quantized.weight import QuantizedStack, QuantizedWeight, stacked
 from bass.checkpoints.shards import FLOATS, StoredQuantized, TensorFiles, TensorReader
 from bass.models.sources import WeightSource
+from bass.ops.experts import Experts
 from bass.ops.quantize import E4M3
 
 E4M3_FROM = (8, 9)  # the compute capability of GPUs with products of e4m3
+WHOLE = 64  # inputs of two groups of MXFP4: each half of the inputs has whole groups
 
 
 def keep_quantized(
@@ -35,6 +37,31 @@ def keep_quantized(
         advance(reader.files.stored[tensor].stop - reader.files.stored[tensor].start)
     owner, _, own = path.rpartition(".")
     setattr(decoder.get_submodule(owner), own, layer)
+    return True
+
+
+def keep_in_four_bits(
+    module: nn.Module,
+    own: str,
+    source: WeightSource,
+    reader: TensorReader,
+    advance: Callable[[int], None],
+) -> bool:
+    """Replace a matrix of experts by its codes and scales, if the checkpoint has it in MXFP4."""
+    name, *others = source.tensors
+    stored = reader.files.stored[name]
+    if others or not (isinstance(module, Experts) and isinstance(stored, StoredQuantized)):
+        return False
+    if getattr(module, own).shape[1] % WHOLE:
+        return False
+    stack = reader.quantized(stored)
+    if not isinstance(stack, QuantizedStack):
+        return False
+    codes, scales = stack.in_four_bits(source.rows)
+    setattr(module, own, nn.Parameter(codes, requires_grad=False))
+    setattr(module, f"{own}_scale", nn.Parameter(scales, requires_grad=False))
+    reader.release(name)
+    advance(stored.stop - stored.start)
     return True
 
 

@@ -1,11 +1,11 @@
 """A matrix of a quantized checkpoint, unpacked."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Num
+from jaxtyping import Float, Int, Num, UInt8
 from torch import Tensor, nn
 
 from bass.ops.group_quantized import GroupQuantizedLinear, e2m1, e8m0, packed
@@ -75,14 +75,42 @@ class QuantizedWeight:
 
 @dataclass(frozen=True)
 class QuantizedStack:
-    """Matrices of experts, [out, in] each, which are stored [*stack, in, out] if not quantized."""
+    """Matrices of experts in MXFP4, [out, in] each, which are stored [*stack, in, out] if not
+    quantized.
 
-    matrices: tuple[QuantizedWeight, ...]
-    stack: tuple[int, ...]
+    A byte of a block holds two codes, the first in the low bits; a scale is that of a block.
+    """
+
+    blocks: UInt8[Tensor, "*stack out groups half_group"]
+    scales: UInt8[Tensor, "*stack out groups"]
+
+    def matrices(self) -> Iterator[QuantizedWeight]:
+        """One after the other: unpacked codes take twice the bytes."""
+        group = 2 * self.blocks.shape[-1]
+        blocks = self.blocks.reshape(-1, *self.blocks.shape[-3:])
+        scales = self.scales.reshape(-1, *self.scales.shape[-2:])
+        for block, scale in zip(blocks, scales, strict=True):
+            codes = torch.stack((block & 15, block >> 4), -1).flatten(1)
+            yield QuantizedWeight("e2m1", codes, scale.T, None, group)
 
     def dense(self) -> Float[Tensor, "*stack in out"]:
         """The matrices in float32, as they are stored if not quantized."""
-        return torch.stack([matrix.dense().T for matrix in self.matrices]).unflatten(0, self.stack)
+        whole = torch.stack([matrix.dense().T for matrix in self.matrices()])
+        return whole.reshape(*self.blocks.shape[:-3], *whole.shape[1:])
+
+    def in_four_bits(
+        self, rows: np.ndarray | None
+    ) -> tuple[UInt8[Tensor, "rows half_in"], UInt8[Tensor, "groups rows"]]:
+        """Codes and scales of all matrices, one below the other, in this order of rows, as
+        `ops.group_quantized` has them.
+        """
+        codes, scales = self.blocks.flatten(-2).flatten(0, -2), self.scales.flatten(0, -2)
+        if rows is not None:
+            index = torch.as_tensor(rows, device=codes.device)
+            codes, scales = codes[index], scales[index]
+        low, high = codes.chunk(2, 1)
+        even, odd = low & 15 | high << 4, low >> 4 | high & 0xF0
+        return torch.stack((even, odd), -1).flatten(1), _owned(scales.T)
 
 
 def stacked(parts: Sequence[QuantizedWeight]) -> QuantizedWeight | None:
