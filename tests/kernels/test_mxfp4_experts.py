@@ -14,6 +14,9 @@ from bass.kernels.triton.launch import operand
 from bass.ops import experts as mixtures
 from bass.ops.activation import ACTIVATIONS
 from bass.ops.group_quantized import dequantized, packed
+from bass.ops.linear import Linear
+from bass.quantization import unfilled
+from kernels.conftest import Choose
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 # rows, experts, chosen, hidden, inner
@@ -79,6 +82,29 @@ def test_without_kernels_an_expert_is_dequantized_to_the_last_bit() -> None:
     experts.gate_up_bias, experts.down_bias = wide.gate_up_bias, wide.down_bias
     found = mixtures.weighted_sum(x, logits, experts)
     assert torch.equal(found, mixtures.weighted_sum(x, logits, wide))
+
+
+def test_a_mixture_of_experts_in_four_bits_runs_by_kernels(
+    kernels: Choose, device: torch.device
+) -> None:
+    experts, _ = layers((5, 6, 2, 64, 128), torch.float32, "silu", device)
+    router = Linear(64, 6, device, torch.float32).requires_grad_(False)
+    router.weight.normal_()
+    x, found = torch.randn(1, 5, 64, device=device), []
+    for on in (False, True):
+        kernels(on)
+        mixture = mixtures.mixture(x, router, experts)
+        assert mixture.by_kernel == on
+        found.append(mixture.tensor())
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+
+
+def test_while_a_checkpoint_is_loaded_experts_take_no_memory() -> None:
+    with unfilled():
+        made = mixtures.Experts(
+            2, 1, 64, 64, ACTIVATIONS["silu"], True, torch.device("cpu"), torch.float32
+        )
+    assert all(p.is_meta for p in made.parameters())
 
 
 @triton.jit

@@ -8,6 +8,11 @@ SORTED = f"{KERNELS}::test_a_block_has_pairs_of_one_expert_and_every_pair_is_in_
 OUTPUTS = f"{KERNELS}::test_the_experts_outputs_equal_those_of_torch"
 NORM = f"{KERNELS}::test_the_experts_finish_the_norm_of_their_input"
 COST = "unit/test_cost.py"
+WIDENED = "kernels/test_mxfp4_experts.py::test_numbers_are_widened_to_the_last_bit"
+BY_TORCH = (
+    "kernels/test_mxfp4_experts.py::test_without_kernels_an_expert_is_dequantized_to_the_last_bit"
+)
+IN_FOUR_BITS = "models/test_mxfp4.py"
 FAMILIES = "models/test_families.py::test_logits_equal_those_of_transformers"
 
 MUTANTS = (
@@ -112,8 +117,8 @@ MUTANTS = (
     Mutant(
         "without kernels, outputs are not weighted",
         "ops.experts.weighted_sum",
-        "_product(inner, down[expert], down_bias[expert]) * weights[row, choice, None]",
-        "_product(inner, down[expert], down_bias[expert])",
+        "_product(inner, down, down_bias[expert]) * weights[row, choice, None]",
+        "_product(inner, down, down_bias[expert])",
         (OUTPUTS,),
     ),
     Mutant(
@@ -150,5 +155,77 @@ MUTANTS = (
         "sum(p.numel() for p in read(whole)) - unused",
         "sum(p.numel() for p in read(whole))",
         (COST,),
+    ),
+    Mutant(
+        "all groups of a row in four bits have the scale of the first",
+        "kernels.triton.mxfp4._factors",
+        "tl.minimum(group, last) * lines",
+        "0 * group",
+        (WIDENED,),
+    ),
+    Mutant(
+        "the second half of the inputs has the scales of the first",
+        "kernels.triton.mxfp4.gathered",
+        "low_scales + HALF // GROUP * lines",
+        "low_scales",
+        (WIDENED,),
+    ),
+    Mutant(
+        "the high codes of bytes are multiplied with the first half of the inputs",
+        "kernels.triton.mxfp4.gathered",
+        "(HALF + at)[:, None]",
+        "at[:, None]",
+        (WIDENED,),
+    ),
+    Mutant(
+        "a tile has the scales of the tile before",
+        "kernels.triton.mxfp4.gathered",
+        "(first + BK) // GROUP + g",
+        "first // GROUP + g",
+        (WIDENED,),
+    ),
+    Mutant(
+        "without kernels, an expert has the scales of the first",
+        "ops.experts._matrix",
+        "scale[:, rows]",
+        "scale[:, :size]",
+        (BY_TORCH,),
+    ),
+    Mutant(
+        "experts in four bits are left to torch",
+        "ops.experts._by_kernel",
+        "w.dtype == x.dtype or scale is not None",
+        "w.dtype == x.dtype",
+        ("kernels/test_mxfp4_experts.py::test_a_mixture_of_experts_in_four_bits_runs_by_kernels",),
+    ),
+    Mutant(
+        "scales of gates and ups stay in the order of the checkpoint",
+        "QuantizedStack.in_four_bits",
+        "codes[index], scales[index]",
+        "codes[index], scales",
+        (IN_FOUR_BITS,),
+    ),
+    Mutant(
+        "odd codes of a block change places with even ones",
+        "QuantizedStack.in_four_bits",
+        "torch.stack((even, odd), -1)",
+        "torch.stack((odd, even), -1)",
+        (IN_FOUR_BITS,),
+    ),
+    Mutant(
+        "a group that both halves share stays in four bits",
+        "layers.keep_in_four_bits",
+        "getattr(module, own).shape[1] % WHOLE",
+        "False",
+        (IN_FOUR_BITS,),
+    ),
+    Mutant(
+        "experts that stay in four bits are allocated in the model's type first",
+        "quantization.apply.unfilled",
+        "(Linear, Experts)",
+        "(Linear,)",
+        (
+            "kernels/test_mxfp4_experts.py::test_while_a_checkpoint_is_loaded_experts_take_no_memory",
+        ),
     ),
 )
