@@ -110,7 +110,7 @@ def _widened(codes, KIND: tl.constexpr, HIGH: tl.constexpr, PAIRS: tl.constexpr)
 
 @triton.jit
 @no_type_check
-def _values(
+def values(
     codes, HIGH: tl.constexpr, KIND: tl.constexpr, PAIRS: tl.constexpr, OPERAND: tl.constexpr
 ):
     """The numbers of a tile [BN, BK] without zero points and scales; of e2m1, twice the numbers.
@@ -141,7 +141,7 @@ def _values(
 def _scales(scale, zero, places, inside, KIND: tl.constexpr, ZERO: tl.constexpr):
     """The scales and zero points of a group's rows [BN]."""
     s = tl.load(scale + places, mask=inside, other=0)
-    if KIND == "e2m1":  # an exponent of 2, and half of it for `_values`
+    if KIND == "e2m1":  # an exponent of 2, and half of it for `values`
         s = (s.to(tl.int32) << 23).to(tl.float32, bitcast=True) * 0.5
     if ZERO:
         z = tl.load(zero + places, mask=inside, other=0).to(tl.float32)
@@ -157,7 +157,7 @@ def _products(
     ZEROS: tl.constexpr, OFFSET: tl.constexpr, OPERAND: tl.constexpr,
 ):  # fmt: skip
     """Σ_k (q[n, k] - z[n]) s[n] x[k, m] of a tile within one group."""
-    part = tl.dot(_values(codes, HIGH, KIND, PAIRS, OPERAND), x, input_precision="ieee")
+    part = tl.dot(values(codes, HIGH, KIND, PAIRS, OPERAND), x, input_precision="ieee")
     if ZEROS:  # the sum of x for all n, by the tensor cores
         ones = tl.full(codes.shape, 1.0, OPERAND)
         part -= (z + OFFSET)[:, None] * tl.dot(ones, x, input_precision="ieee")

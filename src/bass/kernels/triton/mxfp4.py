@@ -17,7 +17,7 @@ from typing import no_type_check
 import triton
 import triton.language as tl
 
-from bass.kernels.triton.group_quantized_gemm import _values
+from bass.kernels.triton.group_quantized_gemm import values
 
 GROUP = tl.constexpr(32)  # inputs of a scale
 SHIFT = tl.constexpr(32)
@@ -51,7 +51,7 @@ def _factors(scales, group, lines, last, FAST: tl.constexpr):
     if FAST:
         exponent = tl.minimum(s.to(tl.int32), LARGEST) + (126 - SHIFT)
         s = (exponent << 7).to(tl.int16).to(tl.bfloat16, bitcast=True)
-    else:  # half of them, for `_values`
+    else:  # half of them, for `values`
         s = (s.to(tl.int32) << 23).to(tl.float32, bitcast=True) * 0.5
     return s
 
@@ -106,8 +106,8 @@ def gathered(
                 dtype=(tl.bfloat16, tl.bfloat16), is_pure=True, pack=4,
             )  # fmt: skip
         else:
-            low = _values(codes, None, False, "e2m1", "none", tl.float32)
-            high = _values(codes, None, True, "e2m1", "none", tl.float32)
+            low = values(codes, False, "e2m1", "none", tl.float32)
+            high = values(codes, True, "e2m1", "none", tl.float32)
         low = (low * _of_inputs(low_factors, BK)).to(OPERAND)
         high = (high * _of_inputs(high_factors, BK)).to(OPERAND)
         total = tl.dot(low, x_low, total, input_precision="ieee")
