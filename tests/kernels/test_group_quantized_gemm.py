@@ -8,6 +8,7 @@ import torch
 from bass.kernels.triton import group_quantized_gemm
 from bass.kernels.triton.small_m_gemm import Tile
 from bass.ops.group_quantized import GroupQuantizedLinear, dequantized, kind_of, packed, unpacked
+from support.matrix import matrix
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 2e-2}
 E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6]
@@ -48,8 +49,7 @@ def made(
     return tensors | {"group": group}, meant.to(device)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@matrix(strength=1, kind=KINDS, dtype=TOLERANCE)
 def test_a_product_equals_that_of_what_the_codes_stand_for(
     kind: str, dtype: torch.dtype, device: torch.device
 ) -> None:
@@ -59,15 +59,18 @@ def test_a_product_equals_that_of_what_the_codes_stand_for(
         bias = torch.randn(out, generator=torch.Generator().manual_seed(2)).to(device, dtype)
         expected = x.double() @ meant.T
         bk = group_quantized_gemm.block(t["weight"].shape[1], group)
-        for tile in (None, Tile(32, bk, 2, 4, 2), Tile(16, 16, 2, 4, 3)):
-            for b in (None, bias):
-                y = group_quantized_gemm.linear(
-                    x, t["weight"], t["scale"], t["zero"], group,
-                    kind_of(t["weight"], t["scale"]), b, None, tile,
-                )  # fmt: skip
-                assert y.dtype == (dtype if len(y) == 1 else torch.float32)
-                error = y.sum(0).to(dtype).double() - expected - (0 if b is None else b.double())
-                assert error.norm() <= TOLERANCE[dtype] * expected.norm(), (rows, out, tile)
+        for tile, b in (
+            (None, bias),
+            (Tile(32, bk, 2, 4, 2), None),
+            (Tile(16, 16, 2, 4, 3), bias),
+        ):
+            y = group_quantized_gemm.linear(
+                x, t["weight"], t["scale"], t["zero"], group,
+                kind_of(t["weight"], t["scale"]), b, None, tile,
+            )  # fmt: skip
+            assert y.dtype == (dtype if len(y) == 1 else torch.float32)
+            error = y.sum(0).to(dtype).double() - expected - (0 if b is None else b.double())
+            assert error.norm() <= TOLERANCE[dtype] * expected.norm(), (rows, out, tile)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -14,12 +14,11 @@ from bass.quantization import Fp8, Int8, Int8Weight, quantize, quantize_head
 from bass.sampling import Sampling
 from bass.testing.worlds import LlamaWorld
 from kernels.conftest import Choose
-from models.cases import CASES
+from models.cases import FIRST
 from models.reference import causal_logits, make
 from support.engines import Setup, mixed_requests
 from support.oracle import greedy
 
-FIRST = {case.family: case for case in reversed(CASES)}
 NIGHTLY = [pytest.param(q, marks=pytest.mark.nightly) for q in (Fp8(), Int8Weight())]
 TOKENS = torch.randint(0, 90, (2, 9), generator=torch.Generator().manual_seed(0))
 

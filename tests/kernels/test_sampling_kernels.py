@@ -13,6 +13,7 @@ from bass.kernels.triton import sampling as kernels
 from bass.ops import dispatch
 from bass.records import History
 from bass.sampling import RowSampling, Sampling
+from support.matrix import night
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 OPTIONS = {
@@ -216,7 +217,7 @@ def histories(vocab: int, columns: int, device: torch.device) -> History:
     return History(*(torch.as_tensor(array, device=device) for array in arrays), packed)
 
 
-@pytest.mark.parametrize(("window", "columns"), [(1, 0), (4, 3), (1, 3)])
+@pytest.mark.parametrize(("window", "columns"), [(4, 3), night(1, 0), night(1, 3)])
 @pytest.mark.usefixtures("cut")
 def test_rows_with_options_of_their_own_equal_their_twin(
     window: int, columns: int, device: torch.device

@@ -298,7 +298,7 @@ def test_the_account_of_drafted_and_accepted_tokens_adds_up_to_the_committed_one
 
     The tokens are the oracle's, under every policy with every drafter.
     """
-    requests = mixed_requests(TABLE, seed=2)
+    requests = mixed_requests(TABLE, seed=2, count=5)
     outcome = Setup(
         TABLE, device, policy=TEST_POLICIES[policy], drafter=drafter, eos=(2, 4)
     ).outcome(requests)

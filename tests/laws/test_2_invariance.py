@@ -50,13 +50,8 @@ def histories(outcome: Outcome) -> list[list[tuple[int, int, int]]]:
     return [outcome.history(i) for i in range(len(outcome.tokens))]
 
 
-@pytest.fixture(params=OWN_POLICIES)
-def policy(request: pytest.FixtureRequest) -> Any:
-    return OWN_POLICIES[request.param]
-
-
 @pytest.mark.usefixtures("small_buckets")
-@matrix(own=OWN_POLICIES, warp=WARPS, drafter=("model", "model that stops"))
+@matrix(strength=1, own=OWN_POLICIES, warp=WARPS, drafter=("model", "model that stops"))
 def test_every_layout_and_backend_gives_the_same_tokens(
     own: str, warp: Sampling, drafter: str, device: torch.device
 ) -> None:
@@ -103,7 +98,7 @@ def test_the_same_noise_gives_the_same_tokens_in_every_combination(
     ]
 
 
-@matrix(place=PLACES, own=OWN_POLICIES, drafter=("model", "model that stops"))
+@matrix(strength=1, place=PLACES, own=OWN_POLICIES, drafter=("model", "model that stops"))
 def test_a_request_alone_and_in_any_batch_gives_the_same_tokens_and_acceptance(
     place: str, own: str, drafter: str, device: torch.device
 ) -> None:
@@ -164,9 +159,9 @@ def test_a_batch_twice_gives_the_same_tokens_and_another_seed_gives_others(
     assert setup.outcome(requests).tokens != setup.outcome(other).tokens
 
 
-@pytest.mark.parametrize("verifier", EVERY_VERIFIER)
+@matrix(strength=1, verifier=EVERY_VERIFIER, pairing=PAIRINGS)
 def test_a_verifiers_tokens_depend_neither_on_layout_nor_on_batch(
-    verifier: str, device: torch.device
+    verifier: str, pairing: str, device: torch.device
 ) -> None:
     """Lossless or not: a row's verdict is its own."""
     requests = mixed_requests(LLAMA, seed=8)
@@ -175,15 +170,13 @@ def test_a_verifiers_tokens_depend_neither_on_layout_nor_on_batch(
     )
     outcomes = [
         setup.but(batch=1).outcome(requests),
-        *(setup.but(pairing=pairing, batch=4).outcome(requests) for pairing in PAIRINGS.values()),
+        setup.but(pairing=PAIRINGS[pairing], batch=4).outcome(requests),
     ]
     assert all(outcome.tokens == outcomes[0].tokens for outcome in outcomes)
     assert all(histories(outcome) == histories(outcomes[0]) for outcome in outcomes)
 
 
-@pytest.mark.parametrize("drafter", ["model", "none"])
-@pytest.mark.parametrize("pairing", PAIRINGS)
-@pytest.mark.parametrize("verifier", BY_STEP)
+@matrix(strength=1, drafter=("model", "none"), pairing=PAIRINGS, verifier=BY_STEP)
 def test_without_drafts_the_engine_samples_the_plain_loops_tokens(
     verifier: str, pairing: str, drafter: str, device: torch.device
 ) -> None:
@@ -227,15 +220,15 @@ def test_no_global_generator_is_touched(device: torch.device) -> None:
     assert before[1] == np.random.get_state()[1].tolist()
 
 
-@pytest.mark.parametrize("pairing", PAIRINGS)
+@matrix(strength=1, pairing=PAIRINGS, own=OWN_POLICIES)
 def test_a_request_that_is_ended_early_leaves_the_others_as_they_were(
-    pairing: str, policy: Any, device: torch.device
+    pairing: str, own: str, device: torch.device
 ) -> None:
     """As at a stop string: its row goes to the next request at once, and its own tokens are the
     beginning of what they were.
     """
     requests = mixed_requests(LLAMA, seed=6, count=12)
-    setup = Setup(LLAMA, device, PAIRINGS[pairing], policy, warp=WARPS[0], batch=3)
+    setup = Setup(LLAMA, device, PAIRINGS[pairing], OWN_POLICIES[own], warp=WARPS[0], batch=3)
     whole = setup.outcome(requests).tokens
     run = setup.engine(requests)
     tokens: list[list[int]] = [[] for _ in requests]

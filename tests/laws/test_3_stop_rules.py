@@ -25,6 +25,7 @@ from bass.testing.policies import ByRow, Cycle, OwnPast
 from bass.testing.statistics import assert_law, count
 from bass.testing.worlds import LlamaWorld, TableWorld
 from support.engines import COUPLED, PAIRINGS, Setup, mixed_requests
+from support.matrix import matrix
 from support.oracle import greedy, joint_law
 from support.samples import first_tokens
 
@@ -81,11 +82,12 @@ def rule(request: pytest.FixtureRequest) -> StopRule:
     return STOP_RULES[request.param]()
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=lambda p: type(p).__name__)
+@matrix(strength=1, name=STOP_RULES, policy=POLICIES)
 def test_greedy_decoding_emits_the_oracles_tokens(
-    rule: StopRule, policy: Any, device: torch.device
+    name: str, policy: Any, device: torch.device
 ) -> None:
     """With a draft model, and with a target that drafts with its own first layer."""
+    rule = STOP_RULES[name]()
     for world, method in (
         (world_for(rule, 7), ModelDraft()),
         (LLAMA, ModelDraft()),
@@ -128,10 +130,11 @@ def test_a_draft_ends_with_the_first_token_at_which_the_rule_fires_and_keeps_it(
     assert 0 < ended < steps
 
 
-@pytest.mark.parametrize(("policy", "warp"), LAWS, ids=repr)
+@matrix(strength=1, name=STOP_RULES, law=LAWS)
 def test_the_joint_law_of_three_tokens_is_the_targets(
-    rule: StopRule, policy: Any, warp: Sampling, device: torch.device
+    name: str, law: tuple[DraftLengthPolicy[Any], Sampling], device: torch.device
 ) -> None:
+    rule, (policy, warp) = STOP_RULES[name](), law
     world = world_for(rule, 3)
     setup = Setup(world, device, policy=policy, drafter=By(ModelDraft(), rule), warp=warp)
     tokens, drafted = first_tokens(setup, PROMPT, NEW, SAMPLES)

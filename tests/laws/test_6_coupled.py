@@ -6,6 +6,7 @@ token about once in 10^6; the worlds that look their logits up in tables have no
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ import torch
 from bass.drafters import ModelDrafter
 from bass.engine.drafter_context import SharedDraw
 from bass.engine.requests import Request
-from bass.interfaces import Drafter, Scorer
+from bass.interfaces import Drafter, DraftLengthPolicy, Scorer
 from bass.ops.noise import exponential_race, exponentials, minus_log, philox, uniforms
 from bass.policies import BatchAdaptive, Fixed
 from bass.sampling import Sampling
@@ -55,22 +56,18 @@ def replaying(
     return make
 
 
-@matrix(strength=1, drafter=DRAFTER_MAKERS, warp=WARPS[:3])
+@matrix(strength=1, drafter=DRAFTER_MAKERS, warp=WARPS[:3], policy=LENGTHS)
 def test_every_drafter_policy_and_length_gives_the_tokens_of_plain_decoding(
-    setup: Setup, drafter: str, warp: Sampling
+    setup: Setup, drafter: str, warp: Sampling, policy: DraftLengthPolicy[Any]
 ) -> None:
     requests = mixed_requests(TABLE, seed=1)
-    plain = setup.but(warp=warp).outcome(requests).tokens
-    for policy in LENGTHS:
-        assert (
-            setup.but(warp=warp, policy=policy, drafter=drafter, batch=4).outcome(requests).tokens
-            == plain
-        )
+    plain = setup.but(warp=warp)
+    drafting = plain.but(policy=policy, drafter=drafter, batch=4)
+    assert drafting.outcome(requests).tokens == plain.outcome(requests).tokens
 
 
 @pytest.mark.usefixtures("small_buckets")
-@pytest.mark.parametrize("warp", WARPS[2:], ids=repr)
-@pytest.mark.parametrize("pairing", PAIRINGS)
+@matrix(strength=1, warp=WARPS[2:], pairing=PAIRINGS)
 def test_every_layout_backend_and_batch_gives_the_tokens_of_plain_decoding(
     setup: Setup, pairing: str, warp: Sampling
 ) -> None:

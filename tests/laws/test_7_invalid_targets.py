@@ -31,6 +31,7 @@ from bass.testing.worlds import TableWorld
 from bass.verifiers.block import Block
 from laws.test_7_invalid_drafts import at, expect_error
 from support.engines import EVERY_VERIFIER, Setup
+from support.matrix import matrix
 
 TABLE = TableWorld()
 END = 1  # the end of sequence of the tests of targets
@@ -177,8 +178,7 @@ class Masking(ForwardingRowStore, Scorer):
         return Scored(logits.masked_fill(out, -math.inf))
 
 
-@pytest.mark.parametrize("name", EVERY_VERIFIER)
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@matrix(strength=1, name=EVERY_VERIFIER, temperature=(0.0, 1.0))
 def test_a_target_may_exclude_tokens(temperature: float, name: str, device: torch.device) -> None:
     """Also where a verifier keeps such a token by decree, and next to what nobody judges: its
     log-probability is a number.

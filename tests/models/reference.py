@@ -37,12 +37,19 @@ def make(case: Case, seed: int = 0) -> PreTrainedModel:
     return model
 
 
-def greedy(model: PreTrainedModel, prompt: list[int], count: int) -> list[int]:
-    """Greedy decoding by the reference, without its cache: every token from a pass over the whole
-    sequence.
+def greedy(model: PreTrainedModel, prompt: list[int], guess: list[int]) -> list[int]:
+    """Greedy decoding by the reference, without its cache, of as many tokens as the guess has.
+
+    A guess that is right takes one pass over the whole sequence; from its first wrong token on,
+    each token takes one.
     """
-    ids = list(prompt)
-    for _ in range(count):
+    ids, length = list(prompt), len(prompt) + len(guess)
+    logits = model(torch.tensor([[*prompt, *guess]]), use_cache=False).logits[0]
+    for guessed, token in zip(guess, logits[len(prompt) - 1 : -1].argmax(-1).tolist(), strict=True):
+        ids.append(token)
+        if guessed != token:
+            break
+    while len(ids) < length:
         ids.append(int(model(torch.tensor([ids]), use_cache=False).logits[0, -1].argmax()))
     return ids[len(prompt) :]
 

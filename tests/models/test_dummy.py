@@ -13,10 +13,9 @@ from bass.cli import main
 from bass.errors import CheckpointError, OptionError
 from bass.ops.linear import Linear
 from bass.quantization import Int8Weight
-from models.cases import CASES, Case
+from models.cases import FIRST, Case, cases_by_day
 from models.reference import causal_logits
 
-ONE_EACH = list({case.family: case for case in reversed(CASES)}.values())
 CPU = torch.device("cpu")
 
 
@@ -30,10 +29,10 @@ def folder_of(tmp_path: Path, case: Case, **fields: Any) -> Path:
 
 @pytest.fixture
 def llama(tmp_path: Path) -> Path:
-    return folder_of(tmp_path, next(case for case in CASES if case.family == "llama"))
+    return folder_of(tmp_path, FIRST["llama"])
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", cases_by_day(), ids=str)
 def test_random_weights_keep_the_scale_of_the_residual_stream(case: Case, tmp_path: Path) -> None:
     """Logits are products of a normalized row and random columns, so their variance is 1, except
     where the last norm is left out: there the stream is a sum of an embedding and six products.
@@ -49,7 +48,7 @@ def test_random_weights_keep_the_scale_of_the_residual_stream(case: Case, tmp_pa
     assert 0.8 < float(logits.std()) / scale < 1.7
 
 
-@pytest.mark.parametrize("case", ONE_EACH, ids=str)
+@pytest.mark.parametrize("case", FIRST.values(), ids=str)
 def test_every_family_generates_from_its_config_alone(case: Case, tmp_path: Path) -> None:
     folder = folder_of(tmp_path, case)
     llm = bass.load(folder, folder, num_speculative_tokens=3, load_format="dummy")
@@ -78,7 +77,7 @@ def test_a_folder_with_weights_may_be_dummy_too(tmp_path: Path, llama: Path) -> 
 
 
 def test_random_weights_without_tokenizers_pair_with_any_vocabulary(tmp_path: Path) -> None:
-    case = next(case for case in CASES if case.family == "llama")
+    case = FIRST["llama"]
     sizes = (folder_of(tmp_path / str(size), case, vocab_size=size) for size in (97, 80, 120))
     target, smaller, larger = sizes
     for draft in (smaller, larger):
@@ -113,7 +112,7 @@ def test_random_weights_are_those_of_the_seed_whatever_was_drawn_before(llama: P
 def test_a_config_that_no_machine_can_run_is_one_sentence(
     tmp_path: Path, fields: dict[str, Any], words: str
 ) -> None:
-    case = next(case for case in CASES if case.family == "llama")
+    case = FIRST["llama"]
     folder = folder_of(tmp_path, case, **fields)
     with pytest.raises(CheckpointError, match=words):
         bass.load(folder, num_speculative_tokens=0, load_format="dummy")
@@ -143,7 +142,7 @@ def test_an_evaluation_takes_no_random_weights(
 
 
 def test_random_weights_are_not_those_of_a_quantized_checkpoint(tmp_path: Path) -> None:
-    case = next(case for case in CASES if case.family == "llama")
+    case = FIRST["llama"]
     folder = folder_of(tmp_path, case, quantization_config={"quant_method": "gptq", "bits": 4})
     with pytest.raises(CheckpointError, match="has the config of quantized weights"):
         bass.load(folder, num_speculative_tokens=0, load_format="dummy")

@@ -9,7 +9,8 @@ import functools
 import itertools
 import math
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from typing import Any
 
 import pytest
 
@@ -42,6 +43,15 @@ def matrix(
     return pytest.mark.parametrize(tuple(axes), params)
 
 
+def by_day(values: Iterable[object], chosen: Container[object]) -> list[Any]:
+    """The values as parameters: those among `chosen` in every run, the others `nightly`."""
+    return [
+        value if value in chosen else night(value)
+        for value in values
+        if made_for_the_night or value in chosen
+    ]
+
+
 def covering(
     axes: Mapping[str, list[object]], strength: int, apart: tuple[str, ...] = ()
 ) -> set[Combination]:
@@ -56,11 +66,11 @@ def covering(
     ]
     everything = list(itertools.product(*axes.values()))
     random.Random(0).shuffle(everything)
-    open_ = {met for combination in everything for met in meetings(combination, places)}
+    met_by = [(combination, meetings(combination, places)) for combination in everything]
+    open_ = set().union(*(met for _, met in met_by))
     chosen: set[Combination] = set()
     for wanted in range(len(places), 0, -1):  # first those that cover most
-        for combination in everything if open_ else ():
-            met = meetings(combination, places)
+        for combination, met in met_by if open_ else ():
             if len(met & open_) >= wanted:
                 chosen.add(combination)
                 open_ -= met

@@ -19,7 +19,7 @@ from bass.checkpoints.shards import read_header
 from bass.checkpoints.weights import load_decoder, save_decoder
 from bass.errors import CheckpointError
 from bass.models import FAMILIES
-from models.cases import CASES
+from models.cases import FIRST
 from unit.checkpoints import write_checkpoint
 from unit.memory import peak
 from unit.test_fuzz_checkpoints import ODD, Seed, examples, joined, split
@@ -35,8 +35,8 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Seed:
 
 def small(family: str, folder: Path) -> Path:
     """A checkpoint of a family, of its first variant."""
-    case = next(case for case in CASES if case.family == family)
-    decoder = FAMILIES[family](FAMILIES[family].config_type.from_json(case.arguments))  # pyright: ignore[reportCallIssue]
+    config = FAMILIES[family].config_type.from_json(FIRST[family].arguments)
+    decoder = FAMILIES[family](config)  # pyright: ignore[reportCallIssue]
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in decoder.parameters():

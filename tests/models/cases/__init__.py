@@ -8,6 +8,8 @@ import pkgutil
 from dataclasses import dataclass
 from typing import Any
 
+from support.matrix import by_day
+
 COMMON: dict[str, Any] = {
     "vocab_size": 97,
     "hidden_size": 64,
@@ -52,3 +54,9 @@ def all_cases() -> list[Case]:
 
 
 CASES = all_cases()
+FIRST = {case.family: case for case in reversed(CASES)}  # by family
+
+
+def cases_by_day() -> list[Any]:
+    """The cases as parameters: the first of each family in every run, the others `nightly`."""
+    return by_day(CASES, FIRST.values())
