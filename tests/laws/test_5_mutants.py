@@ -21,7 +21,7 @@ TRAPS = range(1, 19)
 def test_a_mutant_applies_in_exactly_one_place_and_leaves_valid_python(mutant: Mutant) -> None:
     file, text = planted(mutant)
     compile(text, str(file), "exec")
-    assert ast.unparse(ast.parse(text)) != unparsed(find(mutant.symbol))
+    assert text.rstrip("\n") != unparsed(find(mutant.symbol))
 
 
 @functools.cache

@@ -9,6 +9,7 @@ import jaxtyping
 import pytest
 
 from bass.cli import main
+from bass.engine import parts
 from bass.runs import machine
 from unit.ablations import CONFIG
 from unit.checkpoints import Pair, Said, byte_tokenizer, write_checkpoint
@@ -17,8 +18,11 @@ from unit.distributions import Offer, installer
 
 @pytest.fixture(scope="session", autouse=True)
 def short_calibration() -> Iterator[None]:
-    """A run's calibrations of the machine are short: they would take 0.2 s a repeat."""
+    """A run's calibrations of the machine are short: they would take 0.2 s a repeat. The parts of
+    a step are timed as seldom as on a slow CPU.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "REPEATS", parts.LEAST_REPEATS)
         patch.setattr(machine, "SIZES", {"cpu": (64, 2**18), "cuda": (64, 2**18)})
         yield
 

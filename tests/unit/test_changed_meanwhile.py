@@ -18,6 +18,7 @@ from bass.experiments.runner import Ablation
 from bass.runs.evaluation_folder import Folder, Sample
 from bass.runs.records import Summary
 from bass.runs.run_folder import RunFolder
+from support.matrix import night
 from unit.checkpoints import Pair, Said
 from unit.test_eval_runs import arguments
 
@@ -103,7 +104,7 @@ def repeats(cell: str) -> list[int]:
     return RunFolder(Path("out")).lines(cell).repeats
 
 
-@pytest.mark.parametrize("when", [0.0, 0.4, 0.99])
+@pytest.mark.parametrize("when", [night(0.0), 0.4, night(0.99)])
 def test_a_replaced_checkpoint_fails_the_cells_that_read_it(
     pair: Pair, work: Path, when: float
 ) -> None:

@@ -116,7 +116,7 @@ def theirs(folder: Path, messages: Any, options: Mapping[str, Any]) -> str | Non
         return None
 
 
-@matrix(strength=2, case=CASES, style=TEMPLATES)
+@matrix(strength=1, case=CASES, style=TEMPLATES)
 def test_a_conversation_with_variables_is_rendered_as_transformers_renders_it(
     tmp_path: Path, case: str, style: str
 ) -> None:

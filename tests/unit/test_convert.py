@@ -22,6 +22,7 @@ from bass.checkpoints.convert import convert
 from bass.checkpoints.folder import INDEX, SINGLE
 from bass.checkpoints.hub import _refuse, converted
 from bass.errors import CheckpointError
+from support.matrix import by_day, night
 from unit.checkpoints import Said
 from unit.test_bad_input import refuses
 from unit.test_weights import parameters, same, tied
@@ -54,7 +55,7 @@ def left(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     ("count", "index", "save"),
-    [(1, True, {}), (3, True, {}), (2, False, {}),
+    [night(1, True, {}), (3, True, {}), night(2, False, {}),
      (1, True, {"_use_new_zipfile_serialization": False})],
 )  # fmt: skip
 def test_a_converted_folder_loads_as_before(
@@ -133,7 +134,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("case", by_day(BAD, ("code", "sparse", "views of a terabyte")))
 def test_what_is_not_plain_tensors_is_refused_and_leaves_nothing(
     bass_command: Command, tied: Path, tmp_path: Path, case: str
 ) -> None:
@@ -216,7 +217,7 @@ def test_the_process_opens_no_socket_and_starts_no_program() -> None:
 INTERRUPTED = "import sys; from bass.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("sent", [night(signal.SIGINT), signal.SIGKILL])
 def test_an_interrupted_conversion_is_never_taken_for_whole(
     tied: Path, tmp_path: Path, sent: int
 ) -> None:

@@ -227,10 +227,11 @@ def test_generated_text_keeps_lines_and_tabs_on_a_terminal_and_is_untouched_else
 def test_a_width_that_is_none_is_not_believed(
     monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:
-    monkeypatch.setenv("COLUMNS", columns)
-    monkeypatch.setenv("LINES", columns)
     out = io.StringIO()
-    shown = console(file=out)
+    with monkeypatch.context() as patch:  # not for pytest's own lines
+        patch.setenv("COLUMNS", columns)
+        patch.setenv("LINES", columns)
+        shown = console(file=out)
     shown.print("a sentence of some length")
     assert out.getvalue() == "a sentence of some length\n"
     assert 20 <= shown.width <= 1000

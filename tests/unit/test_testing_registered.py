@@ -19,26 +19,27 @@ from bass.testing.drafters import Unsure
 from bass.testing.policies import ByRow, Cycle, OwnPast
 from bass.verifiers import VERIFIERS
 from support.engines import PAIRINGS
+from support.matrix import by_day, night
 
 pytestmark = pytest.mark.usefixtures("unchecked")  # as a user's pytest has it
 FEW = 4
 # of those whose properties the laws, too, try in every run
-SOME = ("bass", "hf-heuristic", "model", "ngram", "confidence", "rejection")
+SOME = ("bass", "model", "ngram", "confidence", "rejection", next(iter(PAIRINGS)))
 # of drafters that cannot be made without
 ARGUMENTS: dict[str, Any] = {"replay": Replay(((1, 2, 0, 1), (0, 2)))}
 
 
 def some(names: Iterable[str]) -> list[Any]:
     """The names, those that are not of `SOME` for the night."""
-    return [pytest.param(name, marks=() if name in SOME else pytest.mark.nightly) for name in names]
+    return by_day(names, SOME)
 
 
-@pytest.mark.parametrize("policy", [*some(POLICIES), OwnPast(), ByRow(), Cycle], ids=str)
+@pytest.mark.parametrize("policy", [*some(POLICIES), OwnPast(), night(ByRow()), Cycle], ids=str)
 def test_every_policy_is_exact(policy: Any) -> None:
     check_policy(policy, examples=FEW)
 
 
-@pytest.mark.parametrize("rule", [*some(STOP_RULES), Unsure()], ids=str)
+@pytest.mark.parametrize("rule", [*some(STOP_RULES), night(Unsure())], ids=str)
 def test_every_stop_rule_is_exact(rule: Any) -> None:
     check_stop_rule(rule, examples=FEW)
 
@@ -56,7 +57,7 @@ def test_every_lossless_verifier_is_exact(verifier: str) -> None:
     check_verifier(verifier, examples=FEW)
 
 
-@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize("pairing", some(PAIRINGS))
 def test_every_pair_of_layout_and_backend_is_exact(pairing: str) -> None:
     check_pair(*PAIRINGS[pairing], examples=FEW)
 

@@ -1,5 +1,6 @@
 """One run, or a comparison of two, as a self-contained HTML page."""
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -165,11 +166,6 @@ def compared_tables(common: Sequence[Pair], names: Sequence[str]) -> list[dict[s
 
 def render(check: bool = True, **values: Any) -> str:
     """The template with these values, escaped. check: raise an error if the page is too large."""
-    from jinja2 import Environment, StrictUndefined
-
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
-    )
     given = {
         "pictures": [],
         "data": embedded([], []),
@@ -177,9 +173,7 @@ def render(check: bool = True, **values: Any) -> str:
         "plots_first": False,
         "words": [],
     } | values
-    html = environment.from_string(asset("page.html")).render(
-        css=asset("report.css"), script=asset("report.js"), **given
-    )
+    html = _template().render(css=asset("report.css"), script=asset("report.js"), **given)
     # a lone surrogate, which JSON can hold and a page cannot
     html = html.encode(errors="backslashreplace").decode()
     if check and len(html.encode()) > MOST_BYTES:
@@ -188,6 +182,17 @@ def render(check: bool = True, **values: Any) -> str:
             "fewer cells at a time."
         )
     return html
+
+
+@functools.cache
+def _template() -> Any:
+    """The page, compiled."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
+    )
+    return environment.from_string(asset("page.html"))
 
 
 def facts(manifest: Manifest) -> list[str]:

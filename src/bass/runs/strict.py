@@ -1,5 +1,6 @@
 """Strict JSON for dataclasses: exactly their names, exactly their types."""
 
+import functools
 import json
 import math
 import types
@@ -92,13 +93,17 @@ def checked(kind: type[T], data: dict[str, Any], where: str) -> T:
         raise RunFolderError(
             f"{where} {reported}: it is no `{kind.__name__}` of this version, or damaged."
         )
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     try:
         return kind(**{name: _as(hints[name], value, name) for name, value in data.items()})
     except RunFolderError as error:
         raise RunFolderError(
             f"{where} is no valid `{kind.__name__}`: {str(error).rstrip('.')}."
         ) from error
+
+
+# read once for each class: a run has a record for each step
+_hints = functools.cache(typing.get_type_hints)
 
 
 def _as(hint: Any, value: Any, name: str) -> Any:
