@@ -13,7 +13,7 @@ from bass.testing.worlds import LlamaWorld
 from support.engines import SLOW, Setup
 from support.oracle import greedy
 
-PROMPTS, NEW = ([3, 1, 4, 1, 5], [9], [2, 6, 5, 3, 5, 8, 9, 7]), (4, 6, 3)
+PROMPTS, NEW = ([3, 1, 4, 1, 5], [9], [2, 6, 5, 3, 5, 8, 9, 7]), (3, 5, 2)
 
 
 def requests(world: LlamaWorld) -> list[Request]:

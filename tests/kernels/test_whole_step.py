@@ -89,7 +89,7 @@ def test_a_step_by_kernels_emits_what_a_step_by_torch_does(
     outcomes = []
     for on in (True, False):
         kernels(on)
-        outcomes.append(setup.outcome(mixed_requests(TABLE, count=4, longest=6)))
+        outcomes.append(setup.outcome(mixed_requests(TABLE, count=3, longest=6)))
     assert_alike(*outcomes)
     assert outcomes[0].acceptance()[0] > 0
 

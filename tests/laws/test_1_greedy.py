@@ -215,6 +215,7 @@ def test_a_row_that_rejects_all_and_a_row_that_accepts_all_do_not_disturb_each_o
 
 
 @matrix(
+    strength=1,
     pair=PAIRINGS,
     policy=(Fixed(1), Fixed(4), Cycle(), Cycle((1, 0, 5, 0, 0, 0, 2)), ByRow(4)),
     warp=(GREEDY, Sampling(temperature=1.0), Sampling(0.8, top_p=0.9, repetition_penalty=1.5)),

@@ -21,7 +21,7 @@ from bass.errors import CheckpointError, RequestError
 from bass.text import ChatTemplates, Tokenizer
 from bass.text.chat import LONGEST
 from bass.text.conversation import MOST_MESSAGES, checked_messages
-from support.matrix import matrix
+from support.matrix import by_day, matrix
 from unit.checkpoints import Pair, write_checkpoint
 from unit.text_flavours import build
 from unit.text_folders import llama3_json, write
@@ -298,7 +298,9 @@ FORMS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "form", by_day(FORMS, ("an iterator", "a generator of tuples", "a tuple of generators"))
+)
 def test_a_conversation_may_come_in_any_iterable(chatty: Pair, form: str) -> None:
     llm = bass.load(chatty.target, chatty.draft)
     expected = llm.chat(OTHER, max_new_tokens=3).completions[0].token_ids

@@ -1,6 +1,7 @@
 """Imports go one way; siblings do not know each other; files and functions are short."""
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -71,10 +72,16 @@ def package(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
+@functools.cache
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+@functools.cache
 def imports(path: Path) -> list[str]:
     """Absolute names that a file imports, `from a import b` as a.b."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -116,7 +123,7 @@ def test_no_function_is_over_60_lines() -> None:
         f"{path}: {node.name}"
         for path in READ
         if not path.is_relative_to(SOURCE / "kernels")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in nodes(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         if node.end_lineno is not None and node.end_lineno - node.lineno >= 60
     ]
