@@ -24,7 +24,7 @@ from support.matrix import by_day, night
 pytestmark = pytest.mark.usefixtures("unchecked")  # as a user's pytest has it
 FEW = 4
 # of those whose properties the laws, too, try in every run
-SOME = ("bass", "model", "ngram", "confidence", "rejection", next(iter(PAIRINGS)))
+SOME = ("bass", "model", "confidence", "rejection", next(iter(PAIRINGS)))
 # of drafters that cannot be made without
 ARGUMENTS: dict[str, Any] = {"replay": Replay(((1, 2, 0, 1), (0, 2)))}
 
