@@ -42,6 +42,7 @@ def of_llamas_kind(size: int, inner: int) -> dict[str, Config]:
         "seed_oss": {},
         "exaone4": {"sliding_window": CONTEXT // 4},
         "ernie4_5": {},
+        "hunyuan_v1_dense": {},
     }
 
 
@@ -72,6 +73,17 @@ def families(hidden: int, layers: int, vocabulary: int) -> dict[str, Config]:
         "codegen": codegen(hidden, layers, heads, rotary) | gpt,
         "opt": opt(hidden, inner, layers, heads)
         | {"vocab_size": vocabulary, "tie_word_embeddings": False},
+        "falcon": {
+            "vocab_size": vocabulary,
+            "hidden_size": hidden,
+            "ffn_hidden_size": inner,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "num_kv_heads": heads // 4,
+            "new_decoder_architecture": True,
+            "max_position_embeddings": CONTEXT,
+            "tie_word_embeddings": False,
+        },
         "gpt_neox": {
             "vocab_size": vocabulary,
             "hidden_size": hidden,
