@@ -11,6 +11,9 @@ from support.mutants.killers import (
 )
 from support.mutants.mutant import Mutant
 
+GROUPS = (
+    "kernels/test_group_quantized_gemm.py::test_a_product_equals_that_of_what_the_codes_stand_for"
+)
 MUTANTS = (
     Mutant(
         "a query of the split layout sees its whole window",
@@ -262,5 +265,26 @@ MUTANTS = (
         (
             f"{KERNELS}::test_what_is_in_flight_hangs_on_how_many_programs_share_a_multiprocessor_and_changes_nothing",
         ),
+    ),
+    Mutant(
+        "zero points stay in the sums of quantized groups",
+        "kernels.triton.group_quantized_gemm._products",
+        '(z + OFFSET)[:, None] * tl.dot(ones, x, input_precision="ieee")',
+        "(OFFSET * z)[:, None]",
+        (GROUPS,),
+    ),
+    Mutant(
+        "a tile has the zero point of the first",
+        "kernels.triton.group_quantized_gemm._group_linear",
+        "s, z = s_next, z_next",
+        "s = s_next",
+        (GROUPS,),
+    ),
+    Mutant(
+        "a gate is that of the first partial sum",
+        "kernels.triton.activation._gate",
+        "tl.static_range(PARTS)",
+        "tl.static_range(1)",
+        ("kernels/test_small_m_gemm.py::test_the_gate_after_a_librarys_product_equals_its_twin",),
     ),
 )
