@@ -31,7 +31,7 @@ Row = dict[str, Any]
 
 
 def fitting(config: Config, free: int) -> Config:
-    """The config with as many layers as so many bytes hold."""
+    """The config with as many layers as fit into this number of bytes."""
     hidden, inner, heads = (
         config[name] for name in ("hidden_size", "intermediate_size", "num_attention_heads")
     )
@@ -48,7 +48,7 @@ class Steps:
         self.console, self.until, self.rows = console, time.perf_counter() + seconds, list[Row]()
 
     def timed(self, what: str, size: int, work: Callable[[], object]) -> Row | None:
-        """Time a step that moves so many bytes, with the rise of the process's memory."""
+        """Time a step that moves this number of bytes, with the rise of the process's memory."""
         if time.perf_counter() > self.until:
             self.console.print(f"{what}: no time left")
             return None

@@ -175,7 +175,7 @@ def _members(
         pair = tl.maximum(pair, 0)
         row, place = pair // CHOSEN, pair % CHOSEN
     else:
-        parts: tl.constexpr = ROWS // BM  # an expert has the rows of so many programs at most
+        parts: tl.constexpr = ROWS // BM  # programs of an expert, at most
         m, choice = tl.arange(0, ROWS), tl.arange(0, PLACES)[None, :]
         expert = block // parts
         if BLOCKS == "chosen":
