@@ -248,7 +248,7 @@ def shrunk(config: Config, hidden: int | None, layers: int | None) -> Config:
 
 @contextmanager
 def place_for(needed: int, folder: Path | None) -> Iterator[Path]:
-    """A new folder with room for this number of bytes: in `folder`, else in memory or on the disk."""
+    """A new folder with room for these bytes: in `folder`, else in memory or on the disk."""
     home = folder
     if home is None and SHM.is_dir() and shutil.disk_usage(SHM).free > needed + (8 << 30):
         home = SHM
