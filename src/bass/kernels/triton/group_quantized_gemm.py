@@ -27,7 +27,7 @@ from torch import Tensor
 
 from bass.kernels.support import shared_memory
 from bass.kernels.triton.launch import INTERPRETED, dependent, operand, wait_for_inputs
-from bass.kernels.triton.small_m_gemm import MULTIPROCESSORS, Tile, block_rows, evenness
+from bass.kernels.triton.small_m_gemm import MULTIPROCESSORS, Tile, block_rows
 
 WIDEST_BLOCK, LEAST_BLOCK = 128, 16  # stored columns of a tile; `tl.dot` needs 16
 
@@ -79,33 +79,19 @@ def _widened(codes, KIND: tl.constexpr, HIGH: tl.constexpr, PAIRS: tl.constexpr)
     Converting them one by one takes longer than reading them.
     """
     if KIND == "e4m3":
-        value = tl.inline_asm_elementwise(
-            BF16_E4M3 if PAIRS == "bf16x2" else F16_E4M3,
-            "=r,r",
-            [codes],
-            dtype=tl.bfloat16 if PAIRS == "bf16x2" else tl.float16,
-            is_pure=True,
-            pack=2,
-        )
+        asm: tl.constexpr = BF16_E4M3 if PAIRS == "bf16x2" else F16_E4M3
     elif PAIRS == "bf16x2":
-        value = tl.inline_asm_elementwise(
-            BF16_HIGH if HIGH else BF16_LOW,
-            "=r,r",
-            [codes],
-            dtype=tl.bfloat16,
-            is_pure=True,
-            pack=2,
-        )
+        asm: tl.constexpr = BF16_HIGH if HIGH else BF16_LOW
     else:
-        value = tl.inline_asm_elementwise(
-            F16_HIGH if HIGH else F16_LOW,
-            "=r,r",
-            [codes],
-            dtype=tl.float16,
-            is_pure=True,
-            pack=2,
-        )
-    return value
+        asm: tl.constexpr = F16_HIGH if HIGH else F16_LOW
+    return tl.inline_asm_elementwise(
+        asm,
+        "=r,r",
+        [codes],
+        dtype=tl.bfloat16 if PAIRS == "bf16x2" else tl.float16,
+        is_pure=True,
+        pack=2,
+    )
 
 
 @triton.jit
@@ -281,10 +267,11 @@ def _tile(n: int, width: int, rows: int, x_size: int, group: int, room: int) -> 
     """
     bk, bm, wide = block(width, group), block_rows(rows), -(-n // 128)
     most = -(-width // bk)
-    one_each = [s for s in (1, 2, 4) if evenness(wide * s) >= 0.9 and wide * s <= MULTIPROCESSORS]
+    # the fewest splits with which there is a program for nearly each
+    splits = next((s for s in (1, 2, 4) if wide * s >= 0.9 * MULTIPROCESSORS), 4)
+    one_each = 0.9 * MULTIPROCESSORS <= wide * splits <= MULTIPROCESSORS
     if one_each or bm > 16:
-        splits = one_each or [s for s in (1, 2, 4) if wide * s >= 0.9 * MULTIPROCESSORS] or [4]
-        bn, warps, stages, splits = 128, 8, 3, splits[0]
+        bn, warps, stages = 128, 8, 3
     else:
         bn, warps, stages, splits = 64, 4, 4, 4 if -(-n // 64) <= MULTIPROCESSORS else 2
     if (3 * bn + 2 * bm) * bk * x_size > room:
