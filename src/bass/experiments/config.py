@@ -277,13 +277,13 @@ def _cells(
             f"{problem} (cell {ids[0]}{f' and {len(ids) - 1} more' if len(ids) > 1 else ''})"
         )
     if cells and whole and not wrong:
-        drafts_none = all(load_plans.of(cell.settings).draft is None for cell in cells)
-        problems.sentences += [
-            f"`{name}: {base[name]}` is used by no cell: leave it out, or give a drafter that "
-            "needs a draft model."
-            for name in ("draft", "draft_lora")
-            if drafts_none and base[name] is not None
-        ]
+        of_draft = [name for name in ("draft", "draft_lora") if base[name] is not None]
+        if of_draft and all(load_plans.of(cell.settings).draft is None for cell in cells):
+            problems.sentences += [
+                f"`{name}: {base[name]}` is used by no cell: leave it out, or give a drafter that "
+                "needs a draft model."
+                for name in of_draft
+            ]
     return cells, repaired
 
 
