@@ -111,7 +111,7 @@ def describe(spec: str, checkpoint: Checkpoint) -> list[str]:
         "context": f"{shape.max_positions:,} tokens",
         "window": by_layer(shape.rules, "window"),
         "soft cap of scores": by_layer(shape.rules, "softcap"),
-        "experts": experts(as_loaded(index, index.dtypes[0])),
+        "experts": experts(index),
         "vocabulary": f"{shape.vocab_size:,} tokens",
         "tokenizer": "none: give token ids"
         if tokenizer is None
@@ -136,11 +136,12 @@ def as_loaded(index: CheckpointIndex, dtype: torch.dtype) -> CausalDecoder:
     return index.decoder if index.scheme is None else index.load(torch.device("meta"), dtype)
 
 
-def experts(decoder: CausalDecoder) -> str:
+def experts(index: CheckpointIndex) -> str:
     """The experts of a mixture, and how many of them a step reads; empty without."""
-    layers = [module for module in decoder.modules() if isinstance(module, Experts)]
-    if not layers:
+    if not any(isinstance(module, Experts) for module in index.decoder.modules()):
         return ""
+    decoder = as_loaded(index, index.dtypes[0])
+    layers = [module for module in decoder.modules() if isinstance(module, Experts)]
     count, chosen = layers[0].count, layers[0].chosen
 
     def read(tokens: int) -> str:
