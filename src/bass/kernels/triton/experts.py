@@ -6,10 +6,10 @@ chose.
     down      y[choice, row] = weight[row, choice] · h[row, choice] Wᵀ
 
 Nothing is read by the host. A program multiplies a tile of one expert with all rows that chose it.
-For the rows of a step (up to `FEW`), it finds them itself: there is a program for each choice, of
-which only every BM-th of an expert continues, or, if fewer, for every BM rows of each expert. For
-more rows `align` sorts the choices by expert first, into blocks of BM pairs (row, choice), as many
-as any choice can need; programs of the others end at once.
+For the rows of a step (up to `FEW`), it finds them itself, and takes BM of them at a time: there is
+a program for each choice, of which only the first of an expert continues, or, if fewer, for each
+expert. For more rows `align` sorts the choices by expert first, into blocks of BM pairs (row,
+choice), as many as any choice can need; programs of the others end at once.
 
     chosen   row 0: 3 7   row 1: 7 3   row 2: 3 5       continues: pairs 0 (rows 0 1 2), 1, 5
     align    experts 3 5 7 -   blocks [0 3 4 -] [5 - - -] [1 2 - -] [- - - -]       BM = 4
@@ -159,43 +159,58 @@ def align(experts: Int32[Tensor, "rows chosen"], count: int, size: int) -> Block
 
 @triton.jit
 @no_type_check
-def _members(
-    chosen, pairs, experts, rows,
+def _owner(
+    chosen, experts, rows,
     CHOSEN: tl.constexpr, PLACES: tl.constexpr, ROWS: tl.constexpr, BM: tl.constexpr,
     BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """The expert of this program, -1 for none; up to BM rows that chose it, as which of their
-    choices, and which of these are there.
+    """The expert of this program; which of its choices the expert is for each row, PLACES for none;
+    ranks among the rows that chose it; and in how many parts of up to BM rows they come, 0 if
+    another program has them.
     """
-    block, i = tl.program_id(1), tl.arange(0, BM)
+    block = tl.program_id(1)
     if BLOCKS == "sorted":
         expert = tl.load(experts + block)
-        pair = tl.load(pairs + block * BM + i)
-        live = pair >= 0
-        pair = tl.maximum(pair, 0)
-        row, place = pair // CHOSEN, pair % CHOSEN
+        which = tl.zeros((1,), dtype=tl.int32)
+        rank = which
+        parts = (expert >= 0).to(tl.int32)
     else:
-        parts: tl.constexpr = ROWS // BM  # programs of an expert, at most
         m, choice = tl.arange(0, ROWS), tl.arange(0, PLACES)[None, :]
-        expert = block // parts
+        expert = block
         if BLOCKS == "chosen":
             expert = tl.load(chosen + block)
         there = (m < rows)[:, None] & (choice < CHOSEN)
         of = tl.load(chosen + m[:, None] * CHOSEN + choice, mask=there, other=-1)
         which = tl.min(tl.where(of == expert, choice, PLACES), 1)
         member = (which < PLACES).to(tl.int32)
-        rank = tl.cumsum(member, 0) - 1  # of the rows that chose it
-        first = block % parts * BM
-        if BLOCKS == "chosen":
-            first = tl.sum(tl.where(m == block // CHOSEN, rank, 0), 0)
-            expert = tl.where(first % BM == 0, expert, -1)
-        else:
-            expert = tl.where(first < tl.sum(member, 0), expert, -1)
-        taken = (rank[:, None] == (first + i)[None, :]) & (member > 0)[:, None]
+        rank = tl.cumsum(member, 0) - 1
+        parts = (tl.sum(member, 0) + BM - 1) // BM
+        if BLOCKS == "chosen":  # the first row that chose it
+            parts = tl.where(tl.sum(tl.where(m == block // CHOSEN, rank, 0), 0) == 0, parts, 0)
+    return expert, which, rank, parts
+
+
+@triton.jit
+@no_type_check
+def _members(
+    pairs, which, rank, part,
+    CHOSEN: tl.constexpr, PLACES: tl.constexpr, ROWS: tl.constexpr, BM: tl.constexpr,
+    BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """Up to BM rows of an expert, as which of their choices they have it, and which are there."""
+    i = tl.arange(0, BM)
+    if BLOCKS == "sorted":
+        pair = tl.load(pairs + tl.program_id(1) * BM + i)
+        live = pair >= 0
+        pair = tl.maximum(pair, 0)
+        row, place = pair // CHOSEN, pair % CHOSEN
+    else:
+        m = tl.arange(0, ROWS)[:, None]
+        taken = (rank[:, None] == (part * BM + i)[None, :]) & (which < PLACES)[:, None]
         live = tl.sum(taken.to(tl.int32), 0) > 0
-        row = tl.sum(tl.where(taken, m[:, None], 0), 0)
+        row = tl.sum(tl.where(taken, m, 0), 0)
         place = tl.sum(tl.where(taken, which[:, None], 0), 0)
-    return expert, row, place, live
+    return row, place, live
 
 
 @triton.jit
@@ -242,10 +257,9 @@ def _gated_experts(
     ACT: tl.constexpr, OPERAND: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     wait_for_inputs(PDL)
-    expert, row, place, live = _members(
-        chosen, pairs, experts, rows, CHOSEN, PLACES, ROWS, BM, BLOCKS
-    )
-    if expert >= 0:
+    expert, which, rank, parts = _owner(chosen, experts, rows, CHOSEN, PLACES, ROWS, BM, BLOCKS)
+    for part in range(parts):
+        row, place, live = _members(pairs, which, rank, part, CHOSEN, PLACES, ROWS, BM, BLOCKS)
         # a tile has the rows of BN / 2 gates, then those of as many ups
         half: tl.constexpr = BN // 2
         line = tl.arange(0, BN)
@@ -274,10 +288,9 @@ def _down_experts(
     OPERAND: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     wait_for_inputs(PDL)
-    expert, row, place, live = _members(
-        chosen, pairs, experts, rows, CHOSEN, PLACES, ROWS, BM, BLOCKS
-    )
-    if expert >= 0:
+    expert, which, rank, parts = _owner(chosen, experts, rows, CHOSEN, PLACES, ROWS, BM, BLOCKS)
+    for part in range(parts):
+        row, place, live = _members(pairs, which, rank, part, CHOSEN, PLACES, ROWS, BM, BLOCKS)
         n = tl.program_id(0) * BN + tl.arange(0, BN)
         w_row = expert * n_size + tl.minimum(n, n_size - 1)
         pair = row * CHOSEN + place
@@ -348,7 +361,7 @@ def experts(
     most: Any = max(bm, triton.next_power_of_2(rows))
     h = x.new_empty(pairs, inner)
     y = torch.empty((chosen, rows, size), device=x.device, dtype=torch.float32)
-    members, blocks = (choice.experts, None, None), min(pairs, count * most // bm)
+    members, blocks = (choice.experts, None, None), min(pairs, count)
     if rows > FEW:
         found = align(choice.experts, count, bm)
         members, blocks = (choice.experts, found.pairs, found.experts), len(found.experts)
