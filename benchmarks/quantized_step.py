@@ -3,6 +3,7 @@
     python benchmarks/quantized_step.py [--pair llama] [--formats bf16 fp8-blocks fp8-rows int8-rows
         int4 gptq awq] [--repeats 3] [--new-tokens 128] [--k 4] [--seconds 240] [--folder FOLDER]
         [--results FILE]
+    python benchmarks/quantized_step.py --pair gpt-oss    # bf16 and mxfp4
     python benchmarks/quantized_step.py --hidden 128 --layers 2 --device cpu    # a trial
 
 Writes the target with random numbers in each format as public checkpoints store it, one after the
@@ -10,8 +11,9 @@ other, in memory (/dev/shm) or in `--folder`. The draft is in bfloat16. Timed ar
 decoding at the batch sizes 1 and 8, and `--k` drafted tokens at 1, accepted with a probability of
 0.8 at each position, so the text is meaningless. Times are wall times from the end of the prefill,
 as those of `bass bench`. The bound is the bytes of a step at the bandwidth of a copy, with the
-weights as they are stored. No format is begun after `--seconds`. Prints a line for each setting,
-then a table, and one JSON line last; `--results` keeps finished formats.
+weights as they are stored and the experts that a step is expected to read. No format is begun after
+`--seconds`. Prints a line for each setting, then a table, and one JSON line last; `--results` keeps
+finished formats.
 """
 
 import argparse
@@ -20,35 +22,36 @@ import json
 import shutil
 import time
 import traceback
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from gpu_parts import Results
 from provenance import commit, config_of
-from random_checkpoint import FORMATS, WRITERS, place_for, shrunk, write
+from random_checkpoint import FORMATS, WRITERS, bytes_of, place_for, shrunk, write
 from rich.console import Console
 from rich.table import Table
-from write_shapes import MIXTURES, PAIRS
+from write_shapes import MIXTURES, PAIRS, Config
 
 from bass.api.llm import serve
 from bass.api.loading import ModelCache
 from bass.api.options import LoadOptions
 from bass.api.plan import find_device
 from bass.checkpoints.weights import read_index
-from bass.engine.cost import model_cost
+from bass.engine.cost import ModelCost, model_cost
 from bass.experiments.bench.figures import figures_of
 from bass.experiments.bench.measure import Bench, measure_machine, pass_bytes
 from bass.experiments.bench.options import BenchOptions, Method, methods_of
 from bass.experiments.bench.record import Machine, Setting
 from bass.experiments.bench.run import constant_length, free, prompts_for
+from bass.ops.experts import Experts
 from bass.policies import Fixed
 from bass.provenance.environment import device_name
 
 ACCEPTANCE, REFERENCE = 0.8, "bf16"
-ROOM = 24 << 30  # bytes of the largest target and its draft
+OF_EXPERTS = "gpt-oss"  # the pair whose experts are quantized
 COLUMNS = "format,stored GB,loaded GB,load s,method,batch,ms/token,spread,bound,share,step ms,bf16"
 FIGURES = (
     *("wall_ms_per_token", "spread", "bound_ms_per_token", "share_of_bound", "wall_ms_per_step"),
@@ -59,9 +62,10 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Runner:
-    """Measures the targets in `home`, with the draft there."""
+    """Measures the target in `home`, in each format, with the draft there."""
 
     home: Path
+    target: Config
     arguments: argparse.Namespace
     machine: Machine
     console: Console
@@ -69,9 +73,8 @@ class Runner:
     def rows(self, name: str) -> list[Row]:
         """The settings of a format."""
         folder, began = self.home / name, time.perf_counter()
-        target = shrunk(PAIRS[self.arguments.pair][0], *self.sizes)
         try:
-            write(folder, target, name, WRITERS)
+            write(folder, self.target, name, WRITERS)
             written = time.perf_counter()
             cache = ModelCache()
             plan = self.methods(folder)[1].plan(1)
@@ -79,22 +82,18 @@ class Runner:
             if plan.target.device.type == "cuda":
                 torch.cuda.synchronize()
             seconds = {"write_s": written - began, "load_s": time.perf_counter() - written}
-            stored, weights = stored_bytes(folder), model_cost(loaded).weight_bytes
-            facts = {"format": name, "stored_gb": stored / 1e9, "loaded_gb": weights / 1e9}
+            cost = model_cost(loaded)
+            stored = stored_cost(folder, cost)
+            facts = {"format": name, "stored_gb": gb_of(stored), "loaded_gb": gb_of(cost)}
             del loaded
             rows = []
-            for figures in self.figures(folder, cache, stored - weights):
+            for figures in self.figures(folder, cache, cost, stored):
                 rows.append(facts | seconds | figures)
                 self.console.print(said(rows[-1]), markup=False)
             return rows
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             free()
-
-    @property
-    def sizes(self) -> tuple[int | None, int | None]:
-        """The hidden size and the layers of a trial."""
-        return self.arguments.hidden, self.arguments.layers
 
     def methods(self, folder: Path) -> tuple[Method, Method]:
         """Autoregressive decoding, and `--k` drafted tokens."""
@@ -105,8 +104,10 @@ class Runner:
         plain, drafting = methods_of(options, policies, ACCEPTANCE)
         return plain, drafting
 
-    def figures(self, folder: Path, cache: ModelCache, more_bytes: int) -> Iterator[Row]:
-        """Those of each setting. more_bytes: of the stored weights than of the loaded ones."""
+    def figures(
+        self, folder: Path, cache: ModelCache, loaded: ModelCost, stored: ModelCost
+    ) -> Iterator[Row]:
+        """Those of each setting; the bound counts the stored weights."""
         a = self.arguments
         options = BenchOptions(
             batches=(1, 8), repeats=a.repeats, max_new_tokens=a.new_tokens,
@@ -126,25 +127,37 @@ class Runner:
             calls = [bench.call(options.seed + 1 + i) for i in range(options.repeats)]
             k = constant_length(plan.parts) or 0
             target, draft = pass_bytes(llm, batch, length, k)
+            tokens = batch * (k + 1)
+            target += stored.bytes_read(tokens) - loaded.bytes_read(tokens)
             setting = Setting(
-                method.label, method.policy, batch, k, target + more_bytes, draft, peak, warm_up,
-                calls,
-            )  # fmt: skip
+                method.label, method.policy, batch, k, target, draft, peak, warm_up, calls
+            )
             found = figures_of(setting, self.machine, options.max_new_tokens, ACCEPTANCE)
             about = {"method": method.label, "batch": batch, "warm_up_s": warm_up.seconds}
             yield about | {figure: found[figure] for figure in FIGURES}
             del bench, llm
 
 
-def stored_bytes(folder: Path) -> int:
-    """Bytes of the stored weights that a pass reads: without an embedding that is only looked
-    up.
+def stored_cost(folder: Path, loaded: ModelCost) -> ModelCost:
+    """The cost with the bytes of the stored weights; an embedding that is only looked up is not
+    read.
     """
     index = read_index(folder)
-    used = {tensor for source in index.sources.values() for tensor in source.tensors}
-    if index.decoder.head is not None:
-        used -= {*index.sources["embed"].tensors}
-    return sum(index.files.stored[name].stop - index.files.stored[name].start for name in used)
+    read = {*index.sources} - (set() if index.decoder.head is None else {"embed"})
+    modules = index.decoder.named_modules()
+    experts = tuple(f"{path}." for path, module in modules if isinstance(module, Experts))
+
+    def size(parameters: Iterable[str]) -> int:
+        tensors = {tensor for name in parameters for tensor in index.sources[name].tensors}
+        return sum(index.files.stored[t].stop - index.files.stored[t].start for t in tensors)
+
+    of_experts = {name for name in read if name.startswith(experts)}
+    return replace(loaded, weight_bytes=size(read - of_experts), expert_bytes=size(of_experts))
+
+
+def gb_of(cost: ModelCost) -> float:
+    """All weights that a pass can read."""
+    return (cost.weight_bytes + cost.expert_bytes) / 1e9
 
 
 def said(row: Row) -> str:
@@ -172,14 +185,20 @@ def table_of(found: dict[str, Any], title: str) -> Table:
     return table
 
 
+def formats_of(pair: str) -> list[str]:
+    """The formats that quantize its linear layers, or its experts, after the reference."""
+    named = (name for name, form in FORMATS.items() if form.of_experts == (pair == OF_EXPERTS))
+    return [REFERENCE, *named]
+
+
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The options of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names, pairs = (REFERENCE, *FORMATS), [pair for pair in PAIRS if pair not in MIXTURES]
+    names, pairs = (REFERENCE, *FORMATS), [p for p in PAIRS if p not in MIXTURES or p == OF_EXPERTS]
     parser.add_argument("--pair", default="llama", choices=pairs)
-    parser.add_argument("--formats", nargs="+", default=list(names), choices=names)
+    parser.add_argument("--formats", nargs="+", choices=names, help="of the pair's")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--new-tokens", type=int, default=128)
     parser.add_argument("--prompt-length", type=int, default=150)
@@ -190,7 +209,15 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--layers", type=int, help="fewer layers, for a trial")
     parser.add_argument("--folder", type=Path, help="where to write the checkpoints")
     parser.add_argument("--results", type=Path)
-    return parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
+    fitting = formats_of(arguments.pair)
+    arguments.formats = arguments.formats or fitting
+    if wrong := [name for name in arguments.formats if name not in fitting]:
+        parser.error(
+            f"`--pair {arguments.pair}` is not measured in {', '.join(wrong)}: give `--formats` of "
+            f"{', '.join(fitting)}."
+        )
+    return arguments
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -208,9 +235,12 @@ def main(argv: list[str] | None = None) -> None:
     config = config_of(arguments)
     about = {n: config[n] for n in config if n not in ("formats", "seconds", "folder", "results")}
     found: dict[str, Any] = {}
-    with place_for(ROOM, arguments.folder) as home:
-        runner = Runner(home, arguments, machine, console)
-        write(home / "draft", shrunk(PAIRS[arguments.pair][1], *runner.sizes), REFERENCE, WRITERS)
+    target, draft = (
+        shrunk(config, arguments.hidden, arguments.layers) for config in PAIRS[arguments.pair]
+    )
+    with place_for(bytes_of(target) + bytes_of(draft), arguments.folder) as home:
+        runner = Runner(home, target, arguments, machine, console)
+        write(home / "draft", draft, REFERENCE, WRITERS)
         for name in arguments.formats:
             if time.perf_counter() - began > arguments.seconds:
                 console.print(f"{name}: no time left")

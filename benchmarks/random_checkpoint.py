@@ -2,7 +2,8 @@
 
 They are written as fast as the folder takes them: a few random blocks fill all tensors, so nothing
 is drawn or held for each. Matrices keep the scale of the residual stream, as with
-`load_format="dummy"`. The quantized formats are those of public checkpoints, with groups of 128.
+`load_format="dummy"`. The quantized formats are those of public checkpoints, with groups of 128, or
+of 32 in MXFP4, which quantizes experts and nothing else.
 """
 
 import functools
@@ -26,9 +27,12 @@ from bass.checkpoints.folder import INDEX, SINGLE
 from bass.checkpoints.shards import KINDS
 from bass.checkpoints.weights import dummy_index
 from bass.models.decoder import CausalDecoder
+from bass.ops.experts import Experts
 from bass.quantization import quantizable
 
 GROUP, BLOCK, WRITERS = 128, 1 << 22, 8  # BLOCK: bytes
+E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # codes without their sign
+E8M0_BIAS, MXFP4_GROUP = 127, 32
 E4M3 = torch.float8_e4m3fn
 SHM = Path("/dev/shm")
 
@@ -46,7 +50,15 @@ class Part(NamedTuple):
         return math.prod(self.shape) * KINDS[self.kind].itemsize
 
 
-Matrix = Callable[[int, int], dict[str, Part]]  # (outputs, inputs) -> its tensors by role
+Stored = Callable[..., dict[str, Part]]  # the shape of a tensor -> its parts by role
+
+
+class Format(NamedTuple):
+    """What config.json says, and how a matrix, or all experts' of a layer, are stored."""
+
+    config: Config
+    stored: Stored
+    of_experts: bool = False
 
 
 def raw(values: Tensor) -> memoryview:
@@ -80,7 +92,7 @@ def random_codes(dtype: torch.dtype) -> tuple[memoryview, float]:
     return raw(codes), float((codes.view(dtype).float() ** 2).mean().sqrt())
 
 
-def eight_bits(kind: str, roles: tuple[str, str], block: bool) -> Matrix:
+def eight_bits(kind: str, roles: tuple[str, str], block: bool) -> Stored:
     """Codes of 8 bits with a scale for each row, or for blocks."""
 
     def stored(out: int, size: int) -> dict[str, Part]:
@@ -116,6 +128,19 @@ def awq(out: int, size: int) -> dict[str, Part]:
     return _packed_columns((size, out // 8), (-(-size // GROUP), out), 0x88888888 - (1 << 32))
 
 
+def mxfp4(count: int, size: int, out: int) -> dict[str, Part]:
+    """The experts of a layer; two codes in a byte."""
+    codes = random_codes(torch.uint8)[0]
+    rms = math.sqrt(sum(value**2 for value in E2M1) / len(E2M1))
+    exponent = round(math.log2(size**-0.5 / rms))
+    scale = constant(E8M0_BIAS + exponent, torch.uint8)
+    shape = (count, out, size // MXFP4_GROUP)
+    return {
+        "blocks": Part("U8", (*shape, MXFP4_GROUP // 2), codes),
+        "scales": Part("U8", shape, scale),
+    }
+
+
 def _packed_columns(words: tuple[int, int], groups: tuple[int, int], zero: int) -> dict[str, Part]:
     codes, rms = random_codes(torch.int32)
     size = groups[0] * GROUP
@@ -140,44 +165,56 @@ def compressed(layout: str, weights: Config, inputs: Config | None = None) -> Co
 TOKEN = {"num_bits": 8, "strategy": "token", "dynamic": True}
 ROWS = {"num_bits": 8, "strategy": "channel"}
 OF_4 = {"bits": 4, "group_size": GROUP}
-# what config.json says, and how a matrix is stored
-FORMATS: dict[str, tuple[Config, Matrix]] = {
-    "fp8-blocks": (
+NOT_IN_MXFP4 = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens",
+                "lm_head"]  # fmt: skip
+FORMATS: dict[str, Format] = {
+    "fp8-blocks": Format(
         {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [GROUP] * 2},
         eight_bits("F8_E4M3", ("weight", "weight_scale_inv"), True),
     ),
-    "fp8-rows": (
+    "fp8-rows": Format(
         compressed("float-quantized", ROWS | {"type": "float"}, TOKEN | {"type": "float"}),
         eight_bits("F8_E4M3", ("weight", "weight_scale"), False),
     ),
-    "int8-rows": (
+    "int8-rows": Format(
         compressed("int-quantized", ROWS | {"type": "int"}, TOKEN | {"type": "int"}),
         eight_bits("I8", ("weight", "weight_scale"), False),
     ),
-    "int4": (
+    "int4": Format(
         compressed(
             "pack-quantized",
             {"num_bits": 4, "type": "int", "strategy": "group", "group_size": GROUP},
         ),
         packed_rows,
     ),
-    "gptq": ({"quant_method": "gptq", **OF_4, "desc_act": False, "sym": True}, gptq),
-    "awq": ({"quant_method": "awq", **OF_4, "version": "gemm"}, awq),
+    "gptq": Format({"quant_method": "gptq", **OF_4, "desc_act": False, "sym": True}, gptq),
+    "awq": Format({"quant_method": "awq", **OF_4, "version": "gemm"}, awq),
+    "mxfp4": Format({"quant_method": "mxfp4", "modules_to_not_convert": NOT_IN_MXFP4}, mxfp4, True),
 }
 
 
-def parts_of(decoder: CausalDecoder, matrix: Matrix | None) -> Iterator[tuple[str, Part]]:
+def quantized_in(decoder: CausalDecoder, form: Format | None) -> set[str]:
+    """The parameters that the format quantizes."""
+    if form is None:
+        return set()
+    if not form.of_experts:
+        return {f"{path}.weight" for path in quantizable(decoder)}
+    layers = (path for path, module in decoder.named_modules() if isinstance(module, Experts))
+    return {f"{path}.{own}" for path in layers for own in ("gate_up", "down")}
+
+
+def parts_of(decoder: CausalDecoder, form: Format | None) -> Iterator[tuple[str, Part]]:
     """The tensors of a checkpoint by name, in the order of the layers."""
-    quantized = {f"{path}.weight" for path in quantizable(decoder)} if matrix else set()
+    quantized = quantized_in(decoder, form)
     sources = type(decoder).sources(decoder.config)  # pyright: ignore[reportArgumentType]
     for ours, parameter in decoder.named_parameters():
         path, _, own = ours.rpartition(".")
         source = sources[ours]
         for name, shape in zip(source.tensors, source.shapes(parameter.shape), strict=True):
-            if matrix is not None and ours in quantized:
-                module = name.removesuffix(".weight")
-                for role, part in matrix(shape[0], shape[1]).items():
-                    yield f"{module}.{role}", part
+            if form is not None and ours in quantized:
+                prefix = f"{name}_" if form.of_experts else name.removesuffix("weight")
+                for role, part in form.stored(*shape).items():
+                    yield f"{prefix}{role}", part
             elif parameter.ndim > 1:
                 yield name, Part("BF16", shape, normal(parameter.shape[-1] ** -0.5))
             else:
@@ -190,10 +227,10 @@ def write(folder: Path, config: Config, method: str = "bf16", shards: int = 1) -
     folder.mkdir(parents=True, exist_ok=True)
     about = folder / "config.json"
     about.write_text(json.dumps(config), encoding="utf-8")
-    matrix = None if method == "bf16" else FORMATS[method][1]
-    parts = dict(parts_of(dummy_index(folder).decoder, matrix))
-    if matrix is not None:
-        stored = config | {"quantization_config": FORMATS[method][0]}
+    form = None if method == "bf16" else FORMATS[method]
+    parts = dict(parts_of(dummy_index(folder).decoder, form))
+    if form is not None:
+        stored = config | {"quantization_config": form.config}
         about.write_text(json.dumps(stored), encoding="utf-8")
     total = sum(part.size for part in parts.values())
     ends = list(itertools.accumulate(part.size for part in parts.values()))
@@ -244,6 +281,14 @@ def shrunk(config: Config, hidden: int | None, layers: int | None) -> Config:
         found |= {"num_attention_heads": heads, "head_dim": 64}
         found |= {"num_key_value_heads": max(1, heads // 2)}
     return found
+
+
+def bytes_of(config: Config) -> int:
+    """The bytes of its checkpoint in bfloat16."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name, "config.json").write_text(json.dumps(config), encoding="utf-8")
+        parameters = dummy_index(Path(name)).decoder.parameters()
+    return torch.bfloat16.itemsize * sum(parameter.numel() for parameter in parameters)
 
 
 @contextmanager

@@ -82,6 +82,14 @@ EXPERTS: Config = {
     "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
     "norm_topk_prob": True,
 }  # fmt: skip
+YARN: Config = {
+    "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+    "original_max_position_embeddings": 4096,
+}  # fmt: skip
+GPT_OSS: Config = {
+    "num_local_experts": 32, "num_experts_per_tok": 4, "attention_bias": True,
+    "sliding_window": 128, "rope_theta": 150000.0, "rope_scaling": YARN, "rms_norm_eps": 1e-5,
+}  # fmt: skip
 MIXTRAL: Config = {"rope_theta": 1000000.0, "rms_norm_eps": 1e-5}
 PAIRS: dict[str, tuple[Config, Config]] = {
     "paper": (
@@ -114,8 +122,12 @@ PAIRS: dict[str, tuple[Config, Config]] = {
         gated("mixtral", 32000, 4096, 14336, 32, (32, 8, 128), 32768, False, **MIXTRAL),
         gated("llama", 32000, 2048, 5632, 22, (32, 4, 64), 2048, False, rms_norm_eps=1e-5),
     ),
+    "gpt-oss": (  # 20b, with a draft in the shape of Qwen3 0.6B
+        gated("gpt_oss", 201088, 2880, 2880, 24, (64, 8, 64), 131072, False, **GPT_OSS),
+        gated("qwen3", 201088, 1024, 3072, 28, (16, 8, 128), 40960, True, **QWEN),
+    ),
 }
-MIXTURES = ("qwen3-moe", "mixtral")  # of experts
+MIXTURES = ("qwen3-moe", "mixtral", "gpt-oss")  # of experts
 
 
 def written(config: Config) -> str:

@@ -12,6 +12,7 @@ import torch
 from bass.checkpoints.quantized import summary
 from bass.checkpoints.shards import read_header
 from bass.checkpoints.weights import read_index
+from bass.ops.group_quantized import dequantized
 from bass.quantization import quantizable
 from unit.test_package import ROOT
 
@@ -55,6 +56,38 @@ def test_random_checkpoints_are_read_as_their_method(
             x = torch.randn(64, index.decoder.get_submodule(path).weight.shape[1])
             y = layer(x)
             assert 0.8 < float(y.std()) < 1.2, path
+
+
+def test_random_experts_are_in_mxfp4_as_published(
+    scripts: dict[str, ModuleType], tmp_path: Path
+) -> None:
+    random_checkpoint = scripts["random_checkpoint"]
+    config = random_checkpoint.shrunk(scripts["write_shapes"].PAIRS["gpt-oss"][0], 128, 2)
+    random_checkpoint.write(tmp_path, config, "mxfp4", 2)
+    index = read_index(tmp_path)
+    found = "mxfp4: 4 matrices in e2m1, a scale for groups of 32"
+    assert summary(index.scheme, index.files) == found
+    decoder = index.load(CPU, torch.float32)
+    for block in decoder.blocks:
+        experts = block.mlp.experts
+        assert experts.in_four_bits
+        for own in ("gate_up", "down"):
+            codes, scale = getattr(experts, own), getattr(experts, f"{own}_scale")
+            matrix = dequantized(codes, scale, None, 32, torch.float32)
+            assert 0.7 < float(matrix.std()) * matrix.shape[1] ** 0.5 < 1.42, own
+    assert not any(p.any() for name, p in decoder.named_parameters() if name.endswith("_bias"))
+
+
+def test_a_mixture_is_timed_with_its_experts_in_4_bits(
+    scripts: dict[str, ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = ["--hidden", "128", "--layers", "1", "--device", "cpu", "--new-tokens", "2"]
+    scripts["quantized_step"].main(["--pair", "gpt-oss", *sizes, "--folder", str(tmp_path)])
+    rows = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]
+    assert [row["format"] for row in rows] == ["bf16"] * 3 + ["mxfp4"] * 3
+    assert rows[3]["stored_gb"] < 0.4 * rows[0]["stored_gb"]
+    for ours, theirs in zip(rows[3:], rows[:3], strict=True):
+        assert ours["bound_ms_per_token"] < theirs["bound_ms_per_token"]
 
 
 def test_it_times_each_format_next_to_bfloat16(

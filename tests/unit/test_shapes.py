@@ -23,6 +23,7 @@ COUNTS = {
     "opt/target": 12_853_473_280,
     "opt/draft": 125_239_296,
     "codegen/draft": 356_712_448,
+    "gpt-oss/target": 20_914_757_184,
 }
 
 
