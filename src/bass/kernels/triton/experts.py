@@ -185,8 +185,6 @@ def _owner(
         member = (which < PLACES).to(tl.int32)
         rank = tl.cumsum(member, 0) - 1
         parts = (tl.sum(member, 0) + BM - 1) // BM
-        if ROWS <= BM:
-            tl.assume(parts <= 1)
         if BLOCKS == "chosen":  # the first row that chose it
             parts = tl.where(tl.sum(tl.where(m == block // CHOSEN, rank, 0), 0) == 0, parts, 0)
     return expert, which, rank, parts
