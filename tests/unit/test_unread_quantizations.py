@@ -31,7 +31,7 @@ UNREAD: dict[str, tuple[dict[str, Any], str]] = {
     "awq gemv": ({"quant_method": "awq", "bits": 4, "version": "gemv"}, "`version='gemv'`"),
     "fp8 in odd blocks": (
         {"quant_method": "fp8", "weight_block_size": [128]},
-        r"blocks \[128\], which are no two sizes",
+        r"`weight_block_size=\[128\]`, which is no two sizes: correct it",
     ),
     "nvfp4": (NVFP4, "by compressed-tensors with `format='nvfp4-pack-quantized'`"),
     "sparse": (
@@ -44,11 +44,11 @@ UNREAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "other tensors": (
         METHODS["awq"][0],
-        "`model.*_proj.weight` F16 .*another type or shape",
+        r"`model.*_proj.scales` in `model.safetensors` is F16 \[3, 64\], and .* requires .* \[1, 512\]",
     ),
     "other names": (
         compressed(FLOAT8, "float-quantized"),
-        r"proj.qweight`, which quantization_config \(compressed-tensors\) does not describe",
+        r"proj.qweight` is nothing that quantization_config \(compressed-tensors\) describes",
     ),
 }
 
@@ -122,7 +122,7 @@ def test_parts_that_are_missing_or_impossible_are_named(gptq: Path) -> None:
     groups = tensors[f"{module}.g_idx"].clone()
     groups[5] = 99
     save_file(tensors | {f"{module}.g_idx": groups}, path)
-    with pytest.raises(CheckpointError, match="input in group 99 of 3"):
+    with pytest.raises(CheckpointError, match="input into group 99, and its groups are 0 to 2"):
         load_decoder(gptq, CPU, torch.float32)
     groups[5] = 1  # of another size
     save_file(tensors | {f"{module}.g_idx": groups}, path)

@@ -30,6 +30,9 @@ Parts = Mapping[str, Tensor]  # tensors by their role, the end of their name
 AWQ_PLACES = (0, 4, 1, 5, 2, 6, 3, 7)  # of column c of eight, in its word
 EIGHT_BITS = {"F8_E4M3": "e4m3", "I8": "int8"}
 FLOATS = ("F32", "F16", "BF16")
+NAN = 0x7F  # of e4m3, but for the sign
+SCANNED = 1 << 18  # codes that are compared at a time: they stay in a cache
+Needs = tuple[tuple[str, str], ...]  # roles that a config requires, and the field that does
 MXFP4_GROUP = 32
 
 
@@ -54,28 +57,45 @@ class EightBits:
     or for blocks (`block`: rows and columns) of the matrix.
     """
 
+    kind: str  # of the file
     activations: bool = False
     block: tuple[int, int] | None = None
     group: int | None = None
+    needs: Needs = ()
 
     codes: ClassVar[str] = ".weight"
 
-    def shape(self, name: str, parts: Mapping[str, Stored]) -> tuple[int, ...]:
+    def shape(self, prefix: str, parts: Mapping[str, Stored]) -> tuple[int, ...]:
         """The matrix's shape; raises `CheckpointError` for parts that do not fit it."""
-        codes, scale = parts["weight"], _scale_of(parts)
-        _check(len(codes.shape) == 2, name, codes)
-        _check(scale.kind in (*FLOATS, "F8_E8M0"), name, scale)
-        self._grid(codes.shape, scale.shape, name, scale)
+        codes, scale = _matrix(prefix, "weight", parts, self.kind), _scale_of(parts)
+        role = next(role for role, part in parts.items() if part is scale)
+        out, size = codes.shape
+        if self.block is not None:
+            rows, columns = self.block
+            wanted = f"[{-(-out // rows)}, {-(-size // columns)}] (blocks of {rows} x {columns})"
+        elif self.group is not None:
+            wanted = f"[{out}, {-(-size // self.group)}] (groups of {self.group} of {size} inputs)"
+        else:
+            wanted = f"[] or [{out}, 1]"
+        fits = self._grid(codes.shape, scale.shape) is not None
+        _check(fits and scale.kind in (*FLOATS, "F8_E8M0"), prefix, role, scale,
+               f"{_any(FLOATS)} {wanted}")  # fmt: skip
         if (zero := parts.get("weight_zero_point")) is not None:
-            fits = zero.kind == "I8" and zero.shape == scale.shape and codes.kind == "I8"
-            _check(fits and len(self._grid(codes.shape, scale.shape, name, scale)) == 2, name, zero)
+            fits = (zero.kind, zero.shape, self.kind) == ("I8", scale.shape, "I8")
+            _check(fits, prefix, "weight_zero_point", zero,
+                   f"I8 {list(scale.shape)}, of int8 alone")  # fmt: skip
+        _check_stored_shape(prefix, parts)
         return codes.shape
 
     def weight(self, parts: Parts) -> QuantizedWeight:
         """The matrix from its tensors."""
         codes, scale = parts["weight"], _scale_of(parts)
         out, size = codes.shape
-        rows, columns = self._grid(codes.shape, tuple(scale.shape), "", None)
+        grid = self._grid((out, size), tuple(scale.shape))
+        assert grid is not None  # by `shape`
+        rows, columns = grid
+        if codes.dtype == E4M3:
+            _check_numbers(codes)
 
         def by_input(values: Tensor) -> Tensor:
             values = values.reshape(-(-out // rows), -(-size // columns))
@@ -84,27 +104,24 @@ class EightBits:
         scale = scale if scale.dtype.itemsize > 1 else scale.float()
         zero = parts.get("weight_zero_point")
         whole = columns == size
-        kind = "int8" if codes.dtype == torch.int8 else "e4m3"
-        activations = (torch.int8 if kind == "int8" else E4M3) if self.activations else None
+        activations = codes.dtype if self.activations and whole else None
         zeros = None if zero is None or not (zero.is_meta or zero.any()) else by_input(zero)
         return QuantizedWeight(
-            kind, codes, by_input(scale), zeros, columns,
-            activations=activations if whole and zeros is None else None,
+            EIGHT_BITS[self.kind], codes, by_input(scale), zeros, columns,
+            activations=activations if zeros is None else None,
         )  # fmt: skip
 
-    def _grid(
-        self, codes: tuple[int, ...], scale: tuple[int, ...], name: str, at: Stored | None
-    ) -> tuple[int, int]:
-        """Rows and columns of the part of the matrix that a scale belongs to."""
+    def _grid(self, codes: tuple[int, ...], scale: tuple[int, ...]) -> tuple[int, int] | None:
+        """Rows and columns of the part of the matrix that a scale belongs to; None: the scales do
+        not fit.
+        """
         out, size = codes
-        if scale in ((), (1,), (1, 1)) and self.block is None:
-            return out, size
-        if scale in ((out,), (out, 1)) and self.block is None:
-            return 1, size
-        rows, columns = self.block or (1, self.group or -(-size // max(1, scale[-1])))
-        if scale != (-(-out // rows), -(-size // columns)):
-            raise _misfit(name, at)
-        return rows, columns
+        if self.block is None and self.group is None:
+            if scale in ((), (1,), (1, 1)):
+                return out, size
+            return (1, size) if scale in ((out,), (out, 1)) else None
+        rows, columns = self.block or (1, min(self.group or size, size))
+        return (rows, columns) if scale == (-(-out // rows), -(-size // columns)) else None
 
 
 @dataclass(frozen=True)
@@ -113,24 +130,24 @@ class PackedRows:
 
     bits: int
     group: int | None
+    needs: Needs = ()
 
     codes: ClassVar[str] = ".weight_packed"
 
-    def shape(self, name: str, parts: Mapping[str, Stored]) -> tuple[int, ...]:
+    def shape(self, prefix: str, parts: Mapping[str, Stored]) -> tuple[int, ...]:
         """The matrix's shape; raises `CheckpointError` for parts that do not fit it."""
-        codes, scale = parts["weight_packed"], parts["weight_scale"]
-        _check(codes.kind == "I32" and len(codes.shape) == 2, name, codes)
+        codes, scale = _matrix(prefix, "weight_packed", parts, "I32"), parts["weight_scale"]
         out, size = codes.shape[0], codes.shape[1] * 32 // self.bits
-        fits = len(scale.shape) == 2 and scale.shape[0] == out and scale.kind in FLOATS
-        _check(fits and scale.shape[1] == -(-size // self._group(size, scale.shape)), name, scale)
+        groups = -(-size // (self.group or size))
+        _check(scale.kind in FLOATS and scale.shape == (out, groups), prefix, "weight_scale", scale,
+               f"{_any(FLOATS)} [{out}, {groups}] ({_in_groups(self.group, size)})")  # fmt: skip
         if (zero := parts.get("weight_zero_point")) is not None:
-            packed_rows = -(-out * self.bits // 32)
-            fits = (zero.kind, zero.shape) in (
-                ("I32", (packed_rows, scale.shape[1])),
-                ("I8", scale.shape),
-            )
-            _check(fits, name, zero)
-        _check_groups(name, parts.get("weight_g_idx"), size)
+            words = (-(-out * self.bits // 32), groups)
+            fits = (zero.kind, zero.shape) in (("I32", words), ("I8", scale.shape))
+            _check(fits, prefix, "weight_zero_point", zero,
+                   f"I32 {list(words)} or I8 {list(scale.shape)}")  # fmt: skip
+        _check_groups(prefix, "weight_g_idx", parts, size)
+        _check_stored_shape(prefix, parts)
         return out, size
 
     def weight(self, parts: Parts) -> QuantizedWeight:
@@ -142,14 +159,11 @@ class PackedRows:
                 zero = _signed(unpacked_words(zero.T, self.bits)[:, : len(codes)], self.bits)
             else:
                 zero = (zero.T + 8).to(torch.uint8) if self.bits == 4 else zero.T
-        group = self._group(codes.shape[1], scale.shape)
+        group = self.group or codes.shape[1]
         return QuantizedWeight(
             _kind(self.bits), _signed(codes, self.bits), scale.T, zero, group,
             _groups_of(parts.get("weight_g_idx"), group, scale.shape[1]),
         )  # fmt: skip
-
-    def _group(self, size: int, scale: tuple[int, ...]) -> int:
-        return size if scale[1] == 1 else self.group or -(-size // max(1, scale[1]))
 
 
 @dataclass(frozen=True)
@@ -163,18 +177,16 @@ class GPTQ:
     symmetric: bool = False
     ordered: bool = False  # by activations
     offset: int = 1
+    needs: Needs = ()
 
     codes: ClassVar[str] = ".qweight"
 
-    def shape(self, name: str, parts: Mapping[str, Stored]) -> tuple[int, ...]:
+    def shape(self, prefix: str, parts: Mapping[str, Stored]) -> tuple[int, ...]:
         """The matrix's shape; raises `CheckpointError` for parts that do not fit it."""
-        codes, scale, zero = parts["qweight"], parts["scales"], parts["qzeros"]
-        _check(codes.kind == "I32" and len(codes.shape) == 2, name, codes)
+        codes = _matrix(prefix, "qweight", parts, "I32")
         size, out = codes.shape[0] * 32 // self.bits, codes.shape[1]
-        groups = -(-size // (self.group or size))
-        _check(scale.kind in FLOATS and scale.shape == (groups, out), name, scale)
-        _check(zero.kind == "I32" and zero.shape == (groups, out * self.bits // 32), name, zero)
-        _check_groups(name, parts.get("g_idx"), size)
+        _check_by_groups(prefix, parts, self.group, size, out, out * self.bits // 32)
+        _check_groups(prefix, "g_idx", parts, size)
         return out, size
 
     def weight(self, parts: Parts) -> QuantizedWeight:
@@ -200,15 +212,13 @@ class AWQ:
     group: int | None
 
     codes: ClassVar[str] = ".qweight"
+    needs: ClassVar[Needs] = ()
 
-    def shape(self, name: str, parts: Mapping[str, Stored]) -> tuple[int, ...]:
+    def shape(self, prefix: str, parts: Mapping[str, Stored]) -> tuple[int, ...]:
         """The matrix's shape; raises `CheckpointError` for parts that do not fit it."""
-        codes, scale, zero = parts["qweight"], parts["scales"], parts["qzeros"]
-        _check(codes.kind == "I32" and len(codes.shape) == 2, name, codes)
+        codes = _matrix(prefix, "qweight", parts, "I32")
         size, out = codes.shape[0], codes.shape[1] * 8
-        groups = -(-size // (self.group or size))
-        _check(scale.kind in FLOATS and scale.shape == (groups, out), name, scale)
-        _check(zero.kind == "I32" and zero.shape == (groups, out // 8), name, zero)
+        _check_by_groups(prefix, parts, self.group, size, out, out // 8)
         return out, size
 
     def weight(self, parts: Parts) -> QuantizedWeight:
@@ -225,13 +235,15 @@ class MXFP4:
     """
 
     codes: ClassVar[str] = "_blocks"
+    needs: ClassVar[Needs] = ()
 
-    def shape(self, name: str, parts: Mapping[str, Stored]) -> tuple[int, ...]:
+    def shape(self, prefix: str, parts: Mapping[str, Stored]) -> tuple[int, ...]:
         """The stack's shape; raises `CheckpointError` for parts that do not fit it."""
         codes, scale = parts["blocks"], parts["scales"]
-        _check(codes.kind == "U8" and len(codes.shape) in (3, 4) and codes.shape[-1] == 16,
-               name, codes)  # fmt: skip
-        _check(scale.kind == "U8" and scale.shape == codes.shape[:-1], name, scale)
+        fits = codes.kind == "U8" and len(codes.shape) in (3, 4) and codes.shape[-1] == 16
+        _check(fits, prefix, "blocks", codes, "U8 of three or four axes, the last of 16")
+        fits = scale.kind == "U8" and scale.shape == codes.shape[:-1]
+        _check(fits, prefix, "scales", scale, f"U8 {list(codes.shape[:-1])}")
         *stack, out, groups, _ = codes.shape
         return (*stack, groups * MXFP4_GROUP, out)
 
@@ -283,30 +295,76 @@ def _groups_of(
         return None
     if stored.is_meta:
         return stored if ordered else None
-    if int(stored.min()) < 0:  # -1: without order
+    low, high = (int(value) for value in stored.aminmax())
+    if (low, high) == (-1, -1):  # without order
         return None
-    if int(stored.max()) >= groups:
+    if low < 0 or high >= groups:
         raise CheckpointError(
-            f"The checkpoint has an input in group {int(stored.max())} of {groups} (`g_idx`): "
-            "download it again."
+            f"its `g_idx` puts an input into group {low if low < 0 else high}, and its groups are "
+            f"0 to {groups - 1} (or -1 for all inputs): download the checkpoint again."
         )
     in_order = torch.arange(len(stored), device=stored.device) // group
     return None if torch.equal(stored.long(), in_order) else stored
 
 
-def _check_groups(name: str, stored: Stored | None, size: int) -> None:
-    if stored is not None:
-        _check(stored.kind in ("I32", "I64") and stored.shape == (size,), name, stored)
+def _check_numbers(codes: Num[Tensor, "out in"]) -> None:
+    """Raise `CheckpointError` for codes of e4m3 that are no numbers: products widen them by their
+    bits, as if they were 480.
+    """
+    if codes.is_meta:
+        return
+    for part in codes.view(torch.uint8).flatten().split(SCANNED if codes.is_cpu else 1 << 62):
+        if int(part.bitwise_and(NAN).amax()) == NAN:
+            raise CheckpointError(
+                "its `weight` has codes of e4m3 that are not a number (NaN): the file is damaged, "
+                "download it again."
+            )
 
 
-def _check(fits: bool, name: str, part: Stored) -> None:
+def _matrix(prefix: str, role: str, parts: Mapping[str, Stored], kind: str) -> Stored:
+    """The codes, if they are a matrix of this type."""
+    codes = parts[role]
+    fits = codes.kind == kind and len(codes.shape) == 2 and 0 not in codes.shape
+    _check(fits, prefix, role, codes, f"{kind} of two axes")
+    return codes
+
+
+def _check_by_groups(
+    prefix: str, parts: Mapping[str, Stored], group: int | None, size: int, out: int, words: int
+) -> None:
+    """`scales` and `qzeros` of GPTQ and AWQ."""
+    scale, zero = parts["scales"], parts["qzeros"]
+    groups, said = -(-size // (group or size)), _in_groups(group, size)
+    _check(scale.kind in FLOATS and scale.shape == (groups, out), prefix, "scales", scale,
+           f"{_any(FLOATS)} [{groups}, {out}] ({said})")  # fmt: skip
+    _check(zero.kind == "I32" and zero.shape == (groups, words), prefix, "qzeros", zero,
+           f"I32 [{groups}, {words}] ({said})")  # fmt: skip
+
+
+def _check_groups(prefix: str, role: str, parts: Mapping[str, Stored], size: int) -> None:
+    if (stored := parts.get(role)) is not None:
+        fits = stored.kind in ("I32", "I64") and stored.shape == (size,)
+        _check(fits, prefix, role, stored, f"I32 [{size}]")
+
+
+def _check_stored_shape(prefix: str, parts: Mapping[str, Stored]) -> None:
+    if (stored := parts.get("weight_shape")) is not None:
+        fits = stored.kind in ("I32", "I64") and stored.shape == (2,)
+        _check(fits, prefix, "weight_shape", stored, "I64 [2]")
+
+
+def _in_groups(group: int | None, size: int) -> str:
+    return f"{size} inputs in " + ("one group" if group is None else f"groups of {group}")
+
+
+def _any(kinds: tuple[str, ...]) -> str:
+    return f"{', '.join(kinds[:-1])} or {kinds[-1]}"
+
+
+def _check(fits: bool, prefix: str, role: str, part: Stored, wanted: str) -> None:
     if not fits:
-        raise _misfit(name, part)
-
-
-def _misfit(name: str, part: Stored | None) -> CheckpointError:
-    what = "" if part is None else f" {part.kind} {list(part.shape)}"
-    return CheckpointError(
-        f"A tensor of the quantized `{name[:100]}`{what} has another type or shape than "
-        "quantization_config says: the files do not belong together."
-    )
+        raise CheckpointError(
+            f"`{prefix[:100]}{role}` in `{part.path.name}` is {part.kind} {list(part.shape)}, and "
+            f"its quantization_config requires {wanted}: correct the config, or download the "
+            "checkpoint again."
+        )

@@ -10,7 +10,7 @@ from typing import Any
 
 from bass.checkpoints.folder import stored_dtype
 from bass.checkpoints.quantized.configs import FORMATS
-from bass.checkpoints.quantized.formats import FormatOf, in_words
+from bass.checkpoints.quantized.formats import Format, FormatOf, Parts, in_words
 from bass.checkpoints.quantized.unread import declared, refuse_undeclared
 from bass.checkpoints.shards import FLOATS, Stored, StoredQuantized, TensorFiles
 from bass.errors import CheckpointError, OptionError
@@ -52,27 +52,38 @@ class Scheme:
         stored = {name: t for name, t in files.stored.items() if not UNUSED.search(name)}
         named, found = stored_dtype(raw), dict[str, Stored]()
         taken: set[str] = set()
-        for name in stored:
-            end = next((end for end in ROLES if name.endswith(end)), None)
-            parts = None if end is None else _parts(name, end, stored)
-            if end is None or parts is None:
-                continue
-            module = name.removesuffix(end)
-            logical = module if end == "_blocks" else f"{module}.weight"
-            form = self.format_of(module)
-            if form.codes != end:
-                raise CheckpointError(
-                    f"`{files.folder}` has `{name[:100]}`, which quantization_config "
-                    f"({self.method}) does not describe: the files do not belong together."
-                )
-            kind = KIND_OF[named] if named else _kind_of_scales(parts)
-            found[logical] = StoredQuantized(
-                stored[name].path, kind, form.shape(logical, parts), 0,
-                sum(part.stop - part.start for part in parts.values()), parts, form.weight,
-            )  # fmt: skip
-            taken |= {_name(module, end, role) for role in parts}
+        with _about(f"`{files.folder}`"):
+            for name in stored:
+                end = next((end for end in ROLES if name.endswith(end)), None)
+                parts = None if end is None else _parts(name, end, stored)
+                if end is None or parts is None:
+                    continue
+                module = name.removesuffix(end)
+                logical = module if end == "_blocks" else f"{module}.weight"
+                form = self.format_of(module)
+                self._check(form, name, end, parts)
+                found[logical] = StoredQuantized(
+                    stored[name].path, KIND_OF[named] if named else _kind_of_scales(parts),
+                    form.shape(module + end[0], parts), 0,
+                    sum(part.stop - part.start for part in parts.values()), parts,
+                    _reading(form, f"`{files.folder}`, `{module[:100]}`"),
+                )  # fmt: skip
+                taken |= {_name(module, end, role) for role in parts}
         rest = {name: tensor for name, tensor in stored.items() if name not in taken}
         return replace(files, stored=rest | found)
+
+    def _check(self, form: Format, name: str, end: str, parts: dict[str, Stored]) -> None:
+        """Raise `CheckpointError` for tensors that quantization_config does not describe, or for
+        missing ones that it requires.
+        """
+        if form.codes != end:
+            raise CheckpointError(
+                f"`{name[:100]}` is nothing that quantization_config ({self.method}) describes: "
+                "the files do not belong together, download the checkpoint again."
+            )
+        for role, field in form.needs:
+            if role not in parts:
+                raise _lacking(name.removesuffix(end), role, f" (`{field}`)")
 
 
 def scheme_of(folder: Path, raw: dict[str, Any], files: TensorFiles) -> Scheme | None:
@@ -90,7 +101,7 @@ def scheme_of(folder: Path, raw: dict[str, Any], files: TensorFiles) -> Scheme |
             f"`{folder}` is quantized by `{str(method)[:100]}`, which `bass` does not read: use "
             f"the original checkpoint, or one quantized by {', '.join(sorted(FORMATS))}."
         )
-    with _about(folder):
+    with _about(f"`{folder}`"):
         return Scheme(str(method), make(config))
 
 
@@ -108,12 +119,22 @@ def summary(scheme: Scheme | None, files: TensorFiles) -> str:
 
 
 @contextmanager
-def _about(folder: Path) -> Iterator[None]:
-    """Within it, errors name the folder."""
+def _about(what: str) -> Iterator[None]:
+    """Within it, errors begin with what they are about."""
     try:
         yield
     except CheckpointError as error:
-        raise CheckpointError(f"`{folder}`: {error}") from error
+        raise CheckpointError(f"{what}: {error}") from error
+
+
+def _reading(form: Format, what: str) -> Callable[[Parts], Any]:
+    """`form.weight`, whose errors begin with the matrix that they are about."""
+
+    def weight(parts: Parts) -> Any:
+        with _about(what):
+            return form.weight(parts)
+
+    return weight
 
 
 def _parts(name: str, end: str, stored: dict[str, Stored]) -> dict[str, Stored] | None:
@@ -125,12 +146,17 @@ def _parts(name: str, end: str, stored: dict[str, Stored]) -> dict[str, Stored] 
         if (tensor := stored.get(_name(module, end, role))) is not None:
             parts[role] = tensor
         elif role in required:
-            raise CheckpointError(
-                f"The quantized `{module[:100]}` lacks its `{role}`: download the checkpoint again."
-            )
+            raise _lacking(module, role)
     if end == ".weight" and not {"weight_scale", "weight_scale_inv"} & parts.keys():
         return None
     return parts
+
+
+def _lacking(module: str, role: str, why: str = "") -> CheckpointError:
+    return CheckpointError(
+        f"The quantized `{module[:100]}` lacks its `{role}`, which its quantization_config "
+        f"requires{why}: download the checkpoint again."
+    )
 
 
 def _name(module: str, end: str, role: str) -> str:
