@@ -29,6 +29,12 @@ UNREAD: dict[str, tuple[dict[str, Any], str]] = {
     "gptq by module": (GPTQ4 | {"dynamic": {"+:.*down": {"bits": 8}}}, "`dynamic='[+]:"),
     "gptq of odd groups": (GPTQ4 | {"group_size": 0}, "`group_size=0`, which is no size"),
     "awq gemv": ({"quant_method": "awq", "bits": 4, "version": "gemv"}, "`version='gemv'`"),
+    "awq gemv in its other field": (
+        METHODS["awq"][0] | {"version": None, "format": "gemv"},
+        "gemv",
+    ),
+    "awq of llm-awq": (METHODS["awq"][0] | {"backend": "llm-awq"}, "`backend='llm-awq'`"),
+    "gptq for another kernel": (GPTQ4 | {"format": "bitblas"}, "`checkpoint_format='bitblas'`"),
     "fp8 in odd blocks": (
         {"quant_method": "fp8", "weight_block_size": [128]},
         r"`weight_block_size=\[128\]`, which is no two sizes: correct it",
@@ -44,7 +50,7 @@ UNREAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "other tensors": (
         METHODS["awq"][0],
-        r"`model.*_proj.scales` in `model.safetensors` is F16 \[3, 64\], and .* requires .* \[1, 512\]",
+        r"`model.*_proj.scales` in `model.safetensors` is F16 \[3, 64\], .* requires .* \[1, 512\]",
     ),
     "other names": (
         compressed(FLOAT8, "float-quantized"),

@@ -20,6 +20,7 @@ from bass.checkpoints.names import is_unused, named_as_stored, renamed
 from bass.checkpoints.progress import progress
 from bass.checkpoints.quantized import (
     Scheme,
+    check_numbers,
     declared,
     keep_in_four_bits,
     keep_quantized,
@@ -162,6 +163,8 @@ class CheckpointIndex:
                 del module
                 if quantization is not None and path in shrinking:
                     quantize_layer(decoder, path, quantization)
+        if self.scheme is not None and device.type == "cuda":
+            check_numbers(decoder, self.folder)
 
     def _stored(
         self, decoder: CausalDecoder, reader: TensorReader, advance: Callable[[int], None]

@@ -1,9 +1,61 @@
-"""Defects of reading folders: names, shards, adapters, families, and conversions of pickles."""
+"""Defects of reading folders: names, shards, adapters, families, quantized checkpoints, and
+conversions of pickles.
+"""
 
 from support.mutants.mutant import Mutant
 
 FOLDERS, LORA, CONVERT = "unit/test_folders.py", "unit/test_lora.py", "unit/test_convert.py"
+DAMAGED = "unit/test_quantized_damaged.py"
 MUTANTS = (
+    Mutant(
+        "a quantized matrix may lack what its config requires",
+        "Scheme._check",
+        "role not in parts",
+        "False",
+        (f"{DAMAGED}::test_a_tensor_that_the_config_requires_is_missed",),
+    ),
+    Mutant(
+        "any negative group of an input means that there is no order",
+        "quantized.formats._groups_of",
+        "(low, high) == (-1, -1)",
+        "low < 0",
+        (f"{DAMAGED}::test_groups_of_inputs_are_all_groups_or_all_minus_one",),
+    ),
+    Mutant(
+        "codes of e4m3 that are no numbers become 480",
+        "quantized.formats._check_numbers",
+        "p.max() == NAN | SIGN or p.view(np.int8).max() == NAN",
+        "False",
+        (f"{DAMAGED}::test_every_code_is_looked_at",),
+    ),
+    Mutant(
+        "negative codes of e4m3 on a GPU are not looked at",
+        "layers.check_numbers",
+        "(raw.amax() == NAN | SIGN) | (raw.view(torch.int8).amax() == NAN)",
+        "raw.view(torch.int8).amax() == NAN",
+        (f"{DAMAGED}::test_codes_that_are_no_numbers_are_found_after_loading",),
+    ),
+    Mutant(
+        "the type of a quantized matrix's codes is not checked",
+        "quantized.formats._matrix",
+        "codes.kind == kind and len(codes.shape) == 2 and 0 not in codes.shape",
+        "len(codes.shape) == 2 and 0 not in codes.shape",
+        (f"{DAMAGED}::test_codes_of_another_type_are_refused_by_info_too",),
+    ),
+    Mutant(
+        "groups of another size than the scales have are read",
+        "quantized.formats._check_by_groups",
+        "scale.kind in FLOATS and scale.shape == (groups, out)",
+        "scale.kind in FLOATS",
+        (f"{DAMAGED}::test_another_size_of_groups_is_refused_with_both_shapes",),
+    ),
+    Mutant(
+        "the layout of GPTQ is read in one of its two fields",
+        "quantized.configs.gptq",
+        "_given(config, 'checkpoint_format', _given(config, 'format', 'gptq'))",
+        "_given(config, 'checkpoint_format', 'gptq')",
+        ("unit/test_stored_quantizations.py::test_the_layout_of_gptq_may_be_in_either_field",),
+    ),
     Mutant(
         "a missing shard is not noticed without an index",
         "checkpoints.folder._complete",

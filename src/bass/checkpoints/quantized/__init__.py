@@ -19,6 +19,7 @@ dynamic scale for each token, also where the checkpoint has a static one.
 """
 
 from bass.checkpoints.quantized.layers import (
+    check_numbers,
     keep_in_four_bits,
     keep_quantized,
     without_zero_biases,
@@ -28,6 +29,7 @@ from bass.checkpoints.quantized.unread import declared
 
 __all__ = [
     "Scheme",
+    "check_numbers",
     "declared",
     "keep_in_four_bits",
     "keep_quantized",

@@ -1,15 +1,20 @@
 """Linear layers and experts that keep the quantized weights of a checkpoint."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from bass.checkpoints.quantized.formats import NAN, NO_NUMBERS, SIGN
 from bass.checkpoints.quantized.weight import QuantizedStack, QuantizedWeight, stacked
 from bass.checkpoints.shards import FLOATS, StoredQuantized, TensorFiles, TensorReader
+from bass.errors import CheckpointError
 from bass.models.sources import WeightSource
 from bass.ops.experts import Experts
+from bass.ops.group_quantized import GroupQuantizedLinear
+from bass.ops.linear import QuantizedLinear
 from bass.ops.quantize import E4M3
 
 E4M3_FROM = (8, 9)  # the compute capability of GPUs with products of e4m3
@@ -87,6 +92,24 @@ def _computes(weight: QuantizedWeight, device: torch.device) -> bool:
     """Whether the device has the numbers of the codes."""
     e4m3 = weight.codes.dtype == E4M3 and device.type == "cuda"
     return not e4m3 or torch.cuda.get_device_capability(device) >= E4M3_FROM
+
+
+def check_numbers(decoder: nn.Module, folder: Path) -> None:
+    """Raise `CheckpointError` for quantized layers with codes of e4m3 that are no numbers.
+
+    On a GPU after loading: a read for each matrix would wait for its copy.
+    """
+    codes = {
+        path: module.weight.data.view(torch.uint8)
+        for path, module in decoder.named_modules()
+        if isinstance(module, QuantizedLinear | GroupQuantizedLinear)
+        and module.weight.dtype == E4M3
+    }
+    found = [(raw.amax() == NAN | SIGN) | (raw.view(torch.int8).amax() == NAN)
+             for raw in codes.values()]  # fmt: skip
+    damaged = torch.stack(found).tolist() if found else []  # sync: once, after loading
+    for path in (path for path, is_damaged in zip(codes, damaged, strict=True) if is_damaged):
+        raise CheckpointError(f"`{folder}`, read as `{path}`: it has {NO_NUMBERS}")
 
 
 def without_zero_biases(names: Sequence[str], files: TensorFiles) -> list[str]:

@@ -55,10 +55,12 @@ class QuantizedWeight:
         return replace(self, codes=self.codes[index], scale=self.scale[:, index], zero=zero)
 
     def layer(self, bias: Float[Tensor, " out"] | None) -> nn.Module | None:
-        """A linear layer that keeps it quantized; None if its groups have different sizes."""
+        """A linear layer that keeps it quantized, of the tensors of `stacked`, which are copies;
+        None if its groups have different sizes.
+        """
         if len(self.scale) == 1 and self.zero is None and self.kind in ("int8", "e4m3"):
-            scale = _owned(self.scale[0].float())
-            return QuantizedLinear(_owned(self.codes), scale, bias, self.activations)
+            scale = self.scale[0].float()
+            return QuantizedLinear(self.codes.contiguous(), scale, bias, self.activations)
         if self.codes.shape[1] % 2 and self.kind in ("int4", "e2m1"):
             return None
         codes, order = self.codes, None
@@ -68,9 +70,10 @@ class QuantizedWeight:
             if not order.is_meta and not torch.equal(self.groups_of[order].long(), even):
                 return None
             codes, order = codes[:, order], order.to(torch.int32)
-        weight = packed(codes) if self.kind in ("int4", "e2m1") else _owned(codes)
-        zero = None if self.zero is None else _owned(self.zero)
-        return GroupQuantizedLinear(weight, _owned(self.scale), zero, self.group, bias, order)
+        weight = packed(codes) if self.kind in ("int4", "e2m1") else codes.contiguous()
+        zero = None if self.zero is None else self.zero.contiguous()
+        scale = self.scale.contiguous()
+        return GroupQuantizedLinear(weight, scale, zero, self.group, bias, order)
 
 
 @dataclass(frozen=True)
@@ -110,11 +113,12 @@ class QuantizedStack:
             codes, scales = codes[index], scales[index]
         low, high = codes.chunk(2, 1)
         even, odd = low & 15 | high << 4, low >> 4 | high & 0xF0
-        return torch.stack((even, odd), -1).flatten(1), _owned(scales.T)
+        scales = scales.T.clone(memory_format=torch.contiguous_format)  # may be the file itself
+        return torch.stack((even, odd), -1).flatten(1), scales
 
 
 def stacked(parts: Sequence[QuantizedWeight]) -> QuantizedWeight | None:
-    """The matrices, one below the other; None if they are quantized in different ways."""
+    """The matrices, one below the other, copied; None if they are quantized in different ways."""
     first = parts[0]
     if any(_form(part) != _form(first) or not _same_groups(part, first) for part in parts[1:]):
         return None
@@ -125,11 +129,6 @@ def stacked(parts: Sequence[QuantizedWeight]) -> QuantizedWeight | None:
         scale=torch.cat([part.scale for part in parts], 1),
         zero=torch.cat(zeros, 1) if zeros else None,
     )
-
-
-def _owned(tensor: Tensor) -> Tensor:
-    """A contiguous copy: what is read may be a part of the file."""
-    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _form(part: QuantizedWeight) -> tuple[object, ...]:

@@ -1,0 +1,36 @@
+"""Experts of quantized mixtures compute what a dequantized copy computes."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from bass.checkpoints.weights import load_decoder, read_index
+from bass.ops.experts import Experts
+from bass.ops.group_quantized import GroupQuantizedLinear
+from models.cases import CASES
+from models.reference import causal_logits, make
+from unit.stored_quantizations import METHODS, write_quantized
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("method", ["fp8 blocks", "int4 order", "int4 zeros", "gptq order", "awq"])
+@pytest.mark.parametrize("family", ["qwen3_moe", "olmoe"])
+def test_experts_are_dequantized_at_load(family: str, method: str, tmp_path: Path) -> None:
+    """`mlp.experts.N.gate_proj`; the linear layers of attention stay quantized."""
+    case = next(case for case in CASES if case.family == family)
+    sizes = {"hidden_size", "intermediate_size", "moe_intermediate_size"} & case.arguments.keys()
+    model = make(replace(case, arguments=case.arguments | dict.fromkeys(sizes, 64)))
+    model.save_pretrained(tmp_path / "original")
+    quantized, meant = write_quantized(tmp_path / "original", tmp_path, *METHODS[method])
+    ours, theirs = (load_decoder(folder, CPU, torch.float32) for folder in (quantized, meant))
+    tokens = torch.tensor([[5, 17, 3, 40, 8, 2, 31, 30]])
+    expected = causal_logits(theirs, tokens)
+    torch.testing.assert_close(causal_logits(ours, tokens), expected, rtol=1e-4, atol=1e-4)
+    experts = next(module for module in ours.modules() if isinstance(module, Experts))
+    assert experts.gate_up.dtype == torch.float32
+    assert any(isinstance(module, GroupQuantizedLinear) for module in ours.modules())
+    held = sum(p.nbytes for p in ours.parameters())
+    assert read_index(quantized).weight_bytes(torch.float32) == held
