@@ -138,6 +138,10 @@ def test_saved_modules_replace_the_base_models(untied: Path, tmp_path: Path) -> 
     parts = load_file(lora / ADAPTER)
     save_file(parts | {"base_model.model.lm_head.weight": head}, lora / ADAPTER)
     assert torch.equal(loaded(untied, lora)["head.weight"], head)
+    more = {"lm_head.lora_A.weight": torch.ones(3, 16), "lm_head.lora_B.weight": torch.ones(20, 3)}
+    save_file(load_file(lora / ADAPTER) | more, lora / ADAPTER)
+    with pytest.raises(CheckpointError, match="several tensors for one place"):
+        loaded(untied, lora)
 
 
 def test_target_and_draft_have_adapters_in_python_and_in_commands(
@@ -176,7 +180,26 @@ UNSUPPORTED: dict[str, dict[str, Any]] = {
     "`init_lora_weights='pissa'`": {"init_lora_weights": "pissa"},
     "`trainable_token_indices=[1]`": {"trainable_token_indices": [1]},
     "alpha_pattern '(a+)+'": {"alpha_pattern": {"(a+)+": 3}},
-    "lora_alpha 'x'": {"lora_alpha": "x"},
+    "rank_pattern 'a|b'": {"rank_pattern": {"a|b": 3}},
+    "`kasa_config={'beta': 0.1}`": {"kasa_config": {"beta": 0.1}},
+    "lora_alpha 'x', which is not a number": {"lora_alpha": "x"},
+    "use_rslora 'false', which is not true or false": {"use_rslora": "false"},
+    "use_rslora 1, which": {"use_rslora": 1},
+    "use_dora 'false', which": {"use_dora": "false"},
+    "fan_in_fan_out 0, which": {"fan_in_fan_out": 0},
+    "r '3', which is not a whole number": {"r": "3"},
+    "r 3.0, which": {"r": 3.0},
+    "r True, which": {"r": True},
+    "alpha_pattern [3], which is not a mapping": {"alpha_pattern": [3]},
+    "alpha_pattern {'down_proj': '3'}, which": {"alpha_pattern": {"down_proj": "3"}},
+    "rank_pattern {'down_proj': 0}, which": {"rank_pattern": {"down_proj": 0}},
+    "modules_to_save 'lm_head', which is not a list": {"modules_to_save": "lm_head"},
+    "bias False, which is not a text": {"bias": False},
+    "peft_type ['LORA'], which is not a text": {"peft_type": ["LORA"]},
+    "no tensor of lm_head, which its modules_to_save": {"modules_to_save": ["lm_head"]},
+    "matrices of rank 3 for `model.layers.0.mlp.down_proj`": {"r": 64},
+    "adapter_config.json says 8 (`r`": {"r": None},
+    "says 4 (`r` or `rank_pattern`)": {"rank_pattern": {"v_proj": 4}},
 }
 
 
@@ -186,6 +209,19 @@ def test_other_kinds_are_an_error(untied: Path, tmp_path: Path, words: str) -> N
     with pytest.raises(CheckpointError) as caught:
         Adapter.read(lora)
     assert words in str(caught.value)
+
+
+def test_ranks_and_scales_differ_by_module(untied: Path, tmp_path: Path) -> None:
+    pattern = {"v_proj": 5, "^q_proj": 7, "^model.layers.0.self_attn.q_proj": 3}
+    lora = adapter(untied, tmp_path / "lora", rank_pattern=pattern, r=3, use_rslora=True)
+    tensors = load_file(lora / ADAPTER)
+    for name in [name for name in tensors if "v_proj" in name]:
+        tensors[name] = torch.randn([5 if size == 3 else size for size in tensors[name].shape])
+    save_file(tensors, lora / ADAPTER)
+    whole = merged(
+        untied, lora, tmp_path / "merged", lambda m: 6 / math.sqrt(5 if "v_proj" in m else 3)
+    )
+    assert same(loaded(untied, lora), loaded(whole))
 
 
 Change = Callable[[dict[str, torch.Tensor]], Any]
@@ -205,6 +241,20 @@ STRANGE: dict[str, tuple[Change, str]] = {
         r"1 tensors that .* does not have \(x\.weight\)",
     ),
     "nothing": (lambda t: t.clear(), "adapts no tensor"),
+    "two adapters": (
+        lambda t: t.update({f"{FIRST}.lora_A.default.weight": torch.ones(3, 32)}),
+        r"several tensors for one place \(base\S+lora_A.default.weight, base\S+lora_A.weight\)",
+    ),
+    "with a prefix and without": (
+        lambda t: t.update({f"{FIRST[17:]}.lora_B.x.weight": torch.ones(16, 3)}),
+        "several tensors for one place",
+    ),
+    "under two names of the base model": (
+        lambda t: t.update(
+            {n.replace("model.model", "model"): v + 1 for n, v in t.items() if FIRST in n}
+        ),
+        r"several tensors for one place \(layers.0.mlp.down_proj.weight, model.layers.0",
+    ),
 }
 
 
@@ -220,9 +270,9 @@ def test_tensors_that_do_not_fit_are_an_error(untied: Path, tmp_path: Path, case
 
 
 def test_a_tied_head_or_embedding_is_not_adapted(tied: Path, tmp_path: Path) -> None:
-    lora = adapter(tied, tmp_path / "lora", modules_to_save=["lm_head", "embed_tokens"])
-    parts = load_file(lora / ADAPTER)
     for name, words in (("lm_head", "tied"), ("model.embed_tokens", "tied")):
+        lora = adapter(tied, tmp_path / "lora", modules_to_save=[name.split(".")[-1]])
+        parts = load_file(lora / ADAPTER)
         more = {f"base_model.model.{name}.weight": torch.ones(20, 16)}
         save_file(parts | more, lora / ADAPTER)
         with pytest.raises(CheckpointError, match=words):

@@ -6,12 +6,11 @@ or, by `use_rslora`, alpha / sqrt(r) (Hu et al., 2021; Kalajdzievski, 2023). It 
 float32 and rounded once, to the type of the loaded weights.
 """
 
-import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, final
+from typing import Protocol, final
 
 import torch
 from torch import Tensor
@@ -22,23 +21,15 @@ from bass.checkpoints.folder import (
     PICKLES,
     file_names,
     pickles_only,
-    read_json,
     some,
 )
+from bass.checkpoints.lora_config import LoraConfig
 from bass.checkpoints.shards import FLOATS, Stored, TensorFiles, TensorReader, read_header
-from bass.errors import CheckpointError, is_finite
+from bass.errors import CheckpointError
 from bass.models.decoder import CausalDecoder
 from bass.models.sources import WeightSource
 
 _PART = re.compile(r"(?P<module>.+)\.lora_(?P<part>[AB])(\.\w+)?\.weight")
-_SIMPLE = re.compile(r"\^?[\w.]+\$?")  # a pattern of module names that is a name or its end
-# fields that change the computation, unless empty
-_UNSUPPORTED = (
-    "use_dora", "layer_replication", "trainable_token_indices", "target_parameters", "lora_bias",
-    "alora_invocation_tokens", "use_qalora", "arrow_config", "megatron_config",
-)  # fmt: skip
-# other ways to start training change the weights of the base model, which the adapter lacks
-_STARTS = (True, False, None, "true", "false", "gaussian", "eva", "orthogonal")
 
 
 class Base(Protocol):
@@ -90,15 +81,14 @@ class Adapter:
                 f"`{folder}` has no {ADAPTER_CONFIG}: give a folder of a LoRA adapter as "
                 "`peft` saves it."
             )
-        config = read_json(folder / ADAPTER_CONFIG)
-        _check_config(folder, config)
+        config = LoraConfig.read(folder)
         if not (folder / ADAPTER).is_file():
             if pickles := [n for n in file_names(folder) if n.endswith(PICKLES)]:
                 raise pickles_only(f"`{folder}`", pickles, folder)
             raise CheckpointError(f"`{folder}` has no {ADAPTER}: download the adapter again.")
         stored = read_header(folder / ADAPTER)[0]
         files = TensorFiles(folder, (folder / ADAPTER,), stored)
-        return cls(folder, files, _updates(folder, config, stored))
+        return cls(folder, files, _updates(config, stored))
 
     def checked(self, base: Base) -> "Adapter":
         """The adapter by the names of a checkpoint. Raises `CheckpointError` unless every tensor
@@ -106,14 +96,21 @@ class Adapter:
         """
         transposed = {t: s.transposed for s in base.sources.values() for t in s.tensors}
         found: dict[str, Update] = {}
+        names: dict[str, str] = {}  # of the adapter
         strange: list[str] = []
+        doubled: list[str] = []
         for name, update in self.updates.items():
             own = next((n for n in _spellings(name, base.decoder.prefix) if n in transposed), None)
             if own is None:
                 strange.append(name)
                 continue
+            if own in found:
+                doubled += [name, names[own]]
+            names[own] = name
             found[own] = replace(update, transposed=transposed[own])
             self._check_shape(own, found[own], base)
+        if doubled:
+            raise _doubled(self.folder, doubled)
         if strange:
             raise CheckpointError(
                 f"`{self.folder}` adapts {len(strange)} tensors that `{base.folder}` does not have "
@@ -157,81 +154,85 @@ class Adapter:
             )
 
 
-def _check_config(folder: Path, config: dict[str, Any]) -> None:
-    """Raise `CheckpointError` for a kind of adapter that is not merged."""
-    kind = config.get("peft_type", "LORA")
-    wrong = [f"{name}={config[name]!r:.60}" for name in _UNSUPPORTED if config.get(name)]
-    if kind != "LORA":
-        wrong.append(f"peft_type={kind!r:.60}")
-    if config.get("bias", "none") != "none":
-        wrong.append(f"bias={config['bias']!r:.60}")
-    start = config.get("init_lora_weights", True)
-    if not any(start is one or (isinstance(start, str) and start == one) for one in _STARTS):
-        wrong.append(f"init_lora_weights={start!r:.60}")
-    if wrong:
-        raise CheckpointError(
-            f"`{folder}` is an adapter with `{'`, `'.join(wrong)}`, which `bass` does not merge: "
-            "merge it with `peft` and give the merged folder."
-        )
+@final
+@dataclass
+class _Sorted:
+    """The names of an adapter's tensors, by what they are."""
+
+    pairs: dict[str, dict[str, list[str]]] = field(default_factory=dict)  # module -> A, B
+    whole: dict[str, list[str]] = field(default_factory=dict)  # by the base model's name
+    wrong: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Stored], saved: list[str]) -> "_Sorted":
+        found = cls()
+        for name, tensor in stored.items():
+            short = name.removeprefix("base_model.model.")
+            match = _PART.fullmatch(short)
+            if tensor.kind not in FLOATS:
+                found.wrong.append(f"{name} {tensor.kind}")
+            elif match is not None and len(tensor.shape) == 2:
+                parts = found.pairs.setdefault(match["module"], {"A": [], "B": []})
+                parts[match["part"]].append(name)
+            elif any(f".{module}." in f".{short}" for module in saved):
+                found.whole.setdefault(short, []).append(name)
+            else:
+                found.wrong.append(name)
+        for module, parts in [*found.pairs.items()]:
+            shapes = {part: stored[names[0]].shape for part, names in parts.items() if names}
+            if {*shapes} != {"A", "B"} or shapes["A"][0] != shapes["B"][1]:
+                found.wrong += [name for names in parts.values() for name in names]
+                del found.pairs[module]
+        return found
+
+    @property
+    def doubled(self) -> list[str]:
+        """The names of tensors that are for the same part of the same module."""
+        places = [names for parts in self.pairs.values() for names in parts.values()]
+        several = [names for names in (*places, *self.whole.values()) if len(names) > 1]
+        several += [
+            [*self.whole[name], *parts["A"]]
+            for module, parts in self.pairs.items()
+            if (name := f"{module}.weight") in self.whole
+        ]
+        return [name for names in several for name in names]
 
 
-def _updates(
-    folder: Path, config: dict[str, Any], stored: Mapping[str, Stored]
-) -> dict[str, Update]:
+def _updates(config: LoraConfig, stored: Mapping[str, Stored]) -> dict[str, Update]:
     """The updates by the names of the base model's tensors."""
-    found: dict[str, Update] = {}
-    parts: dict[str, dict[str, str]] = {}
-    wrong: list[str] = []
-    saved = config.get("modules_to_save") or []
-    for name, tensor in stored.items():
-        short = name.removeprefix("base_model.model.")
-        match = _PART.fullmatch(short)
-        if tensor.kind not in FLOATS:
-            wrong.append(f"{name} {tensor.kind}")
-        elif match is not None and len(tensor.shape) == 2:
-            parts.setdefault(match["module"], {})[match["part"]] = name
-        elif isinstance(saved, list) and any(f".{m}." in f".{short}" for m in saved):
-            found[short] = Update(whole=name)
-        else:
-            wrong.append(name)
-    for module, both in parts.items():
-        if {*both} != {"A", "B"} or stored[both["A"]].shape[0] != stored[both["B"]].shape[1]:
-            wrong += both.values()
-            continue
-        rank = stored[both["A"]].shape[0]
-        scale = _alpha(folder, config, module) / (
-            math.sqrt(max(rank, 1)) if config.get("use_rslora") else max(rank, 1)
-        )
-        found[f"{module}.weight"] = Update(both["A"], both["B"], scale)
-    if wrong:
+    folder, names = config.folder, _Sorted.of(stored, config.saved)
+    if names.wrong:
         raise CheckpointError(
-            f"`{folder}` has {len(wrong)} tensors that are no pair of LoRA matrices "
-            f"({some(sorted(wrong))}): merge it with `peft` and give the merged folder."
+            f"`{folder}` has {len(names.wrong)} tensors that are no pair of LoRA matrices "
+            f"({some(sorted(names.wrong))}): merge it with `peft` and give the merged folder."
         )
+    if names.doubled:
+        raise _doubled(folder, names.doubled)
+    if absent := [m for m in config.saved if not any(f".{m}." in f".{n}" for n in names.whole)]:
+        raise CheckpointError(
+            f"`{folder}` has no tensor of {some(absent)}, which its modules_to_save names: "
+            "download the adapter again, or save it again with `peft`."
+        )
+    found = {short: Update(whole=whole[0]) for short, whole in names.whole.items()}
+    for module, parts in names.pairs.items():
+        a, b = parts["A"][0], parts["B"][0]
+        if (rank := stored[a].shape[0]) != (wanted := config.rank(module)):
+            raise CheckpointError(
+                f"`{folder}` has matrices of rank {rank} for `{some([module])}`, and its "
+                f"{ADAPTER_CONFIG} says {wanted} (`r` or `rank_pattern`), so the scale is unknown: "
+                "download the adapter again."
+            )
+        found[f"{module}.weight"] = Update(a, b, config.scale(module))
     if not found:
         raise CheckpointError(f"`{folder}` adapts no tensor: download the adapter again.")
     return found
 
 
-def _alpha(folder: Path, config: dict[str, Any], module: str) -> float:
-    """The numerator of the scale of a module."""
-    patterns = config.get("alpha_pattern") or {}
-    alpha = config.get("lora_alpha", 8)
-    for key, own in patterns.items() if isinstance(patterns, dict) else ():
-        if not _SIMPLE.fullmatch(key):
-            raise CheckpointError(
-                f"`{folder}` has the alpha_pattern {key!r:.100}, and `bass` reads names of modules "
-                "alone: merge it with `peft` and give the merged folder."
-            )
-        if f".{module}".endswith(f".{key.strip('^$')}"):
-            alpha = own
-            break
-    if not is_finite(alpha):
-        raise CheckpointError(
-            f"`{folder}` has the lora_alpha {alpha!r:.60}, which is no number: download the "
-            "adapter again."
-        )
-    return float(alpha)
+def _doubled(folder: Path, names: list[str]) -> CheckpointError:
+    return CheckpointError(
+        f"`{folder}` has several tensors for one place ({some(sorted(names))}), and only one of "
+        "them can be merged: remove the others, or save the adapter again with `peft`."
+    )
 
 
 def _spellings(name: str, prefix: str) -> list[str]:
