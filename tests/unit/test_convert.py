@@ -1,12 +1,15 @@
 """`bass convert`: pickles become safetensors in a process of its own, or nothing changes."""
 
+import errno
 import json
 import os
+import pickle
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -124,7 +127,9 @@ def huge(tmp_path: Path) -> Any:
 
 
 BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "code": (lambda path: {"weight": Runs(path / "ran")}, "Weights only load failed"),
+    "code": (lambda path: {"weight": Runs(path / "ran")}, "(it contains `posix.mkdir`, which is"),
+    "an object": (lambda path: {"args": Namespace(a=1)}, "(it contains `argparse.Namespace`, "),
+    "a module": (lambda path: torch.nn.Linear(2, 2), "`torch.nn.modules.linear.Linear`"),
     "no mapping": (lambda path: [torch.ones(3)], "no mapping of names to tensors"),
     "nothing": (lambda path: {}, "no mapping of names to tensors"),
     "a number": (lambda path: {"a": torch.ones(3), "b": 4}, "`b` in it is no tensor"),
@@ -142,9 +147,67 @@ def test_what_is_not_plain_tensors_is_refused_and_leaves_nothing(
     (tied / SINGLE).unlink()
     torch.save(content(tmp_path), tied / "pytorch_model.bin")
     before = left(tied)
-    refuses(bass_command("convert", str(tied)), "pytorch_model.bin", "cannot be converted", words)
+    said = bass_command("convert", str(tied))
+    refuses(said, "pytorch_model.bin", "cannot be converted", words)
+    assert "weights_only" not in said.err
     assert left(tied) == before
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("zipped", [True, night(False)])
+@pytest.mark.parametrize("size", [0, 2, 100, 700, -1000, -300, -1])
+def test_a_truncated_file_is_to_be_downloaded_again(
+    tied: Path, tmp_path: Path, size: int, zipped: bool
+) -> None:
+    pickled(tied, _use_new_zipfile_serialization=zipped)
+    path = tied / "pytorch_model.bin"
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(CheckpointError) as caught:
+        convert(tied, tmp_path / "new" / "folder")
+    assert str(caught.value) == f"`{path}` is damaged or truncated: download it again."
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("content", [b"<!doctype html><html></html>", bytes(3000), b"{}"])
+def test_a_file_that_torch_did_not_write_is_damaged(tied: Path, content: bytes) -> None:
+    (pickled(tied) / "pytorch_model.bin").write_bytes(content)
+    with pytest.raises(CheckpointError, match="is damaged or truncated: download it again"):
+        convert(tied)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+def test_other_pickles_and_programs_are_named(tied: Path) -> None:
+    path = pickled(tied) / "pytorch_model.bin"
+    path.write_bytes(pickle.dumps({"a": 1}))
+    with pytest.raises(CheckpointError, match=r"instructions that tensors .* do not need"):
+        convert(tied)
+    torch.jit.save(torch.jit.trace(torch.nn.Linear(2, 2), torch.ones(2)), path)
+    with pytest.raises(CheckpointError, match="a TorchScript archive, which is a program"):
+        convert(tied)
+
+
+def test_an_output_that_cannot_be_written_to_is_named(
+    tied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pickled(tied)
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "absent")
+    for place, words in {
+        tmp_path / "file": "is a file: give a folder with `--output`",
+        tmp_path / "file" / "x": r"\(Not a directory\): give another folder with `--output`",
+        tmp_path / "link": r"\(File exists\): give another folder",
+        Path("/proc/absent"): r"cannot be written to \(No such file or directory\): give another",
+    }.items():
+        with pytest.raises(CheckpointError, match=words):
+            convert(tied, place)
+    monkeypatch.setattr(converting, "_run", full)
+    with pytest.raises(CheckpointError, match=r"No space left on device\): free disk space, or"):
+        convert(tied, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def full(*arguments: Any) -> Any:
+    raise OSError(errno.ENOSPC, "full")
 
 
 def test_damaged_and_missing_files_are_named(tied: Path) -> None:
@@ -152,7 +215,7 @@ def test_damaged_and_missing_files_are_named(tied: Path) -> None:
     path = tied / "pytorch_model-00002-of-00002.bin"
     path.write_bytes(path.read_bytes()[:-300])
     before = left(tied)
-    with pytest.raises(CheckpointError, match=f"{path.name}` cannot be converted"):
+    with pytest.raises(CheckpointError, match=f"{path.name}` is damaged or truncated"):
         convert(tied)
     assert left(tied) == before
     path.write_text("version https://git-lfs.github.com/spec/v1\n")
@@ -227,12 +290,16 @@ def test_an_interrupted_conversion_is_never_taken_for_whole(
     shutil.move(tied / slow.name, slow)
     more = torch.load(slow) | {"v_head.weight": torch.zeros(1 << 26)}
     torch.save(more, tied / slow.name)
-    process = subprocess.Popen([sys.executable, "-c", INTERRUPTED, "convert", str(tied)])
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, "convert", str(tied)], stderr=subprocess.PIPE
+    )
     while not list(tied.glob("*.part")):
         assert process.poll() is None
         time.sleep(0.01)
     process.send_signal(sent)
-    assert process.wait(60) in (130, -signal.SIGKILL)
+    said = process.communicate(timeout=60)[1].decode()
+    assert process.returncode in (130, -signal.SIGKILL)
+    assert ("bass: Interrupted: unfinished files are removed." in said) == (sent == signal.SIGINT)
     assert not list(tied.glob("*.safetensors"))
     with pytest.raises(CheckpointError, match="bass convert"):
         parameters(tied)

@@ -1,5 +1,6 @@
 """Writes the weights of a folder of pickle files as safetensors, in a process of its own."""
 
+import errno
 import json
 import os
 import re
@@ -60,6 +61,8 @@ def convert(folder: Path, output: Path | None = None) -> Converted:
         raise CheckpointError(f"No folder at `{folder}`: give a folder with pickle files.")
     pickles = _pickles(folder)
     output = output or folder
+    if output.exists() and not output.is_dir():
+        raise CheckpointError(f"`{output}` is a file: give a folder with `--output`.")
     if held := [n for n in _names(output) if n.endswith(".safetensors")]:
         raise CheckpointError(
             f"`{output}` already has {some(held)}: give another folder with `--output`, or remove "
@@ -73,22 +76,31 @@ def convert(folder: Path, output: Path | None = None) -> Converted:
             raise CheckpointError(
                 f"`{path}` cannot be read ({error.strerror}): download it again."
             ) from error
+    try:
+        with _made(output):
+            return _converted(folder, pickles, output)
+    except OSError as error:
+        raise _unwritable(output, error.errno) from error
+
+
+def _converted(folder: Path, pickles: list[str], output: Path) -> Converted:
+    """Write all files into a folder that exists."""
     size = sum((folder / name).stat().st_size for name in pickles)
-    output.mkdir(parents=True, exist_ok=True)
     if (free := shutil.disk_usage(output).free) < size:
         raise CheckpointError(
             f"`{output}` has {size_in_words(free)} free, and the weights of `{folder}` take "
             f"{size_in_words(size)}: free disk space, or give another folder with `--output`."
         )
     places = {folder / name: output / _renamed(name) for name in pickles}
-    with _parts([*places.values()]) as parts:
+    others = {} if output.resolve() == folder.resolve() else _others(folder, output)
+    with _parts([*places.values()]) as parts, _parts([*others.values()]) as copies:
         with progress(f"converting {folder.name}", size) as advance:
             names = _run(folder, [*zip(places, parts, strict=True)], size, advance)
         _check(folder, [*places.values()], names)
         total = sum(_verified(part) for part in parts)
-        if output.resolve() != folder.resolve():
-            _copy_others(folder, output)
-        for part, path in zip(parts, places.values(), strict=True):
+        for path, part in zip(others, copies, strict=True):
+            shutil.copyfile(path, part)
+        for part, path in zip([*copies, *parts], [*others.values(), *places.values()], strict=True):
             part.replace(path)
         if len(places) > 1:
             files = {n: path.name for path, of in zip(places.values(), names, strict=True)
@@ -96,6 +108,28 @@ def convert(folder: Path, output: Path | None = None) -> Converted:
             content = {"metadata": {"total_size": total}, "weight_map": files}
             write_atomically(output / INDEX, json.dumps(content, indent=2) + "\n")
     return Converted(tuple(places.values()), sum(map(len, names)), total)
+
+
+@contextmanager
+def _made(folder: Path) -> Iterator[None]:
+    """A folder that exists within it; after an error it is removed, unless it was there before."""
+    absent = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        with suppress(OSError):  # it is not empty, or never came to be
+            for path in absent:
+                path.rmdir()
+        raise
+
+
+def _unwritable(output: Path, number: int | None) -> CheckpointError:
+    reason = os.strerror(number) if number else "unknown error"
+    room = "free disk space, or " if number == errno.ENOSPC else ""
+    return CheckpointError(
+        f"`{output}` cannot be written to ({reason}): {room}give another folder with `--output`."
+    )
 
 
 def _names(folder: Path) -> list[str]:
@@ -210,10 +244,22 @@ def _run(
             process.kill()
     if "names" in answer:
         return answer["names"]
-    reason = answer.get("refused") or _ending(process.returncode, seconds)
-    raise CheckpointError(
-        f"`{folder / answer.get('file', '')}` cannot be converted ({reason.rstrip('.')}): convert "
-        "it where you trust it, or choose a revision with safetensors files."
+    raise _failed(
+        folder / answer.get("file", ""),
+        files[0][1].parent,
+        {"refused": _ending(process.returncode, seconds)} | answer,
+    )
+
+
+def _failed(path: Path, output: Path, answer: dict[str, Any]) -> CheckpointError:
+    """The error for the last answer of the process."""
+    if "damaged" in answer:
+        return CheckpointError(f"`{path}` is damaged or truncated: download it again.")
+    if "unwritten" in answer:
+        return _unwritable(output, answer["unwritten"])
+    return CheckpointError(
+        f"`{path}` cannot be converted ({answer['refused'].rstrip('.')}): convert it where you "
+        "trust it, or choose a revision with safetensors files."
     )
 
 
@@ -241,11 +287,10 @@ def _verified(part: Path) -> int:
     return sum(tensor.stop - tensor.start for tensor in read_header(part)[0].values())
 
 
-def _copy_others(folder: Path, output: Path) -> None:
-    """Copy config, tokenizer and descriptions, atomically each."""
-    for name in file_names(folder):
-        path = folder / name
-        if name.endswith(_COPIED) and name != PICKLED_INDEX and path.is_file():
-            part = output / f"{name}{PART}"
-            shutil.copyfile(path, part)
-            part.replace(output / name)
+def _others(folder: Path, output: Path) -> dict[Path, Path]:
+    """Config, tokenizer and descriptions of a folder, and the places of their copies."""
+    return {
+        folder / name: output / name
+        for name in file_names(folder)
+        if name.endswith(_COPIED) and name != PICKLED_INDEX and (folder / name).is_file()
+    }

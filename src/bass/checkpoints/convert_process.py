@@ -5,13 +5,16 @@ torch's weights-only reader builds tensors and plain containers, and refuses eve
 pickle can do. Should it ever fail to, this process can open no socket and start no program, and it
 holds no more than the data. Standard input: {"path", "files": [[pickle, safetensors], ...],
 "memory", "seconds"} as JSON. Standard output, line by line: {"written": bytes}, at last {"names":
-[names of each file]}, or {"refused": reason}. It imports nothing of bass.
+[names of each file]}, or the "file" with {"refused": reason}, {"damaged": true} or {"unwritten":
+errno}. It imports nothing of bass.
 """
 
 import ctypes
 import json
 import os
+import pickle
 import platform
+import re
 import resource
 import struct
 import sys
@@ -36,6 +39,10 @@ _DENIED = {
 
 class Refused(Exception):
     """The reason why a file is not converted."""
+
+
+class Damaged(Exception):
+    """A file is not as torch wrote it."""
 
 
 def confine(memory: int, seconds: int) -> None:
@@ -72,8 +79,12 @@ def tensors_of(path: str) -> dict[str, Any]:
     import torch
 
     with open(path, "rb") as file:
-        zipped = file.read(4) == b"PK\x03\x04"  # only these can be mapped
-    value = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+        start = file.read(4)
+    zipped = start == b"PK\x03\x04"  # only these can be mapped
+    try:
+        value = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+    except Exception as error:  # a damaged or hostile file may raise anything
+        raise _unread(error, zipped or start[:1] == b"\x80") from error
     while isinstance(value, Mapping) and not any(map(torch.is_tensor, value.values())):
         inner = [value[name] for name in INNER if isinstance(value.get(name), Mapping)]
         if not inner:
@@ -91,6 +102,26 @@ def tensors_of(path: str) -> dict[str, Any]:
     if total > MOST_TIMES * size + MOST_MORE:
         raise Refused(f"its tensors take {total:,} bytes, and the file has {size:,}")
     return dict(value)
+
+
+def _unread(error: Exception, pickled: bool) -> Exception:
+    """What torch's reader found, without its advice to read the file with its code.
+
+    pickled: the file begins as those of torch do.
+    """
+    said = str(error)
+    if (named := re.search(r"\bGLOBAL (\S{1,100})", said)) is not None:
+        return Refused(
+            f"it contains `{named[1]}`, which is code or an object of a class, and only tensors "
+            "and plain containers are read"
+        )
+    if "TorchScript" in said:
+        return Refused("it is a TorchScript archive, which is a program")
+    if isinstance(error, MemoryError) or "memory" in said:
+        return Refused("it takes more memory than a file of its size needs")
+    if pickled and isinstance(error, pickle.UnpicklingError):
+        return Refused("its pickle has instructions that tensors and plain containers do not need")
+    return Damaged()
 
 
 def write(path: str, tensors: Mapping[str, Any]) -> None:
@@ -124,6 +155,15 @@ def _kind(tensor: Any) -> str | None:
     return KINDS.get(str(tensor.dtype).removeprefix("torch."))
 
 
+def _found(error: Exception) -> dict[str, Any]:
+    """An error as the last line of the standard output."""
+    if isinstance(error, Damaged):
+        return {"damaged": True}
+    if isinstance(error, OSError):
+        return {"unwritten": error.errno}
+    return {"refused": " ".join((str(error) or type(error).__name__).split())[:300]}
+
+
 def main() -> None:
     """Serve one request."""
     ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)  # ends with its parent
@@ -142,8 +182,8 @@ def main() -> None:
             names.append([*tensors])
             del tensors
     except Exception as error:  # a damaged or hostile file may raise anything
-        reason = " ".join((str(error) or type(error).__name__).split())[:300]
-        print(json.dumps({"refused": reason, "file": os.path.basename(path)}), flush=True)
+        found = {"file": os.path.basename(path), **_found(error)}
+        print(json.dumps(found), flush=True)
         return
     print(json.dumps({"names": names}), flush=True)
 

@@ -47,6 +47,14 @@ commands:
 `bass COMMAND --help` describes the options of a command; `bass --version` prints the version.
 Try: bass generate --example -n 8 --num-speculative-tokens 3 --compare-plain
 """
+# what Ctrl-C ends, unless a command says it itself
+_OF_GENERATION = "Interrupted before anything was generated."
+_INTERRUPTED = {
+    "convert": "Interrupted: unfinished files are removed.",
+    "info": "Interrupted.",
+    "list": "Interrupted.",
+    "report": "Interrupted: no page was written.",
+}
 UNEXPECTED, FAILED, INTERRUPTED = 1, 2, 130
 LONGEST = 5000  # characters of an error
 
@@ -60,13 +68,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     Interrupted in the command line of this process (`argv=None`), it lets a second Ctrl-C end the
     process at once.
     """
+    given = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # a character that the terminal cannot encode must not lose the output
             stream.reconfigure(errors="backslashreplace")
     try:
         with left_as_found(), said_printably():
-            status = _dispatch(list(sys.argv[1:] if argv is None else argv))
+            status = _dispatch(given)
     except SystemExit as error:  # of `--help`, or of a class of the user's
         if error.code is None or isinstance(error.code, int):
             raise
@@ -75,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return UNEXPECTED
     except BaseException as error:
         try:
-            status = _failed(error)
+            status = _failed(error, given)
         except OSError:  # of the standard error
             _discard_unwritable()
             status = FAILED
@@ -118,7 +127,7 @@ def _dispatch(argv: list[str]) -> int:
     )
 
 
-def _failed(error: BaseException) -> int:
+def _failed(error: BaseException, argv: list[str]) -> int:
     """Print why the command ended, and return its exit status."""
     match error:
         case ProblemsError():
@@ -131,7 +140,7 @@ def _failed(error: BaseException) -> int:
                 f"Out of memory ({error}): lower `--max_batch_size`, `-n` or `--max_new_tokens`."
             )
         case KeyboardInterrupt():
-            return _fail("Interrupted before anything was generated.", INTERRUPTED)
+            return _fail(_INTERRUPTED.get(argv[0], _OF_GENERATION), INTERRUPTED)
         case BrokenPipeError() if _reader_has_gone():
             _discard_unwritable()
             return 0

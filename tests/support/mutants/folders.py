@@ -148,6 +148,20 @@ MUTANTS = (
         (f"{CONVERT}::test_what_is_not_plain_tensors_is_refused_and_leaves_nothing",),
     ),
     Mutant(
+        "a truncated pickle is converted elsewhere",
+        "convert_process._unread",
+        "Damaged()",
+        "error",
+        (f"{CONVERT}::test_a_truncated_file_is_to_be_downloaded_again",),
+    ),
+    Mutant(
+        "a conversion that fails leaves the folder that it made",
+        "convert._made",
+        "path.rmdir()",
+        "pass",
+        (f"{CONVERT}::test_a_truncated_file_is_to_be_downloaded_again",),
+    ),
+    Mutant(
         "the process of a conversion may open a socket",
         "convert_process.confine",
         "lines += [(21, 0, 1, number), (6, 0, 0, 327681)]",
