@@ -11,6 +11,7 @@ from typing import Any, ClassVar, final
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import bass
 from bass.checkpoints import families
@@ -69,12 +70,35 @@ def test_several_sets_of_shards_are_ambiguous(tied: Path) -> None:
 )
 @pytest.mark.parametrize("config", [True, False])
 def test_an_original_release_is_named(tied: Path, names: list[str], config: bool) -> None:
-    (tied / SINGLE).rename(tied / names[0])
+    (tied / SINGLE).unlink()
+    save_file({"tok_embeddings.weight": torch.ones(20, 16)}, tied / names[0])
     (tied / names[1]).write_text("{}")
     if not config:
         (tied / "config.json").unlink()
     with pytest.raises(CheckpointError, match=f"original release.*{names[0]}.*Hugging Face form"):
         read_index(tied)
+
+
+def test_a_consolidated_file_with_usual_names_is_read(bass_command: Command, tied: Path) -> None:
+    whole = parameters(tied)
+    (tied / SINGLE).rename(tied / "consolidated.safetensors")
+    assert same(parameters(tied), whole)
+    (tied / "config.json").unlink()
+    refuses(bass_command("info", str(tied)), "has no config.json: give a Hugging Face")
+
+
+def test_an_empty_name_is_no_folder(
+    bass_command: Command, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(pair.target)
+    for command in (["info", ""], ["info", ".", "--draft", ""], ["info", ".", "--lora", ""]):
+        refuses(bass_command(*command), "name of a checkpoint or adapter is empty: give a folder")
+    for command in (["convert", ""], ["convert", ".", "--output", ""]):
+        refuses(bass_command(*command), "is empty: give a folder, such as `.`")
+    for option in ("target", "draft", "lora", "draft_lora"):
+        options = {"target": ".", "draft": str(pair.draft)} | {option: ""}
+        with pytest.raises(OptionError, match=f"`{option}=''` is empty: give the path"):
+            bass.load(**options)
 
 
 PREFIXES = ["base_model.model.", "_orig_mod.", "module.", "model.", "module._orig_mod.", "llm."]

@@ -158,6 +158,12 @@ def test_target_and_draft_have_adapters_in_python_and_in_commands(
     assert said.lines[0]["token_ids"] == expected
     said = bass_command("info", str(pair.target), "--lora", str(ours))
     assert f"LoRA                6 tensors of {ours}\n" in said.out
+    both = ["--draft", str(pair.draft), "--lora", str(ours), "--draft_lora", str(theirs)]
+    said = bass_command("info", str(pair.target), *both)
+    found = [line.split()[-1] for line in said.out.splitlines() if line.startswith("LoRA")]
+    assert (said.status, found) == (0, [str(ours), str(theirs)])
+    said = bass_command("info", str(pair.target), "--draft_lora", str(theirs))
+    refuses(said, f"`--draft_lora {theirs}` would not be used: give its `--draft`")
 
 
 def test_an_adapter_in_the_place_of_a_model_is_named(
@@ -297,6 +303,11 @@ def test_an_adapter_that_would_not_be_used_is_an_error(pair: Pair, tmp_path: Pat
         bass.load(pair.target, pair.draft, lora=lora, load_format="dummy", device="cpu")
     with pytest.raises(OptionError, match="runs no draft model"):
         bass.load(pair.target, drafter="ngram", draft_lora=lora, device="cpu")
+    plain = {"num_speculative_tokens": 0, "device": "cpu"}
+    with pytest.raises(OptionError, match="would not be used: no `draft` is given"):
+        bass.load(pair.target, draft_lora="nope", **plain)
+    # a draft may be named for autoregressive decoding, which does not read it, and so may this
+    bass.load(pair.target, "nope", draft_lora="nope", **plain)
 
 
 def test_a_plain_load_takes_no_adapter(untied: Path) -> None:

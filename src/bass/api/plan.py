@@ -71,6 +71,10 @@ class LoadPlan:
                 raise OptionError(
                     f"`{name}={folder!r}` must be the path of a checkpoint folder, or a hub id."
                 )
+            if folder == "":
+                raise OptionError(
+                    f"`{name}=''` is empty: give the path of a checkpoint folder, or a hub id."
+                )
         check_integer("max_batch_size", options.max_batch_size, 1)
         if options.max_model_len is not None:
             check_integer("max_model_len", options.max_model_len, 2)
@@ -100,7 +104,7 @@ class LoadPlan:
             raise unknown_name("load format", str(options.load_format), LOAD_FORMATS)
         dummy = options.load_format == "dummy"
         needed = method.needs_draft and draft is not None
-        check_adapters(options, method)
+        check_adapters(options, draft, method)
         lora, draft_lora = (None if one is None else str(one) for one in adapters)
         own = None if options.family is None else find_family(options.family)
         return cls(
@@ -255,7 +259,7 @@ def quantizations_for(
     return ours, theirs
 
 
-def check_adapters(options: LoadOptions, method: DraftMethod) -> None:
+def check_adapters(options: LoadOptions, draft: str | Path | None, method: DraftMethod) -> None:
     """Raise `OptionError` for an adapter that would not be used."""
     for name, adapter in (("lora", options.lora), ("draft_lora", options.draft_lora)):
         if adapter is None:
@@ -265,10 +269,17 @@ def check_adapters(options: LoadOptions, method: DraftMethod) -> None:
                 f"`{name}={str(adapter)!r}` would not be used: random weights take no adapter; "
                 "leave it out, or leave out `load_format`."
             )
-        if name == "draft_lora" and not (method.needs_draft or isinstance(method, NoDrafter)):
+        if name == "lora" or method.needs_draft:
+            continue
+        autoregressive = isinstance(method, NoDrafter)  # loads no draft, even if one is named
+        if not autoregressive or draft is None:
+            why = (
+                "no `draft` is given"
+                if autoregressive
+                else f"`{type(method).__name__}` runs no draft model"
+            )
             raise OptionError(
-                f"`draft_lora={str(adapter)!r}` would not be used: `{type(method).__name__}` runs "
-                "no draft model; leave it out."
+                f"`draft_lora={str(adapter)!r}` would not be used: {why}; leave it out."
             )
 
 

@@ -26,6 +26,7 @@ PICKLES, GGUF = (".bin", ".pt", ".pth", ".ckpt", ".pkl"), ".gguf"
 OF_TRAINING = re.compile(r"(training_args|optimizer|scheduler|rng_state|scaler)\b.*|rng_state_.*")
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.safetensors")
 ORIGINAL = ("consolidated", "params.json")  # names of the files of an original release
+CONSOLIDATED = "consolidated.safetensors"  # of an original release, or with Hugging Face's names
 ADAPTER, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 
 
@@ -122,6 +123,8 @@ def weight_files(folder: Path) -> dict[Path, list[str]]:
     names = file_names(folder)
     if shards := numbered(names):
         return {folder / name: [] for name in _complete(folder, shards)}
+    if CONSOLIDATED in names:
+        return {folder / CONSOLIDATED: []}
     _refuse_other_formats(folder, names)
     raise CheckpointError(
         f"`{folder}` has no {SINGLE}: give a folder whose weights are in safetensors files."
@@ -210,12 +213,18 @@ def _refuse_other_formats(place: Path, names: list[str]) -> None:
             f"`{place}` holds its weights as GGUF, which `bass` does not read: give the original "
             "in safetensors files."
         )
-    if original := [name for name in names if name.startswith(ORIGINAL)]:
-        raise CheckpointError(
-            f"`{place}` holds the files of an original release ({some(original)}), whose names and "
-            "order of weights `bass` does not read: give the Hugging Face form of it, with "
-            "config.json and model*.safetensors."
-        )
+    original = [name for name in names if name.startswith(ORIGINAL)]
+    if original not in ([], [CONSOLIDATED]):
+        raise original_release(place, original)
+
+
+def original_release(place: Path, names: list[str]) -> CheckpointError:
+    """The error for the files of an original release."""
+    return CheckpointError(
+        f"`{place}` holds the files of an original release ({some(names)}), whose names and "
+        "order of weights `bass` does not read: give the Hugging Face form of it, with "
+        "config.json and model*.safetensors."
+    )
 
 
 def pickled_weights(names: Iterable[str]) -> list[str]:

@@ -30,6 +30,11 @@ def resolve(spec: str | Path, weights: bool = True) -> Path:
     `huggingface_hub` resolves a hub id: its cache, HF_HOME, HF_TOKEN, HF_ENDPOINT and
     HF_HUB_OFFLINE have their usual meaning. Other text is a path. Raises `CheckpointError`.
     """
+    if spec == "":  # as a path, it would be the current folder
+        raise CheckpointError(
+            "The name of a checkpoint or adapter is empty: give a folder, or a hub id such as "
+            "org/name."
+        )
     if isinstance(spec, Path) or os.path.exists(spec) or not (found := HUB_ID.fullmatch(spec)):
         return Path(spec)
     return _fetch(spec, found["id"], found["revision"], weights)

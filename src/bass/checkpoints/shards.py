@@ -12,7 +12,14 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from bass.checkpoints.folder import MOST_TENSORS, refuse_pointer, some, weight_files
+from bass.checkpoints.folder import (
+    CONSOLIDATED,
+    MOST_TENSORS,
+    original_release,
+    refuse_pointer,
+    some,
+    weight_files,
+)
 from bass.errors import CheckpointError
 from bass.files import open_regular, size_in_words
 from bass.plain_json import parse_json
@@ -30,6 +37,7 @@ CODES = {
 KINDS = FLOATS | CODES
 LARGEST_HEADERS = 32 << 20  # bytes of all headers; 100,000 tensors take half of it
 MOST_AXES = 64
+_ORIGINAL = ("tok_embeddings.", ".attention.wq.")  # parts of names of original releases
 STAGED_BYTES = 32 << 20  # of each of the two buffers for copies to a GPU
 
 
@@ -75,6 +83,10 @@ class TensorFiles:
         for path in places:
             held, length = read_header(path, budget)
             budget -= length
+            if path.name == CONSOLIDATED and any(
+                part in name for name in held for part in _ORIGINAL
+            ):
+                raise original_release(folder, [CONSOLIDATED])
             for name, tensor in held.items():
                 if name in stored:
                     raise CheckpointError(

@@ -32,6 +32,7 @@ OPTIONS = (
     ),
     Option("draft", help="a second checkpoint: can it draft for the first?"),
     Option("lora", help="LoRA adapter that is merged into the checkpoint, a folder or a hub id"),
+    Option("draft_lora", help="LoRA adapter that is merged into the draft"),
     Option("family", help='decoder of your own as "package.module:Class"', metavar="CLASS"),
     Option(
         "rows",
@@ -57,9 +58,14 @@ def run(parser: Parser, argv: list[str]) -> int:
         name: find_class("cache", name)
         for name in ([config.cache] if config.cache else names("cache"))
     }
+    if config.draft is None and config.draft_lora is not None:
+        raise OptionError(
+            f"`--draft_lora {config.draft_lora}` would not be used: give its `--draft`, or leave "
+            "it out."
+        )
     specs = [config.checkpoint] if config.draft is None else [config.checkpoint, config.draft]
     own = None if config.family is None else find_family(config.family)
-    adapters = [config.lora, None]
+    adapters = [config.lora, config.draft_lora]
     checkpoints = [
         Checkpoint.read(spec, lora=lora, family=own)
         for spec, lora in zip(specs, adapters, strict=False)

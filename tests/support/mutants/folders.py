@@ -64,6 +64,20 @@ MUTANTS = (
         (f"{FOLDERS}::test_shards_need_no_index",),
     ),
     Mutant(
+        "the weights of an original release are read in their order",
+        "TensorFiles.read",
+        "any(part in name for name in held for part in _ORIGINAL)",
+        "False",
+        (f"{FOLDERS}::test_an_original_release_is_named",),
+    ),
+    Mutant(
+        "an empty name is the current folder",
+        "hub.resolve",
+        "spec == ''",
+        "False",
+        (f"{FOLDERS}::test_an_empty_name_is_no_folder",),
+    ),
+    Mutant(
         "a head of another task may be anywhere in a name",
         "names.is_unused",
         "_HARMLESS.fullmatch(name)",
