@@ -184,7 +184,6 @@ def test_an_existing_folder_and_any_path_are_themselves(
         "a/b/c",
         "~/x/y",
         Path("org/other"),
-        "",
         "a\0/b",
     ):
         assert resolve(spec) == Path(spec)

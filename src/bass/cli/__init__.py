@@ -140,7 +140,7 @@ def _failed(error: BaseException, argv: list[str]) -> int:
                 f"Out of memory ({error}): lower `--max_batch_size`, `-n` or `--max_new_tokens`."
             )
         case KeyboardInterrupt():
-            return _fail(_INTERRUPTED.get(argv[0], _OF_GENERATION), INTERRUPTED)
+            return _fail(_INTERRUPTED.get("".join(argv[:1]), _OF_GENERATION), INTERRUPTED)
         case BrokenPipeError() if _reader_has_gone():
             _discard_unwritable()
             return 0
