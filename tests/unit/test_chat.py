@@ -228,6 +228,14 @@ def test_what_a_template_says_against_the_messages_is_told() -> None:
         )
 
 
+def test_what_a_template_says_in_several_lines_is_one_sentence() -> None:
+    said = "{{ raise_exception('No user.\\n\\n  Add one:\\tplease') }}"
+    with pytest.raises(RequestError) as error:
+        ChatTemplates({"default": said}).render([USER])
+    assert "conversation (No user. Add one: please): change" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
 def test_a_long_conversation_is_no_attack() -> None:
     content = "x" * (LONGEST // 20)
     text = ChatTemplates({"default": TEMPLATES["ChatML"]}).render(
@@ -243,8 +251,8 @@ def test_a_long_conversation_is_no_attack() -> None:
         "hello",
         {"role": "user"},
         ["hello"],
-        [{"role": "user"}],
-        [{"role": "user", "content": 3}],
+        [{"role": "user", "content": "x"}, 3],
+        [{"role": "user", "content": {"type": "image"}}],
         None,
         [None],
     ],
@@ -326,7 +334,7 @@ WRONG_CALLS: dict[str, tuple[Any, tuple[Any, ...], str]] = {
     "an unknown template": (OTHER, ("rag",), "has no chat template `rag`"),
     "a message among conversations": ([OTHER, OTHER[0]], (), "^Message 0 is"),
     "an empty conversation": ([OTHER, []], (), "^Conversation 1: A conversation is a list"),
-    "a bad message": ([OTHER, [{"role": "user"}]], (), "^Conversation 1: Message 0 is {'role'"),
+    "a bad message": ([OTHER, [OTHER]], (), "^Conversation 1: Message 0 is .*: give a mapping"),
     "no end of messages": (itertools.repeat(OTHER[0]), (), f"more than {MOST_MESSAGES} messages"),
     "no end of conversations": (itertools.repeat(OTHER), (), f"more than {MOST_MESSAGES} messages"),
     "an empty iterator": (iter(()), (), "^A conversation is a list of messages"),

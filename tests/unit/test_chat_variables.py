@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import transformers
 from transformers import AutoTokenizer
+from transformers.utils.chat_template_utils import render_jinja_template
 
 import bass
 from bass.errors import BassError, RequestError
 from bass.text import ChatTemplates
 from support.matrix import matrix
 from unit.checkpoints import Pair, write_checkpoint
+from unit.test_chat import TEMPLATES as OLDER
 from unit.text_folders import llama3_json, write
 
 transformers.logging.set_verbosity_error()
@@ -136,6 +138,43 @@ def test_a_conversation_with_variables_is_rendered_as_transformers_renders_it(
         assert templates.render(messages, **as_ours(options)) == expected
 
 
+ODD: dict[str, list[dict[str, Any]]] = {
+    "no content": [USER, {"role": "assistant"}],
+    "no role": [{"content": "hello"}],
+    "no role and null": [{"content": None}],
+    "nothing": [{}],
+    "an object": [USER, {"role": "user", "content": {"type": "text", "text": "a"}}],
+    "a number": [{"role": "user", "content": 3}],
+    "a list of numbers": [{"role": "user", "content": [3, None, "x", ["y"]]}],
+    "a flag": [{"role": "user", "content": True}],
+    "another type of role": [{"role": None, "content": "x"}, {"role": ["user"], "content": "y"}],
+    "other fields alone": [{"name": "x", "parts": [1, {"a": None}]}],
+}
+MORE = TEMPLATES | OLDER | {
+    "needs none": "{% for m in messages %}<{{ m.role }}>{% if 'content' in m %}{{ m.content }}"
+    "{% endif %}{% endfor %}",
+    "asks for it": "{% for m in messages %}{% if m.content is not defined or m.role is none %}"
+    "{{ raise_exception('A message needs\n a content.') }}{% endif %}{{ m.content }}{% endfor %}",
+}  # fmt: skip
+
+
+@matrix(strength=1, odd=ODD, style=MORE)
+def test_odd_messages_are_rendered_as_transformers_renders_them(odd: str, style: str) -> None:
+    special = {"bos_token": "<|begin|>", "eos_token": "<|end|>"}
+    try:
+        texts, _ = render_jinja_template([ODD[odd]], chat_template=MORE[style], **special)
+        expected = texts[0]
+    except Exception:  # a template may raise anything
+        expected = None
+    templates = ChatTemplates({"default": MORE[style]}, special)
+    if expected is not None:
+        assert templates.render(ODD[odd], add_generation_prompt=False) == expected
+        return
+    with pytest.raises(RequestError, match=r"^The chat template refuses the conversation") as error:
+        templates.render(ODD[odd], add_generation_prompt=False)
+    assert "\n" not in str(error.value)
+
+
 def test_a_conversation_with_tools_gets_the_template_for_tools() -> None:
     both = ChatTemplates({"default": "D", "tool_use": "T"})
     assert both.render([USER]) == "D"
@@ -189,7 +228,16 @@ WRONG: dict[str, tuple[list[Any], dict[str, Any], str]] = {
         "needs a text in the field",
     ),
     "an unknown field": ([USER], {"continue_final_message": "thoughts"}, "reads no field"),
-    "a number as content": ([{"role": "user", "content": [3]}], {}, "Message 0 is"),
+    "no content to continue": (
+        [{"role": "assistant"}],
+        {"continue_final_message": True},
+        "needs a text in the field",
+    ),
+    "an object to continue": (
+        [{"role": "assistant", "content": {"text": "x"}}],
+        {"continue_final_message": True},
+        "needs a text in the field",
+    ),
     "an image": (
         [USER, {"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}],
         {},

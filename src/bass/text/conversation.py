@@ -31,10 +31,9 @@ def conversations(messages: Any) -> list[list[dict[str, Any]]]:
 
 
 def checked_messages(messages: Any, where: str = "") -> list[dict[str, Any]]:
-    """The messages of a conversation, each with a role, and with a content or other fields.
+    """The messages of a conversation, each a mapping, of which the template decides what it needs.
 
-    A content is a text, a list of parts or None. where: the beginning of an error's sentence.
-    Raises `RequestError`.
+    where: the beginning of an error's sentence. Raises `RequestError`.
     """
     listed = _listed(messages)
     if not listed:
@@ -43,11 +42,10 @@ def checked_messages(messages: Any, where: str = "") -> list[dict[str, Any]]:
             '{"role": "user", "content": "..."}.'
         )
     for i, message in enumerate(listed):
-        if not _is_message(message):
+        if not isinstance(message, Mapping):
             raise RequestError(
-                f"{where}Message {i} is {message!r:.100}: give each a "
-                '"role", a text, and a "content", a text or a list of {"type": "text", "text": '
-                '"..."}; with other fields, such as "tool_calls", the content may be None.'
+                f"{where}Message {i} is {message!r:.100}: give a mapping, such as "
+                '{"role": "user", "content": "..."}.'
             )
         medium = next(filter(None, map(_medium, _parts(message))), None)
         if medium is not None:
@@ -148,22 +146,9 @@ def unmarked(rendered: str, text: str) -> str:
     return kept if rendered.startswith(_MARK, at) else kept.rstrip()
 
 
-def _is_message(message: Any) -> bool:
-    """Whether it has a role and a content, which may be None or missing next to other fields."""
-    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-        return False
-    content = message.get("content")
-    if content is None:
-        return "content" in message or len(message) > 1
-    return isinstance(content, str) or (
-        isinstance(content, list | tuple)
-        and all(isinstance(part, str | Mapping) for part in content)
-    )
-
-
 def _parts(message: Mapping[str, Any]) -> list[Any]:
     content = message.get("content")
-    return list(content) if isinstance(content, list | tuple) else []
+    return list(content) if isinstance(content, list | tuple) else [content]
 
 
 def _medium(part: Any) -> str | None:

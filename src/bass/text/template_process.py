@@ -93,7 +93,7 @@ def rendered(template: str, values: dict[str, Any], longest: int) -> dict[str, s
 def _reason(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return f"it takes more than {MEMORY >> 20} MiB"
-    reason = str(error) or type(error).__name__
+    reason = " ".join(str(error).split()) or type(error).__name__
     return reason if len(reason) <= LONGEST_REASON else f"{reason[:LONGEST_REASON]}..."
 
 
