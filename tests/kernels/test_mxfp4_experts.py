@@ -76,6 +76,25 @@ def test_experts_in_four_bits_equal_their_dequantized_copies(
     assert (found.sum(0).double() - expected).norm() <= TOLERANCE[dtype] * expected.norm()
 
 
+@pytest.mark.parametrize("rows", [1, 40, pytest.param(150, marks=pytest.mark.gpu)])
+def test_the_tiles_of_decoding_and_of_prefill_compute_the_same(
+    rows: int, device: torch.device
+) -> None:
+    """As they are chosen, over widths that no tile divides."""
+    shape = (rows, 4, 2, 320, 192) if device.type == "cpu" else (rows, 32, 4, 2880, 2880)
+    experts, wide = layers(shape, torch.bfloat16, "clamped_silu", device)
+    x = (torch.randn(rows, shape[3], device=device) / 8).bfloat16()
+    logits = torch.randn(rows, shape[1], device=device)
+    choice = grouped.route(logits[None], shape[2], True, torch.float32)
+    found = grouped.experts(
+        x, choice, experts.gate_up, experts.down, shape[1], "clamped_silu", experts.gate_up_bias,
+        experts.down_bias, experts.gate_up_scale, experts.down_scale,
+    )  # fmt: skip
+    expected = mixtures.weighted_sum(x.double(), logits.double(), wide)
+    assert found.isfinite().all()
+    assert (found.sum(0).double() - expected).norm() <= 2e-2 * expected.norm()
+
+
 def test_without_kernels_an_expert_is_dequantized_to_the_last_bit() -> None:
     experts, wide = layers((5, 6, 2, 64, 128), torch.float32, "silu", torch.device("cpu"))
     x, logits = torch.randn(5, 64).double(), torch.randn(5, 6).double()

@@ -326,10 +326,10 @@ def tiles_for(
     """How the products of gates and ups, and those of outputs, are cut: for few rows of each
     expert, bound by bytes, or for many. packed: in MXFP4, whose BK are bytes.
     """
-    if block_rows > FEWEST:
-        return Tile(128, 64, 3, 8), Tile(128, 64, 3, 8)
 
     def tile(n: int, packed: bool) -> Tile:
+        if block_rows > FEWEST:
+            return Tile(64, 64, 4, 2) if packed else Tile(128, 64, 3, 8)
         even = evenness(blocks * -(-n // 64)) > EVEN
         if packed:  # two warps: four have instructions whose operands take longer to arrange
             return Tile(64 if even else 32, 64, 4, 2)
