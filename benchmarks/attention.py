@@ -27,6 +27,7 @@ import platform
 import time
 from typing import Any
 
+import command_line as cli
 import torch
 from attention_cases import (
     DTYPE,
@@ -233,14 +234,12 @@ def _right(text: str) -> Column:
 
 def parse(given: list[str] | None) -> argparse.Namespace:
     """The options; `--quick` only changes the defaults."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = cli.Parser(__doc__)
     parser.add_argument("--pairs", nargs="+", default=["paper", "llama"], choices=PAIRS)
-    parser.add_argument("--windows", nargs="+", type=int, default=[1, 8])
-    parser.add_argument("--batches", nargs="+", type=int, default=[1, 2, 4, 8, 16, 32])
+    parser.add_argument("--windows", nargs="+", type=cli.positive, default=[1, 8])
+    parser.add_argument("--batches", nargs="+", type=cli.positive, default=[1, 2, 4, 8, 16, 32])
     parser.add_argument(
-        "--contexts", nargs="+", type=int, default=[256, 512, 1024, 2048, 4096, 8192]
+        "--contexts", nargs="+", type=cli.positive, default=[256, 512, 1024, 2048, 4096, 8192]
     )
     capturable = [name for name, cls in BACKENDS.items() if cls.capturable]
     parser.add_argument(
@@ -251,13 +250,13 @@ def parse(given: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--rotate",
-        type=int,
+        type=cli.natural,
         default=256,
         help="least megabytes of keys and values in all layers together",
     )
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=cli.positive, default=5)
     parser.add_argument("--no-check", dest="check", action="store_false")
-    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--device", type=cli.device, default="cuda")
     parser.add_argument(
         "--quick",
         action="store_true",
@@ -357,4 +356,4 @@ def main(given: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main)

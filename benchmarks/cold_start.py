@@ -39,7 +39,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import command_line as cli
+from provenance import commit, config_of
+from write_shapes import PAIRS
+
 AIM = 12.0  # seconds
+CHILD = "--child"  # the first word to a process that is timed
 PARTS = ("torch", "bass", "device", "headers", "draft", "target", "caches", "captures", "prefill",
          "step")  # fmt: skip
 PROMPT = 150  # tokens
@@ -103,10 +108,8 @@ def child(arguments: argparse.Namespace) -> dict[str, float]:
 
 def started(arguments: argparse.Namespace, kernels: Path) -> dict[str, float]:
     """The parts of a new process. kernels: the folder of its compiled kernels."""
-    own = ("target", "draft", "k", "device", "captures")
-    words = [word for name in own for word in (f"--{name}", str(getattr(arguments, name)))]
-    began = time.perf_counter()  # the clock of the whole system
-    command = [sys.executable, str(Path(__file__)), *words, "--began", str(began)]
+    own = config_of(arguments) | {"began": time.perf_counter()}  # the clock of the whole system
+    command = [sys.executable, str(Path(__file__)), CHILD, json.dumps(own)]
     environment = os.environ | {"TRITON_CACHE_DIR": str(kernels)}
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
     return json.loads(done.stdout.splitlines()[-1])
@@ -118,15 +121,16 @@ def the_pair(arguments: argparse.Namespace) -> Iterator[list[Path]]:
     if arguments.target is not None:
         yield [arguments.target, arguments.draft]
         return
-    from random_checkpoint import shrunk, write  # not in the processes that are timed
-    from write_shapes import PAIRS
+    from random_checkpoint import bytes_of, shrunk, write  # not in the processes that are timed
 
+    pair = PAIRS[arguments.shapes]
+    configs = [shrunk(config, arguments.hidden, arguments.layers) for config in pair]
+    cli.check_room(sum(map(bytes_of, configs)), arguments.folder)
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folders = [Path(name, role) for role in ("target", "draft")]
         began, size = time.perf_counter(), 0
-        for folder, config in zip(folders, PAIRS[arguments.shapes], strict=True):
-            smaller = shrunk(config, arguments.hidden, arguments.layers)
-            size += write(folder, smaller, shards=4)
+        for folder, config in zip(folders, configs, strict=True):
+            size += write(folder, config, shards=4)
         print(f"written: {size / 1e9:.2f} GB in {time.perf_counter() - began:.1f} s")
         yield folders
 
@@ -163,50 +167,55 @@ def show(rows: list[tuple[str, dict[str, float]]]) -> None:
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The options of the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = cli.Parser(__doc__)
+    parser.add_argument("--target", type=cli.checkpoint, help="a folder, instead of `--shapes`")
+    parser.add_argument("--draft", type=cli.checkpoint)
+    parser.add_argument(
+        "--shapes", default="qwen3", choices=PAIRS, help="a pair of write_shapes.py"
     )
-    parser.add_argument("--target", type=Path, help="a folder, instead of `--shapes`")
-    parser.add_argument("--draft", type=Path)
-    parser.add_argument("--shapes", default="qwen3", help="a pair of write_shapes.py")
-    parser.add_argument("--folder", type=Path, help="where to write the pair")
-    parser.add_argument("--k", type=int, default=4)
-    parser.add_argument("--runs", type=int, default=2, help="with kernels on disk")
+    parser.add_argument("--folder", type=cli.folder, help="where to write the pair")
+    parser.add_argument("--k", type=cli.drafted, default=4)
+    parser.add_argument("--runs", type=cli.positive, default=2, help="with kernels on disk")
     parser.add_argument("--captures", default="lazy", choices=("lazy", "all"))
     parser.add_argument("--evict", action="store_true")
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--seconds", type=float, default=3600, help="start no process after this")
-    parser.add_argument("--hidden", type=int, help="a smaller pair, for a trial")
-    parser.add_argument("--layers", type=int, help="fewer layers, for a trial")
-    parser.add_argument("--began", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--device", type=cli.device, default="cuda")
+    parser.add_argument(
+        "--seconds", type=cli.seconds, default=3600, help="start no process after this"
+    )
+    parser.add_argument("--hidden", type=cli.hidden, help="a smaller pair, for a trial")
+    parser.add_argument("--layers", type=cli.layers, help="fewer layers, for a trial")
     arguments = parser.parse_args(argv)
     if (arguments.target is None) != (arguments.draft is None):
-        parser.error("`--target` and `--draft` go together: give both, or `--shapes`")
+        parser.error("`--target` and `--draft` go together: give both, or `--shapes`.")
+    cli.check_trial(parser, arguments, PAIRS[arguments.shapes])
     return arguments
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Start the processes; one of them if it is told when it began."""
-    arguments = parse(argv)
-    if arguments.began is not None:
-        print(json.dumps(child(arguments)))
-        return
-    from provenance import commit, config_of
-
+def main(argv: list[str] | None = None) -> int:
+    """Start the processes; returns the exit status."""
+    arguments, status = parse(argv), 0
     config, rows = config_of(arguments), list[tuple[str, dict[str, float]]]()
     try:
         for name, seconds in processes(arguments):
             rows.append((name, seconds))
             print(f"{name}: " + ", ".join(f"{n} {s:.2f}" for n, s in seconds.items()), flush=True)
-    except (KeyboardInterrupt, subprocess.CalledProcessError) as error:
-        print(f"ended early: {error!r}")
+    except KeyboardInterrupt:
+        print("Interrupted.")
+        status = cli.INTERRUPTED
+    except subprocess.CalledProcessError:  # after its message
+        status = cli.FAILED
     show(rows)
     best = min((s["total"] for name, s in rows if name != "no kernels"), default=None)
     if best is not None:
         print(f"first token with kernels on disk: {best:.2f} s; aim: {AIM:.0f} s")
     record = {"benchmark": "cold_start", "commit": commit(), "config": config, "aim": AIM}
     print(json.dumps(record | {"processes": [{"kernels": n} | s for n, s in rows]}))
+    return status
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == [CHILD]:
+        with cli.explained():
+            print(json.dumps(child(argparse.Namespace(**json.loads(sys.argv[2])))))
+    else:
+        cli.run(main)

@@ -26,14 +26,13 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import command_line as cli
 import torch
-import transformers
 from provenance import commit
 from rich.console import Console
 from rich.table import Table
-from transformers import AutoModelForCausalLM, PreTrainedModel
 
 import bass
 from bass import pair
@@ -42,13 +41,14 @@ from bass.ops import cpu_products
 from bass.processor import cpu_name
 from bass.text import Tokenizer
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
 
 def read_prompts(count: int) -> list[list[int]]:
     """The first HumanEval prompts as token ids."""
-    folder = os.environ.get("BASS_DATA")
-    if not folder:
-        raise SystemExit("Set BASS_DATA to a folder with HumanEval.jsonl.gz.")
-    with gzip.open(Path(folder) / "HumanEval.jsonl.gz", "rt", encoding="utf-8") as lines:
+    path = cli.data_file(os.environ.get("BASS_DATA"), "HumanEval.jsonl.gz")
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
         texts = [json.loads(line)["prompt"] for line in lines][:count]
     tokenizer = Tokenizer.read(pair.TARGET)
     assert tokenizer is not None
@@ -72,8 +72,8 @@ def decoding_rate(calls: list[bass.Stats], new_tokens: int) -> float:
 
 
 def theirs(
-    model: PreTrainedModel,
-    assistant: PreTrainedModel | None,
+    model: "PreTrainedModel",
+    assistant: "PreTrainedModel | None",
     prompts: list[list[int]],
     batch: int,
     options: dict[str, Any],
@@ -99,8 +99,10 @@ def theirs(
         assert out.shape[1] == longest + options["max_new_tokens"], "the reference stopped early"
 
 
-def reference(folder: Path) -> PreTrainedModel:
+def reference(folder: Path) -> "PreTrainedModel":
     """The checkpoint in `transformers`, in float32, without end-of-sequence tokens."""
+    from transformers import AutoModelForCausalLM
+
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     model.generation_config.eos_token_id = None
     model.config.eos_token_id = None
@@ -131,8 +133,8 @@ Way = tuple[str, int]  # in words, and its batch
 def ways(
     arguments: argparse.Namespace,
     prompts: list[list[int]],
-    target: PreTrainedModel,
-    draft: PreTrainedModel,
+    target: "PreTrainedModel",
+    draft: "PreTrainedModel",
 ) -> dict[Way, Callable[[], list[bass.Stats] | None]]:
     """What is compared."""
     options = {
@@ -257,24 +259,22 @@ def output(command: list[str]) -> str:
     return ended.stdout + ended.stderr
 
 
-def parse() -> argparse.Namespace:
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The options of the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--prompts", type=int, default=8)
-    parser.add_argument("--new-tokens", type=int, default=128)
-    parser.add_argument("--temperature", type=float, default=0.2)
-    parser.add_argument("--top-p", type=float, default=0.95)
+    parser = cli.Parser(__doc__)
+    parser.add_argument("--threads", type=cli.threads, default=2)
+    parser.add_argument("--repeats", type=cli.positive, default=5)
+    parser.add_argument("--prompts", type=cli.positive, default=8)
+    parser.add_argument("--new-tokens", type=cli.positive, default=128)
+    parser.add_argument("--temperature", type=cli.temperature, default=0.2)
+    parser.add_argument("--top-p", type=cli.share, default=0.95)
     parser.add_argument(
         "--lengths",
         nargs=2,
         default=("bass", "4"),
         help="at batch 1 and 8: a fixed draft length, or a policy",
     )
-    return parser.parse_args()
+    return parser.parse_args(argv)
 
 
 def name_of(way: Way) -> str:
@@ -287,14 +287,14 @@ def named(rates: dict[Way, float]) -> dict[str, float]:
     return {name_of(way): round(rate, 1) for way, rate in rates.items()}
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     """Run the comparison."""
-    arguments = parse()
+    arguments = parse(argv)
     torch.set_num_threads(arguments.threads)
-    transformers.logging.set_verbosity_error()
-    console = Console()
+    console, prompts = Console(), read_prompts(arguments.prompts)
+    import transformers  # takes seconds
 
-    prompts = read_prompts(arguments.prompts)
+    transformers.logging.set_verbosity_error()
     target, draft = reference(pair.TARGET), reference(pair.DRAFT)
 
     peaks = measure_peaks(torch.device("cpu"), torch.float32)
@@ -346,4 +346,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main)

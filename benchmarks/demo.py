@@ -26,6 +26,7 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # as the command sets it, befo
 
 from typing import Any
 
+import command_line as cli
 import torch
 from provenance import commit
 from rich.console import Console
@@ -103,23 +104,21 @@ def compared(
     return row, facts
 
 
-def parse() -> argparse.Namespace:
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The options of the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 8, 16])
+    parser = cli.Parser(__doc__)
+    parser.add_argument("--threads", type=cli.threads, default=2)
+    parser.add_argument("--rounds", type=cli.integer(2), default=9)
+    parser.add_argument("--batches", type=cli.positive, nargs="+", default=[1, 4, 8, 16])
     parser.add_argument("--lengths", nargs="+", default=["2", "3", "4", "bass"])
-    parser.add_argument("--new-tokens", type=int, default=256)
-    parser.add_argument("--seeds", type=int, default=3)
-    return parser.parse_args()
+    parser.add_argument("--new-tokens", type=cli.positive, default=256)
+    parser.add_argument("--seeds", type=cli.positive, default=3)
+    return parser.parse_args(argv)
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     """Run the comparison."""
-    arguments = parse()
+    arguments = parse(argv)
     torch.set_num_threads(arguments.threads)
     console = Console(width=120)
     bandwidth = measure_peaks(torch.device("cpu"), torch.float32).bandwidth
@@ -164,4 +163,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main)

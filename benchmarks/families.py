@@ -17,9 +17,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import command_line as cli
 import torch
 from provenance import commit, config_of
-from random_families import families
+from random_families import CONTEXT, families
 
 import bass
 from bass.api.llm import LLM
@@ -58,32 +59,24 @@ def measured(llm: LLM, batch: int, new_tokens: int, bandwidth: float) -> dict[st
     return {"bound_ms": bound * 1e3, "wall_ms": wall * 1e3, "share": bound / wall}
 
 
-def parse() -> argparse.Namespace:
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The options of the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = cli.Parser(__doc__)
     known = [*families(1024, 1, 2)]
     parser.add_argument("--families", nargs="+", choices=known, default=known, metavar="NAME")
-    parser.add_argument("--batches", nargs="+", type=int, default=[1, 8])
-    parser.add_argument("--hidden", type=int, default=4096)
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--vocabulary", type=int, default=65536)
-    parser.add_argument("--new-tokens", type=int, default=64)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--results", type=Path)
-    arguments = parser.parse_args()
-    sizes = arguments.hidden, arguments.layers, arguments.vocabulary, arguments.new_tokens
-    if min(*sizes, *arguments.batches) < 1:
-        parser.error("every number must be 1 or more.")
-    if arguments.device.startswith("cuda") and not torch.cuda.is_available():
-        parser.error("there is no CUDA device here: give `--device cpu`.")
-    return arguments
+    parser.add_argument("--batches", nargs="+", type=cli.positive, default=[1, 8])
+    parser.add_argument("--hidden", type=cli.integer(128, 1 << 16, 128), default=4096)
+    parser.add_argument("--layers", type=cli.layers, default=12)
+    parser.add_argument("--vocabulary", type=cli.integer(2), default=65536)
+    parser.add_argument("--new-tokens", type=cli.integer(1, CONTEXT - PROMPT_LENGTH), default=64)
+    parser.add_argument("--device", type=cli.device, default="cuda")
+    parser.add_argument("--results", type=cli.results_file)
+    return parser.parse_args(argv)
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     """Measure every family, and print its row as soon as it is known."""
-    arguments = parse()
+    arguments = parse(argv)
     machine = measure_machine(torch.device(arguments.device), DTYPE)
     print(f"{machine.device}: copies {machine.copy_bandwidth / 1e12:.2f} TB/s\n", flush=True)
     heads = [f"{what}, b={batch}" for batch in arguments.batches for what in ("ms", "of bound")]
@@ -108,4 +101,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main)

@@ -9,6 +9,7 @@ as products of these shapes leave them.
 
 import argparse
 
+import command_line as cli
 import torch
 from launches import microseconds
 
@@ -16,6 +17,7 @@ from bass.kernels.hopper import attention
 from bass.kernels.shapes import HeadNorm
 
 LAUNCHES, CAPACITY = 60, 600
+KEYS = cli.integer(1, CAPACITY - 8)  # of a row, with room for the window
 # key heads, queries of each, dimensions, partial sums, norms of heads, rows, tokens of the window
 SHAPES = {
     "Qwen3-0.6B": (8, 2, 128, 2, True, 1, 1),
@@ -50,12 +52,17 @@ def measure(shape: tuple[int, int, int, int, bool, int, int], keys: int, repeats
     return microseconds(chain, repeats) / LAUNCHES
 
 
-def main() -> None:
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """The options of the command line."""
+    parser = cli.Parser(__doc__)
+    parser.add_argument("--keys", type=KEYS, nargs="+", default=[64, 256, 500])
+    parser.add_argument("--repeats", type=cli.positive, default=5)
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
     """Print the table."""
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--keys", type=int, nargs="+", default=[64, 256, 500])
-    arguments.add_argument("--repeats", type=int, default=5)
-    args = arguments.parse_args()
+    args = parse(argv)
     if not (torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9):
         raise SystemExit("This needs a GPU of compute capability 9: there is none here.")
     print(torch.cuda.get_device_name())
@@ -65,4 +72,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main)

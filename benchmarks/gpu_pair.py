@@ -19,9 +19,9 @@ import json
 import os
 import platform
 import statistics
-from pathlib import Path
 from typing import Any
 
+import command_line as cli
 import torch
 from gpu_parts import Results, parts_in_ms
 from provenance import commit, config_of
@@ -46,7 +46,8 @@ def read_prompts(count: int) -> tuple[str, list[str]]:
     """Return (the prompts' source, `count` prompts)."""
     folder = os.environ.get("BASS_DATA")
     if folder:
-        with gzip.open(Path(folder) / "HumanEval.jsonl.gz", "rt", encoding="utf-8") as lines:
+        path = cli.data_file(folder, "HumanEval.jsonl.gz")
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
             return "HumanEval", [json.loads(line)["prompt"] for line in lines][:count]
     made = (
         (
@@ -129,27 +130,25 @@ def row_of(policy: str, batch: int, r: dict[str, Any], plain: dict[str, Any]) ->
     return [policy, str(batch), *times, *figures, f"{r['mbu']:.0%}"]
 
 
-def parse() -> argparse.Namespace:
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The options of the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--batches", nargs="+", type=int, default=[1, 4, 8, 16, 32])
+    parser = cli.Parser(__doc__)
+    parser.add_argument("--batches", nargs="+", type=cli.positive, default=[1, 4, 8, 16, 32])
     parser.add_argument("--policies", nargs="+", default=["4", "bass", "measured"])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--new-tokens", type=int, default=256)
-    parser.add_argument("--temperature", type=float, default=0.2)
-    parser.add_argument("--top-p", type=float, default=0.95)
-    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--repeats", type=cli.positive, default=5)
+    parser.add_argument("--new-tokens", type=cli.positive, default=256)
+    parser.add_argument("--temperature", type=cli.temperature, default=0.2)
+    parser.add_argument("--top-p", type=cli.share, default=0.95)
+    parser.add_argument("--device", type=cli.device, default="cuda")
     parser.add_argument("--cache", default="padded")
     parser.add_argument("--attention", default="auto")
-    parser.add_argument("--results", type=Path)
-    return parser.parse_args()
+    parser.add_argument("--results", type=cli.results_file)
+    return parser.parse_args(argv)
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     """Run the settings."""
-    arguments = parse()
+    arguments = parse(argv)
     console = Console(width=170, highlight=False)
     device = (
         torch.cuda.get_device_name() if arguments.device.startswith("cuda") else platform.machine()
@@ -198,4 +197,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main)

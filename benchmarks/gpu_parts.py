@@ -77,9 +77,15 @@ class Results:
         self.path, self.of = path, {"source": source(), "device": device}
         self.found: dict[str, Any] = {}
         if path is not None and path.exists():
+            self.found = self._before(path)
+
+    def _before(self, path: Path) -> dict[str, Any]:
+        try:
             before = json.loads(path.read_text(encoding="utf-8"))
-            if {name: before.get(name) for name in self.of} == self.of:
-                self.found = before["results"]
+            results = before["results"] | {}
+        except (ValueError, LookupError, TypeError) as error:
+            raise SystemExit(f"`{path}` is no file of results: name another.") from error
+        return results if {name: before.get(name) for name in self.of} == self.of else {}
 
     def measured(self, key: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The result of a setting from the file, or else from `measure`."""

@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import command_line as cli
 import torch
 from gpu_parts import synchronisations
 from provenance import commit, config_of
@@ -106,25 +107,28 @@ def waits(pair: str, quantization: str, batch: int) -> dict[str, Any]:
     return {"synchronisations_per_step": found}
 
 
-def parse() -> tuple[argparse.Namespace, list[str]]:
+def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[str]]:
     """The script's own options, and those of `bass bench`."""
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = cli.Parser(__doc__, allow_abbrev=False)
     parser.add_argument("--pairs", nargs="+", default=DENSE, choices=PAIRS)
     parser.add_argument("--quantization", nargs="+", default=["none"])
-    parser.add_argument("--batches", nargs="+", default=["1", "8"])
-    parser.add_argument("--results", type=Path)
+    parser.add_argument("--batches", nargs="+", type=cli.positive, default=[1, 8])
+    parser.add_argument("--results", type=cli.new_folder)
     parser.add_argument("--warm-up", action="store_true")
     parser.add_argument("--host", action="store_true")
-    return parser.parse_known_args()
+    arguments, more = parser.parse_known_args(argv)
+    elsewhere = any(word.partition("=")[0] == "--device" for word in more)
+    if not torch.cuda.is_available() and (arguments.warm_up or arguments.host or not elsewhere):
+        parser.error(
+            "there is no CUDA device here: give `--device cpu`, without `--warm-up` and `--host`."
+        )
+    return arguments, more
 
 
-def main() -> None:
-    """Run the pairs."""
-    arguments, more = parse()
+def main(argv: list[str] | None = None) -> int:
+    """Run the pairs; returns the exit status."""
+    arguments, more = parse(argv)
+    words = ["--batches", *map(str, arguments.batches), *more]
     record: dict[str, Any] = {}
     for pair in arguments.pairs:
         for quantization in arguments.quantization:
@@ -132,15 +136,14 @@ def main() -> None:
             print(name, file=sys.stderr)
             one = warm_up if arguments.warm_up else waits if arguments.host else None
             record[name] = (
-                bench(
-                    pair, quantization, arguments.results, ["--batches", *arguments.batches, *more]
-                )
+                bench(pair, quantization, arguments.results, words)
                 if one is None
-                else {b: one(pair, quantization, int(b)) for b in arguments.batches}
+                else {b: one(pair, quantization, b) for b in arguments.batches}
             )
     about = {"benchmark": "gpu_step", "commit": commit(), "torch": torch.__version__}
     print(json.dumps(about | {"config": config_of(arguments), "more": more, "results": record}))
+    return cli.FAILED if None in record.values() else 0
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main)

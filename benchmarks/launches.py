@@ -14,6 +14,7 @@ import statistics
 from collections.abc import Callable
 from typing import no_type_check
 
+import command_line as cli
 import torch
 import triton
 import triton.language as tl
@@ -100,12 +101,17 @@ def measure(columns: int, links: int, repeats: int) -> str:
     )
 
 
-def main() -> None:
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """The options of the command line."""
+    parser = cli.Parser(__doc__)
+    parser.add_argument("--links", type=cli.positive, default=100)
+    parser.add_argument("--repeats", type=cli.positive, default=7)
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
     """Print the table."""
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--links", type=int, default=100)
-    arguments.add_argument("--repeats", type=int, default=7)
-    args = arguments.parse_args()
+    args = parse(argv)
     if not (torch.cuda.is_available() and torch.cuda.get_device_capability()[0] >= 9):
         raise SystemExit("This needs a GPU of compute capability 9: there is none here.")
     print(torch.cuda.get_device_name())
@@ -114,4 +120,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main)

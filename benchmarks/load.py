@@ -31,6 +31,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import command_line as cli
 import safetensors
 import torch
 from load_large import run as run_large
@@ -46,6 +47,7 @@ from bass.models.llama import Llama, LlamaConfig
 
 BUFFER = 64 << 20
 PAPER = LlamaConfig(51200, 4096, 11008, 36, 32, 32, 128, 2048)
+PAPER_SIZE = 7.7e9  # parameters
 
 
 def sized(total: float, dtype: torch.dtype) -> LlamaConfig:
@@ -67,6 +69,7 @@ def write(folder: Path, config: LlamaConfig, dtype: torch.dtype, shards: int) ->
     }
     block = torch.randn(max(torch.Size(shape).numel() for shape in shapes.values())).to(dtype)
     names, places = list(shapes), {}
+    shards = min(shards, len(names))
     step = -(-len(names) // shards)
     for i in range(shards):
         file = SINGLE if shards == 1 else f"model-{i + 1:05}-of-{shards:05}.safetensors"
@@ -157,34 +160,35 @@ def table_of(seconds: dict[str, list[float]], total: int, arguments: argparse.Na
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The options of the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser = cli.Parser(__doc__)
+    parser.add_argument("--device", type=cli.device, default="cpu")
     parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
     parser.add_argument("--shapes", default="sized", choices=("sized", "paper", "27b"))
-    parser.add_argument("--gigabytes", type=float, default=1.0)
-    parser.add_argument("--shards", type=int, default=1)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--folder", type=Path, help="where to make the temporary folder")
-    parser.add_argument("--seconds", type=float, default=3600, help="27b: begin no step after this")
-    parser.add_argument("--hidden", type=int, help="27b: a smaller model, for a trial")
-    parser.add_argument("--layers", type=int, help="27b: fewer layers, for a trial")
-    return parser.parse_args(argv)
+    parser.add_argument("--gigabytes", type=cli.number(0, above=True), default=1.0)
+    parser.add_argument("--shards", type=cli.integer(1, 1000), default=1)
+    parser.add_argument("--repeats", type=cli.positive, default=5)
+    parser.add_argument("--threads", type=cli.threads, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--folder", type=cli.folder, help="where to make the temporary folder")
+    parser.add_argument(
+        "--seconds", type=cli.seconds, default=3600, help="27b: begin no step after this"
+    )
+    parser.add_argument("--hidden", type=cli.hidden, help="27b: a smaller model, for a trial")
+    parser.add_argument("--layers", type=cli.layers, help="27b: fewer layers, for a trial")
+    arguments = parser.parse_args(argv)
+    if arguments.shapes != "27b" and (arguments.hidden or arguments.layers):
+        parser.error("`--hidden` and `--layers` need `--shapes 27b`.")
+    return arguments
 
 
 def compare(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
     """Compare the ways to load a checkpoint; returns the figures."""
     device, dtype = torch.device(arguments.device), DTYPES[arguments.dtype]
+    paper = arguments.shapes == "paper"
+    size = PAPER_SIZE * dtype.itemsize if paper else arguments.gigabytes * 1e9
+    cli.check_room(size, arguments.folder)
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         folder = Path(name)
-        write(
-            folder,
-            PAPER if arguments.shapes == "paper" else sized(arguments.gigabytes * 1e9, dtype),
-            dtype,
-            arguments.shards,
-        )
+        write(folder, PAPER if paper else sized(size, dtype), dtype, arguments.shards)
         paths = sorted(folder.glob("*.safetensors"))
         buffer = memoryview(bytearray(BUFFER))
         total = read_plainly(paths, buffer)
@@ -240,4 +244,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main)

@@ -17,6 +17,7 @@ import platform
 import time
 from typing import Any
 
+import command_line as cli
 import numpy as np
 from provenance import commit
 from rich.console import Console
@@ -130,28 +131,26 @@ def summarized(arguments: argparse.Namespace, relative: Cells, names: list[str])
     return summary
 
 
-def parse() -> argparse.Namespace:
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The options of the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 16, 64])
+    parser = cli.Parser(__doc__)
+    parser.add_argument("--batches", type=cli.positive, nargs="+", default=[1, 4, 16, 64])
     parser.add_argument(
-        "--acceptances", type=float, nargs="+", default=[0.3, 0.5, 0.7, 0.8, 0.9, 0.95]
+        "--acceptances", type=cli.number(0, 1), nargs="+", default=[0.3, 0.5, 0.7, 0.8, 0.9, 0.95]
     )
     parser.add_argument(
         "--ratio",
-        type=float,
+        type=cli.number(0),
         default=None,
         help="draft step over target step, instead of the measured costs",
     )
-    parser.add_argument("--seeds", type=int, default=3)
-    return parser.parse_args()
+    parser.add_argument("--seeds", type=cli.positive, default=3)
+    return parser.parse_args(argv)
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     """Run the simulations."""
-    arguments = parse()
+    arguments = parse(argv)
     cost = CostModel() if arguments.ratio is None else CostModel.from_ratio(arguments.ratio)
     console = Console()
 
@@ -195,4 +194,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main)

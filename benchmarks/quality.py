@@ -28,6 +28,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import command_line as cli
 import numpy as np
 import torch
 from provenance import commit
@@ -42,13 +43,15 @@ from bass.records import CacheBudget, Window
 from bass.text import Tokenizer
 
 ROWS, SPAN_STEP = 8, 64
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+FILES = ("HumanEval.jsonl.gz", "mbpp.jsonl")
 
 
 def read_texts(folder: Path) -> tuple[list[str], list[str], list[str]]:
     """HumanEval's prompts, its prompts with solutions, and MBPP's solutions."""
-    with gzip.open(folder / "HumanEval.jsonl.gz", "rt", encoding="utf-8") as lines:
+    with gzip.open(folder / FILES[0], "rt", encoding="utf-8") as lines:
         problems = [json.loads(line) for line in lines]
-    with (folder / "mbpp.jsonl").open(encoding="utf-8") as lines:
+    with (folder / FILES[1]).open(encoding="utf-8") as lines:
         solutions = [json.loads(line)["code"] for line in lines]
     return (
         [p["prompt"] for p in problems],
@@ -179,35 +182,33 @@ def compared(
     return table, record
 
 
-def parse() -> argparse.Namespace:
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The options of the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = cli.Parser(__doc__)
     parser.add_argument("--data", type=Path, default=os.environ.get("BASS_DATA"))
-    parser.add_argument("--target", default=str(pair.TARGET))
-    parser.add_argument("--draft", default=str(pair.DRAFT))
-    parser.add_argument("--device", default="auto")
+    parser.add_argument("--target", type=cli.checkpoint, default=str(pair.TARGET))
+    parser.add_argument("--draft", type=cli.checkpoint, default=str(pair.DRAFT))
+    parser.add_argument("--device", type=cli.device, default=DEVICE)
     parser.add_argument(
         "--dtype",
         default="auto",
         help="of the baseline and of what is not quantized; auto: float32 on a CPU",
     )
-    parser.add_argument("--documents", type=int, default=100, help="of each of the two sets")
-    parser.add_argument("--prompts", type=int, default=16)
-    parser.add_argument("--new-tokens", type=int, default=256)
-    parser.add_argument("--quantized", type=Path, nargs="*", default=[])
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    return parser.parse_args()
+    parser.add_argument(
+        "--documents", type=cli.positive, default=100, help="of each of the two sets"
+    )
+    parser.add_argument("--prompts", type=cli.positive, default=16)
+    parser.add_argument("--new-tokens", type=cli.positive, default=256)
+    parser.add_argument("--quantized", type=cli.checkpoint, nargs="*", default=[])
+    parser.add_argument("--threads", type=cli.threads, default=torch.get_num_threads())
+    return parser.parse_args(argv)
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     """Run the comparison."""
-    arguments = parse()
-    if arguments.data is None:
-        raise SystemExit(
-            "Give --data, or set BASS_DATA: a folder with HumanEval.jsonl.gz and mbpp.jsonl."
-        )
+    arguments = parse(argv)
+    for name in FILES:
+        cli.data_file(arguments.data, name)
     torch.set_num_threads(arguments.threads)
     console = Console()
 
@@ -257,4 +258,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main)

@@ -27,13 +27,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import command_line as cli
 import torch
 from gpu_parts import Results
 from provenance import commit, config_of
 from random_checkpoint import FORMATS, WRITERS, bytes_of, place_for, shrunk, write
 from rich.console import Console
 from rich.table import Table
-from write_shapes import MIXTURES, PAIRS, Config
+from write_shapes import MIXTURES, PAIRS, Config, context_of
 
 from bass.api.llm import serve
 from bass.api.loading import ModelCache
@@ -193,23 +194,28 @@ def formats_of(pair: str) -> list[str]:
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The options of the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = cli.Parser(__doc__)
     names, pairs = (REFERENCE, *FORMATS), [p for p in PAIRS if p not in MIXTURES or p == OF_EXPERTS]
     parser.add_argument("--pair", default="llama", choices=pairs)
     parser.add_argument("--formats", nargs="+", choices=names, help="of the pair's")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--new-tokens", type=int, default=128)
-    parser.add_argument("--prompt-length", type=int, default=150)
-    parser.add_argument("--k", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=3600)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--hidden", type=int, help="a smaller model, for a trial")
-    parser.add_argument("--layers", type=int, help="fewer layers, for a trial")
-    parser.add_argument("--folder", type=Path, help="where to write the checkpoints")
-    parser.add_argument("--results", type=Path)
+    parser.add_argument("--repeats", type=cli.positive, default=3)
+    parser.add_argument("--new-tokens", type=cli.positive, default=128)
+    parser.add_argument("--prompt-length", type=cli.positive, default=150)
+    parser.add_argument("--k", type=cli.drafted, default=4)
+    parser.add_argument("--seconds", type=cli.seconds, default=3600)
+    parser.add_argument("--device", type=cli.device, default="cuda")
+    parser.add_argument("--hidden", type=cli.hidden, help="a smaller model, for a trial")
+    parser.add_argument("--layers", type=cli.layers, help="fewer layers, for a trial")
+    parser.add_argument("--folder", type=cli.folder, help="where to write the checkpoints")
+    parser.add_argument("--results", type=cli.results_file)
     arguments = parser.parse_args(argv)
+    cli.check_trial(parser, arguments, PAIRS[arguments.pair])
+    context = min(map(context_of, PAIRS[arguments.pair]))
+    if arguments.prompt_length + arguments.new_tokens > context:
+        parser.error(
+            f"`--prompt-length` and `--new-tokens` must be {context} tokens or fewer together: the "
+            f"context of `{arguments.pair}`."
+        )
     fitting = formats_of(arguments.pair)
     arguments.formats = arguments.formats or fitting
     if wrong := [name for name in arguments.formats if name not in fitting]:
@@ -220,9 +226,9 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     return arguments
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Run the formats."""
-    arguments, began = parse(argv), time.perf_counter()
+def main(argv: list[str] | None = None) -> int:
+    """Run the formats; returns the exit status."""
+    arguments, began, status = parse(argv), time.perf_counter(), 0
     console, device = Console(width=150, highlight=False), find_device(arguments.device)
     dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
     results, machine = (
@@ -250,16 +256,19 @@ def main(argv: list[str] | None = None) -> None:
                 found[name] = results.measured(key, lambda n=name: {"rows": runner.rows(n)})
             except KeyboardInterrupt:
                 console.print(f"{name}: interrupted")
+                status = cli.INTERRUPTED
                 break
             except Exception:  # the other formats are measured all the same
                 console.print(f"{name} failed:\n{traceback.format_exc()}", markup=False)
+                status = cli.FAILED
             gc.collect()
     console.print(table_of(found, f"{arguments.pair}, {machine.device}"))
     record = {"benchmark": "quantized_step", "commit": commit(), "torch": torch.__version__}
     record |= {"device": machine.device, "copy_bandwidth": machine.copy_bandwidth}
     rows = [row for name in found for row in found[name]["rows"]]
     print(json.dumps(record | {"config": config, "rows": rows}))
+    return status
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main)

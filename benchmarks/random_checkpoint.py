@@ -12,12 +12,14 @@ import json
 import math
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import command_line as cli
 import torch
 from torch import Tensor
 from write_shapes import Config
@@ -236,13 +238,19 @@ def write(folder: Path, config: Config, method: str = "bf16", shards: int = 1) -
     ends = list(itertools.accumulate(part.size for part in parts.values()))
     places = {n: shards * (end - 1) // total for n, end in zip(parts, ends, strict=True)}
     files = {i: file_name(i, shards) for i in {*places.values()}}
+    ended = threading.Event()  # an interruption ends the writers too
     with ThreadPoolExecutor(WRITERS) as pool:
         of_files = [
-            pool.submit(_write_file, folder / file, {n: parts[n] for n in parts if places[n] == i})
+            pool.submit(
+                _write_file, folder / file, {n: parts[n] for n in parts if places[n] == i}, ended
+            )
             for i, file in files.items()
         ]
-        for written in of_files:
-            written.result()
+        try:
+            for written in of_files:
+                written.result()
+        finally:
+            ended.set()
     if shards > 1:
         weights = {"weight_map": {name: files[i] for name, i in places.items()}}
         (folder / INDEX).write_text(json.dumps(weights), encoding="utf-8")
@@ -254,8 +262,8 @@ def file_name(number: int, shards: int) -> str:
     return SINGLE if shards == 1 else f"model-{number + 1:05}-of-{shards:05}.safetensors"
 
 
-def _write_file(path: Path, parts: Mapping[str, Part]) -> None:
-    """Write a safetensors file."""
+def _write_file(path: Path, parts: Mapping[str, Part], ended: threading.Event) -> None:
+    """Write a safetensors file, unless it is ended."""
     header: dict[str, Any] = {}
     end = 0
     for name, part in parts.items():
@@ -267,6 +275,8 @@ def _write_file(path: Path, parts: Mapping[str, Part]) -> None:
         file.write(len(text).to_bytes(8, "little") + text)
         for part in parts.values():
             for begin in range(0, part.size, len(part.block)):
+                if ended.is_set():
+                    return
                 file.write(part.block[: part.size - begin])
 
 
@@ -297,5 +307,6 @@ def place_for(needed: int, folder: Path | None) -> Iterator[Path]:
     home = folder
     if home is None and SHM.is_dir() and shutil.disk_usage(SHM).free > needed + (8 << 30):
         home = SHM
+    cli.check_room(needed, home)
     with tempfile.TemporaryDirectory(dir=home) as name:
         yield Path(name)

@@ -1,5 +1,7 @@
 """Every family with random weights (`load_format="dummy"`), of any size."""
 
+import math
+
 import torch
 from write_shapes import Config, codegen, gated, opt
 
@@ -52,7 +54,8 @@ def families(hidden: int, layers: int, vocabulary: int) -> dict[str, Config]:
     """
     size = 128 if hidden >= 4 * 128 else 32
     heads, inner = hidden // size, 4 * hidden
-    grouped, rotary = (heads, heads // 4, size), size // 2
+    kv_heads = math.gcd(heads, max(1, heads // 4))
+    grouped, rotary = (heads, kv_heads, size), size // 2
 
     def llama_like(family: str, **more: object) -> Config:
         sizes = (vocabulary, hidden, inner, layers, grouped, CONTEXT, False)
@@ -79,7 +82,7 @@ def families(hidden: int, layers: int, vocabulary: int) -> dict[str, Config]:
             "ffn_hidden_size": inner,
             "num_hidden_layers": layers,
             "num_attention_heads": heads,
-            "num_kv_heads": heads // 4,
+            "num_kv_heads": kv_heads,
             "new_decoder_architecture": True,
             "max_position_embeddings": CONTEXT,
             "tie_word_embeddings": False,

@@ -34,15 +34,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import command_line as cli
 import numpy as np
 import torch
 from gpu_parts import Results
 from provenance import commit, config_of
-from random_families import families, sharpen
+from random_families import CONTEXT, families, sharpen
 
 import bass
 from bass.api.engines import CAPACITY_STEP
 from bass.api.llm import LLM, plain
+from bass.checkpoints.folder import DTYPES
 from bass.engine.scorer import ModelScorer
 from bass.policies import Fixed
 from bass.processor import cpu_name
@@ -272,38 +274,28 @@ def heading(columns: Sequence[str]) -> str:
     return f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|"
 
 
-def parse() -> argparse.Namespace:
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The options of the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = cli.Parser(__doc__)
     known = [PAIR, *families(1024, 1, 2)]
     parser.add_argument("--families", nargs="+", choices=known, default=known, metavar="NAME")
-    parser.add_argument("--lengths", nargs="+", type=int, default=[4, 7])
-    parser.add_argument("--batches", nargs="+", type=int, default=[1, 8])
+    parser.add_argument("--lengths", nargs="+", type=cli.drafted, default=[4, 7])
+    parser.add_argument("--batches", nargs="+", type=cli.positive, default=[1, 8])
     parser.add_argument("--rows", action="store_true")
-    parser.add_argument("--prompts", type=int, default=16)
-    parser.add_argument("--new-tokens", type=int, default=64)
-    parser.add_argument("--hidden", type=int, default=1024)
-    parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--vocabulary", type=int, default=65536)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--results", type=Path)
-    arguments = parser.parse_args()
-    numbers = arguments.prompts, arguments.new_tokens, arguments.hidden, arguments.layers
-    if min(*numbers, *arguments.lengths, *arguments.batches) < 1:
-        parser.error("every number must be 1 or more.")
-    if arguments.device.startswith("cuda") and not torch.cuda.is_available():
-        parser.error("there is no CUDA device here: give `--device cpu`.")
-    if arguments.results is not None and not arguments.results.absolute().parent.is_dir():
-        parser.error(f"--results: `{arguments.results.parent}` is no folder.")
-    return arguments
+    parser.add_argument("--prompts", type=cli.positive, default=16)
+    parser.add_argument("--new-tokens", type=cli.integer(1, CONTEXT - PROMPT_LENGTH), default=64)
+    parser.add_argument("--hidden", type=cli.integer(128, 1 << 16, 128), default=1024)
+    parser.add_argument("--layers", type=cli.layers, default=8)
+    parser.add_argument("--vocabulary", type=cli.integer(2), default=65536)
+    parser.add_argument("--device", type=cli.device, default="cuda")
+    parser.add_argument("--dtype", choices=DTYPES, default="bfloat16")
+    parser.add_argument("--results", type=cli.results_file)
+    return parser.parse_args(argv)
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     """Measure every model, and print its rows as soon as they are known."""
-    arguments = parse()
+    arguments = parse(argv)
     on_gpu = arguments.device.startswith("cuda")
     device = torch.cuda.get_device_name() if on_gpu else cpu_name()
     results = Results(arguments.results, device)
@@ -325,4 +317,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main)

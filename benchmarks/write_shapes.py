@@ -14,6 +14,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import command_line as cli
+
 SHAPES = Path(__file__).parent / "shapes"
 Config = dict[str, Any]
 
@@ -130,13 +132,19 @@ PAIRS: dict[str, tuple[Config, Config]] = {
 MIXTURES = ("qwen3-moe", "mixtral", "gpt-oss")  # of experts
 
 
+def context_of(config: Config) -> int:
+    """The most tokens of a text."""
+    return config["n_positions" if "n_positions" in config else "max_position_embeddings"]
+
+
 def written(config: Config) -> str:
     """The text of a config.json; weights would be in bfloat16."""
     return json.dumps(config | {"torch_dtype": "bfloat16"}, indent=2) + "\n"
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     """Write all pairs."""
+    cli.Parser(__doc__).parse_args(argv)
     for name, pair in PAIRS.items():
         for role, config in zip(("target", "draft"), pair, strict=True):
             folder = SHAPES / name / role
@@ -145,4 +153,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    cli.run(main)

@@ -123,7 +123,7 @@ def test_what_was_not_measured_is_not_answered(
 
 
 def test_quick_changes_defaults_only(benchmark: ModuleType) -> None:
-    quick = benchmark.parse(["--quick", "--batches", "4"])
+    quick = benchmark.parse(["--quick", "--batches", "4", "--device", "cpu"])
     assert (quick.windows, quick.batches, quick.contexts) == ([8], [4], [2048])
 
 
@@ -131,7 +131,7 @@ def test_a_window_that_the_short_rows_cannot_hold_is_refused(
     benchmark: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        benchmark.parse(["--contexts", "32", "--windows", "5"])
+        benchmark.parse(["--contexts", "32", "--windows", "5", "--device", "cpu"])
     assert "no room for a window of 5" in capsys.readouterr().err
 
 

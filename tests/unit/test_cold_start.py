@@ -37,5 +37,5 @@ def test_the_parts_of_a_new_process_are_those_of_its_time(
 
 def test_a_target_needs_a_draft(script: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        script.main(["--target", "folder"])
+        script.main(["--device", "cpu", "--target", str(ROOT / "benchmarks/shapes/llama/target")])
     assert "go together" in capsys.readouterr().err

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_each_family_has_a_row_and_a_share_of_its_bound(tmp_path: Path) -> None:
     results = tmp_path / "found.json"
-    sizes = ("--hidden", "64", "--layers", "1", "--vocabulary", "128", "--new-tokens", "2")
+    sizes = ("--hidden", "128", "--layers", "1", "--vocabulary", "128", "--new-tokens", "2")
     done = subprocess.run(
         [
             *(sys.executable, ROOT / "benchmarks" / "families.py", "--device", "cpu", *sizes),

@@ -82,7 +82,8 @@ def test_a_mixture_is_timed_with_its_experts_in_4_bits(
     scripts: dict[str, ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sizes = ["--hidden", "128", "--layers", "1", "--device", "cpu", "--new-tokens", "2"]
-    scripts["quantized_step"].main(["--pair", "gpt-oss", *sizes, "--folder", str(tmp_path)])
+    sizes += ["--prompt-length", "4", "--repeats", "1", "--k", "1", "--folder", str(tmp_path)]
+    assert not scripts["quantized_step"].main(["--pair", "gpt-oss", *sizes])
     rows = json.loads(capsys.readouterr().out.splitlines()[-1])["rows"]
     assert [row["format"] for row in rows] == ["bf16"] * 3 + ["mxfp4"] * 3
     assert rows[3]["stored_gb"] < 0.4 * rows[0]["stored_gb"]
@@ -123,7 +124,7 @@ def test_a_format_that_fails_leaves_the_others(
 
     monkeypatch.setattr(script.Runner, "rows", failing)
     sizes = ["--hidden", "128", "--layers", "1", "--device", "cpu", "--new-tokens", "2"]
-    script.main([*sizes, "--folder", str(tmp_path), "--formats", "awq", "gptq"])
+    assert script.main([*sizes, "--folder", str(tmp_path), "--formats", "awq", "gptq"]) == 1
     printed = capsys.readouterr().out
     assert "awq failed" in printed
     assert "no such kernel" in printed
