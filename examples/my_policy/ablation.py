@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bass
+from bass.errors import BassError
 
 PROMPT = "def read_lines(path):\n"
 
@@ -45,6 +46,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--plot", type=Path, default=Path("ablation.png"))
     given = parser.parse_args()
+    if min(*given.batches, given.tokens, given.repeats) < 1:
+        parser.error("every number must be 1 or more.")
+    if not given.plot.absolute().parent.is_dir():
+        parser.error(f"--plot: `{given.plot.parent}` is no folder.")
 
     policies = {
         "my-policy": MyPolicy(),
@@ -85,4 +90,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BassError as error:
+        raise SystemExit(str(error)) from error

@@ -15,6 +15,7 @@ import json
 import random
 from pathlib import Path
 
+import arguments
 from parse_share import signatures
 
 import bass
@@ -28,8 +29,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--corpus", type=Path, required=True)
-    parser.add_argument("--functions", type=int, default=32)
-    parser.add_argument("--new-tokens", type=int, default=128)
+    parser.add_argument("--functions", type=arguments.positive, default=32)
+    parser.add_argument("--new-tokens", type=arguments.positive, default=128)
     args = parser.parse_args()
     texts = (args.corpus / "heldout.txt").read_bytes().decode().split("\0")
     prompts = sorted({prompt for text in texts for prompt in signatures(text)})
@@ -73,4 +74,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    arguments.run(main)

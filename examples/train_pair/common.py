@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from arguments import read_tokenizer
 from jaxtyping import Float, Int
-from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from bass.interfaces import Attend
@@ -214,7 +214,7 @@ def held_out_windows(corpus: Path, tokenizer: Path) -> tuple[Int[Tensor, "window
     A target of -1 - token has been scored by the window before: every token is scored once, with
     half a window of context where the file has it.
     """
-    encoder = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
+    encoder = read_tokenizer(tokenizer)
     texts = (corpus / "heldout.txt").read_bytes().decode().split("\0")
     rows: list[Tensor] = []
     for encoding in encoder.encode_batch(texts, add_special_tokens=False):

@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+import arguments
 from dedup import ProblemPassages, Repetition
 
 HELD_OUT = ("boltons", "click", "flask", "more-itertools", "requests", "toolz")
@@ -224,10 +225,10 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, default=Path(".data/corpus"))
     parser.add_argument("--wheels", type=Path, default=Path(".data/wheels"))
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=arguments.positive, default=2)
     parser.add_argument(
         "--function-share",
-        type=float,
+        type=arguments.share,
         default=0.15,
         help="share of the text that is lone functions",
     )
@@ -238,9 +239,9 @@ def main() -> None:
             "BASS_DATA is unset: name the folder of HumanEval.jsonl.gz and mbpp.jsonl, whose "
             "problems are removed."
         )
+    problems = ProblemPassages.load(Path(data))
     args.out.mkdir(parents=True, exist_ok=True)
     args.wheels.mkdir(parents=True, exist_ok=True)
-    problems = ProblemPassages.load(Path(data))
     repetition = Repetition()
     evaluation = held_out(args.wheels)
     for text in evaluation:
@@ -296,4 +297,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    arguments.run(main)

@@ -16,9 +16,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import arguments
 import numpy as np
 import torch
-from common import bits_per_byte, held_out_windows, logits_of
+from common import CONTEXT, bits_per_byte, held_out_windows, logits_of
 from jaxtyping import Bool, Float, Int
 from sample import docstring_ends, generate
 from tokenizers import Tokenizer
@@ -123,12 +124,14 @@ def main() -> None:
     )
     for name in ("target", "draft", "corpus"):
         parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--prompts", type=int, default=512)
-    parser.add_argument("--prompt-length", type=int, default=128)
-    parser.add_argument("--new", type=int, default=256)
-    parser.add_argument("--rows", type=int, default=128)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--prompts", type=arguments.positive, default=512)
+    parser.add_argument("--prompt-length", type=arguments.positive, default=128)
+    parser.add_argument("--new", type=arguments.positive, default=256)
+    parser.add_argument("--rows", type=arguments.positive, default=128)
+    parser.add_argument("--device", type=arguments.device, default="auto")
     args = parser.parse_args()
+    if args.prompt_length + args.new > CONTEXT:
+        parser.error(f"`--prompt-length` and `--new` must be {CONTEXT} or less together.")
     device = torch.device(args.device)
     target, draft = (
         load_decoder(folder, device, torch.float32) for folder in (args.target, args.draft)
@@ -142,7 +145,7 @@ def main() -> None:
             }
         )
     )
-    tokenizer = Tokenizer.from_file(str(args.target / "tokenizer.json"))
+    tokenizer = arguments.read_tokenizer(args.target)
     prompts = held_out_prompts(args.corpus, tokenizer, args.prompt_length, args.prompts).to(device)
     for temperature in (0.0, 0.2, 0.8, 1.0):
         print(
@@ -152,4 +155,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    arguments.run(main)

@@ -9,6 +9,7 @@ import json
 import shutil
 from pathlib import Path
 
+import arguments
 import torch
 from common import DRAFT, TARGET
 
@@ -38,4 +39,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    arguments.run(main)

@@ -16,6 +16,8 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+import arguments
+
 import bass
 
 
@@ -63,10 +65,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--corpus", type=Path, required=True)
-    parser.add_argument("--count", type=int, default=200)
-    parser.add_argument("--new-tokens", type=int, default=256)
+    parser.add_argument("--count", type=arguments.positive, default=200)
+    parser.add_argument("--new-tokens", type=arguments.positive, default=256)
     parser.add_argument("--temperature", type=float, default=0.2)
-    parser.add_argument("--show", type=int, default=0, help="completions to print")
+    parser.add_argument("--show", type=arguments.integer(0), default=0, help="completions to print")
     args = parser.parse_args()
     texts = (args.corpus / "heldout.txt").read_bytes().decode().split("\0")
     prompts = sorted({prompt for text in texts for prompt in signatures(text)})
@@ -101,4 +103,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    arguments.run(main)

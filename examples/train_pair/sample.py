@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import arguments
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -130,13 +131,13 @@ def main() -> None:
     )
     for name in ("target", "tokens", "out"):
         parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--batches", type=int, default=12)
-    parser.add_argument("--rows", type=int, default=4096)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--batches", type=arguments.positive, default=12)
+    parser.add_argument("--rows", type=arguments.positive, default=4096)
+    parser.add_argument("--device", type=arguments.device, default="auto")
     args = parser.parse_args()
     device = torch.device(args.device)
     model = load_decoder(args.target, device, torch.bfloat16)
-    tokenizer = Tokenizer.from_file(str(args.target / "tokenizer.json"))
+    tokenizer = arguments.read_tokenizer(args.target)
     tokens = np.fromfile(args.tokens / "train.bin", np.uint16)
     random = np.random.default_rng(0)
     args.out.mkdir(parents=True, exist_ok=True)
@@ -165,4 +166,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    arguments.run(main)

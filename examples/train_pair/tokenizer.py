@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+import arguments
 import numpy as np
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -62,10 +63,10 @@ def save(tokenizer: Tokenizer, folder: Path, context: int) -> None:
     )
 
 
-def encode(task: tuple[str, list[str]]) -> np.ndarray:
+def encode(task: tuple[Path, list[str]]) -> np.ndarray:
     """Documents as one uint16 stream: id 0, then the document, and so on."""
-    path, texts = task
-    tokenizer = Tokenizer.from_file(path)
+    folder, texts = task
+    tokenizer = arguments.read_tokenizer(folder)
     ids: list[np.ndarray] = []
     for start in range(0, len(texts), 64):
         for encoding in tokenizer.encode_batch_fast(
@@ -84,9 +85,9 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, default=Path(".data/corpus"))
     parser.add_argument("--tokenizer", type=Path, default=Path(".data/tokenizer"))
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--vocab-size", type=int, default=4096)
-    parser.add_argument("--sample-mb", type=int, default=60)
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--vocab-size", type=arguments.integer(257), default=4096)
+    parser.add_argument("--sample-mb", type=arguments.positive, default=60)
+    parser.add_argument("--workers", type=arguments.positive, default=2)
     args = parser.parse_args()
     texts = (args.corpus / "train.txt").read_bytes().decode().split("\0")
     if args.action == "train":
@@ -96,9 +97,9 @@ def main() -> None:
         save(train(iter(sample), args.vocab_size), args.out or args.tokenizer, context=1024)
         return
     out = args.out or Path(".data/tokens")
+    arguments.read_tokenizer(args.tokenizer)  # before anything is written
     out.mkdir(parents=True, exist_ok=True)
-    path = str(args.tokenizer / "tokenizer.json")
-    chunks = [(path, texts[start : start + 2000]) for start in range(0, len(texts), 2000)]
+    chunks = [(args.tokenizer, texts[start : start + 2000]) for start in range(0, len(texts), 2000)]
     with ProcessPoolExecutor(args.workers) as pool:
         ids = np.concatenate(list(pool.map(encode, chunks)))
     ids.tofile(out / "train.bin")
@@ -111,4 +112,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    arguments.run(main)

@@ -12,6 +12,7 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
+import arguments
 import numpy as np
 import torch
 from common import CONTEXT, DRAFT, Optimisers, Recipe, Run, Stream, initialise, logits_of
@@ -64,13 +65,13 @@ def main() -> None:
     )
     for name in ("target", "tokens", "samples", "run"):
         parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=16_000)
-    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--steps", type=arguments.positive, default=16_000)
+    parser.add_argument("--batch", type=arguments.positive, default=128)
     parser.add_argument(
-        "--first-stage", type=float, default=0.5, help="share of the steps that lower KL"
+        "--first-stage", type=arguments.share, default=0.5, help="share of the steps that lower KL"
     )
-    parser.add_argument("--log-every", type=int, default=200)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--log-every", type=arguments.positive, default=200)
+    parser.add_argument("--device", type=arguments.device, default="auto")
     args = parser.parse_args()
     device = torch.device(args.device)
     torch.set_float32_matmul_precision("high")
@@ -136,4 +137,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    arguments.run(main)

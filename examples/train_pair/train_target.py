@@ -10,6 +10,7 @@ makes the folder of it.
 import argparse
 from pathlib import Path
 
+import arguments
 import torch
 import torch.nn.functional as F
 from common import (
@@ -36,16 +37,16 @@ def main() -> None:
     )
     for name in ("tokens", "corpus", "tokenizer", "run"):
         parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=6_200)
-    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--steps", type=arguments.positive, default=6_200)
+    parser.add_argument("--batch", type=arguments.positive, default=256)
     parser.add_argument(
         "--parts",
-        type=int,
+        type=arguments.positive,
         default=1,
         help="parts of a batch that are differentiated one after the other",
     )
-    parser.add_argument("--measure-every", type=int, default=500)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--measure-every", type=arguments.positive, default=500)
+    parser.add_argument("--device", type=arguments.device, default="auto")
     args = parser.parse_args()
     device = torch.device(args.device)
     torch.set_float32_matmul_precision("high")
@@ -91,4 +92,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    arguments.run(main)

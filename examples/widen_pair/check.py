@@ -12,6 +12,7 @@ from pathlib import Path
 import bass
 from bass import pair
 from bass.api.results import Completion
+from bass.errors import BassError
 
 PROMPTS = (
     "def read_lines(path):\n",
@@ -49,6 +50,8 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--tokens", type=int, default=200)
     args = parser.parse_args()
+    if not (args.pair / "target" / "config.json").is_file():
+        parser.error(f"`{args.pair}` has no target/config.json: name an output of widen.py.")
     expected = completions(pair.TARGET.parent, 0, args.tokens, args.dtype)
     for length in (0, 4):
         found = completions(args.pair, length, args.tokens, args.dtype)
@@ -64,4 +67,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (BassError, OSError) as error:
+        raise SystemExit(str(error)) from error

@@ -80,6 +80,10 @@ def main() -> None:
     parser.add_argument("--per-family", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
+    if args.per_family < 1:
+        parser.error("`--per-family` must be 1 or more.")
+    if args.out.is_dir():
+        parser.error(f"`{args.out}` is a folder: name a file.")
     lines = [json.dumps(one) + "\n" for one in problems(args.per_family, args.seed)]
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text("".join(lines), encoding="utf-8")
@@ -87,4 +91,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except OSError as error:
+        raise SystemExit(str(error)) from error

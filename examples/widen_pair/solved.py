@@ -16,7 +16,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path)
-    for path in sorted(parser.parse_args().folder.glob("*/scores.jsonl")):
+    folder = parser.parse_args().folder
+    paths = sorted(folder.glob("*/scores.jsonl"))
+    if not paths:
+        parser.error(f"`{folder}` has no scores: name an output of `bass eval`.")
+    for path in paths:
         values: defaultdict[str, list[float]] = defaultdict(list)
         for line in path.read_text(encoding="utf-8").splitlines():
             score = json.loads(line)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from bass import pair
 from bass.checkpoints.folder import INDEX, SINGLE
+from bass.errors import BassError
 from bass.models.llama import LlamaConfig
 
 PAIRS = {
@@ -315,4 +316,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (BassError, OSError) as error:
+        raise SystemExit(str(error)) from error
