@@ -182,8 +182,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--seconds", type=cli.seconds, default=3600, help="start no process after this"
     )
-    parser.add_argument("--hidden", type=cli.hidden, help="a smaller pair, for a trial")
-    parser.add_argument("--layers", type=cli.layers, help="fewer layers, for a trial")
+    cli.add_trial(parser)
     arguments = parser.parse_args(argv)
     if (arguments.target is None) != (arguments.draft is None):
         parser.error("`--target` and `--draft` go together: give both, or `--shapes`.")

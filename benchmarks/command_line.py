@@ -125,6 +125,12 @@ def _writable(path: Path) -> bool:
     return path.is_dir() and os.access(path, os.W_OK | os.X_OK)
 
 
+def add_trial(parser: Parser, of: str = "") -> None:
+    """Add the options `--hidden` and `--layers`. of: the beginning of what is said about them."""
+    parser.add_argument("--hidden", type=hidden, help=f"{of}a smaller model, for a trial")
+    parser.add_argument("--layers", type=layers, help=f"{of}fewer layers, for a trial")
+
+
 def check_trial(
     parser: Parser, arguments: argparse.Namespace, configs: Iterable[dict[str, Any]]
 ) -> None:

@@ -172,8 +172,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--seconds", type=cli.seconds, default=3600, help="27b: begin no step after this"
     )
-    parser.add_argument("--hidden", type=cli.hidden, help="27b: a smaller model, for a trial")
-    parser.add_argument("--layers", type=cli.layers, help="27b: fewer layers, for a trial")
+    cli.add_trial(parser, "27b: ")
     arguments = parser.parse_args(argv)
     if arguments.shapes != "27b" and (arguments.hidden or arguments.layers):
         parser.error("`--hidden` and `--layers` need `--shapes 27b`.")

@@ -52,6 +52,14 @@ def layers(
     return one, wide
 
 
+def outputs(layer: mixtures.Experts, x: Tensor, choice: grouped.Choice, act: str) -> Tensor:
+    """The partial sums of a layer in MXFP4, by the kernels."""
+    return grouped.experts(
+        x, choice, layer.gate_up, layer.down, layer.count, act, layer.gate_up_bias,
+        layer.down_bias, layer.gate_up_scale, layer.down_scale,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize(("few", "act"), [(True, "clamped_silu"), (False, "silu")])
@@ -68,10 +76,7 @@ def test_experts_in_four_bits_equal_their_dequantized_copies(
     squares = torch.rand(2, shape[0], device=device)
     norm = 1 / (squares.sum(0) / shape[3] + 0.5).sqrt()  # that the kernel finishes
     choice = grouped.route(logits[None], shape[2], True, torch.float32, squares, shape[3], 0.5)
-    found = grouped.experts(
-        x, choice, experts.gate_up, experts.down, shape[1], act, experts.gate_up_bias,
-        experts.down_bias, experts.gate_up_scale, experts.down_scale,
-    )  # fmt: skip
+    found = outputs(experts, x, choice, act)
     expected = mixtures.weighted_sum(x.double() * norm.double()[:, None], logits.double(), wide)
     assert (found.sum(0).double() - expected).norm() <= TOLERANCE[dtype] * expected.norm()
 
@@ -86,10 +91,7 @@ def test_the_tiles_of_decoding_and_of_prefill_compute_the_same(
     x = (torch.randn(rows, shape[3], device=device) / 8).bfloat16()
     logits = torch.randn(rows, shape[1], device=device)
     choice = grouped.route(logits[None], shape[2], True, torch.float32)
-    found = grouped.experts(
-        x, choice, experts.gate_up, experts.down, shape[1], "clamped_silu", experts.gate_up_bias,
-        experts.down_bias, experts.gate_up_scale, experts.down_scale,
-    )  # fmt: skip
+    found = outputs(experts, x, choice, "clamped_silu")
     expected = mixtures.weighted_sum(x.double(), logits.double(), wide)
     assert found.isfinite().all()
     assert (found.sum(0).double() - expected).norm() <= 2e-2 * expected.norm()

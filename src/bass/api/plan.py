@@ -84,8 +84,8 @@ class LoadPlan:
         named = make("drafter", options.drafter)
         # Autoregressive decoding loads no draft, even if one is named.
         method = NoDrafter() if policy.max_length == 0 else drafter_for(named, draft, rule)
-        if target is None and draft is None:
-            target, draft = pair.TARGET, pair.DRAFT
+        if target is None:
+            target, draft = pair.TARGET, pair.DRAFT if draft is None else draft
         device = find_device(options.device)
         layout = layout_for(options.cache, options.attention, device)
         backend = backend_for(options.attention, layout, device)
@@ -108,7 +108,7 @@ class LoadPlan:
         lora, draft_lora = (None if one is None else str(one) for one in adapters)
         own = None if options.family is None else find_family(options.family)
         return cls(
-            ModelSpec(str(target or pair.TARGET), device, dtype, ours, dummy, lora, own),
+            ModelSpec(str(target), device, dtype, ours, dummy, lora, own),
             ModelSpec(str(draft), device, dtype, theirs, dummy, draft_lora, own)
             if needed
             else None,

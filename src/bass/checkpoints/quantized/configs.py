@@ -134,9 +134,8 @@ def _compressed(group: dict[str, Any], layout: Any) -> Format:
         needs += (("weight_g_idx", f"actorder={weights['actorder']!r}"),)
     if layout == "pack-quantized" and kind == "int":
         return PackedRows(_bits(bits, "compressed-tensors"), columns, needs)
-    if layout == "pack-quantized" or kind not in ("int", "float") or type(bits) is not int:
-        raise _unread("compressed-tensors", "weights", f"{bits}-bit {kind}")
-    if bits != 8:
+    of_eight = type(bits) is int and bits == 8
+    if layout == "pack-quantized" or kind not in ("int", "float") or not of_eight:
         raise _unread("compressed-tensors", "weights", f"{bits}-bit {kind}")
     if ordered:
         raise _unread("compressed-tensors", "actorder", weights["actorder"])
