@@ -53,11 +53,12 @@ def mixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def of_text(bench: Bench, rows: list[list[int]], k: int, lengths: range) -> float:
     """The mean number of distinct experts in the windows of these texts, by one pass over them."""
     target, batch = bench.llm.models.target, len(rows)
-    cpu, tokens = torch.device("cpu"), torch.tensor(rows)
+    device = target.embed.device
+    tokens = torch.tensor(rows, device=device)
     cache = PaddedCache.allocate(
-        target.shape, CacheBudget.of(np.full(batch, len(rows[0]))), cpu, torch.float32
+        target.shape, CacheBudget.of(np.full(batch, len(rows[0]))), device, torch.float32
     )
-    positions = torch.arange(tokens.shape[1]).expand_as(tokens)
+    positions = torch.arange(tokens.shape[1], device=device).expand_as(tokens)
     layers = [module for module in target.modules() if isinstance(module, SparseMLP)]
     with torch.inference_mode(), recorded_routers(layers) as routers:
         ModelScorer(target, cache, SDPA(), batch)(Window(tokens, positions, tokens.shape[1]))

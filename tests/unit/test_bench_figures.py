@@ -133,13 +133,13 @@ class Slow(DraftLengthPolicy[int]):
         return state
 
 
-def test_wall_time_leaves_nothing_out(pair: Pair) -> None:
+def test_wall_time_leaves_nothing_out(pair: Pair, device: torch.device) -> None:
     """The host's time between steps is part of it, and the prefill is not."""
-    llm = load(pair.target, pair.draft, Slow())
+    llm = load(pair.target, pair.draft, Slow(), cuda_graphs=False)
     prompts = np.ones((2, 8), int).tolist()
     one = Bench(llm, prompts, {"max_new_tokens": 12, "temperature": 1.0, "ignore_eos": True})
     warm_up, peak = one.warm_up(0)
-    assert (warm_up.graphs, peak, warm_up.seconds > 0) == (0, None, True)
+    assert (warm_up.graphs, peak is None, warm_up.seconds > 0) == (0, device.type == "cpu", True)
     began = time.perf_counter()
     timed = one.call(1)
     whole = time.perf_counter() - began

@@ -142,14 +142,15 @@ def test_drafts_change_no_token_of_a_quantized_target(method: str, tmp_path: Pat
 
 @pytest.mark.parametrize("method", ["gptq order", "int4 zeros", "fp8 blocks", "awq"])
 def test_the_kernels_compute_the_same(
-    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    method: str, tmp_path: Path, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the interpreter on a CPU."""
     quantized, _ = write_quantized(original(tmp_path), tmp_path, *METHODS[method])
     ours, expected = logits(quantized)
     with torch.no_grad():
         monkeypatch.setattr(dispatch, "use_kernels", lambda _: True)
-        torch.testing.assert_close(causal_logits(ours, TOKENS), expected, rtol=1e-4, atol=1e-4)
+        found = causal_logits(ours.to(device), TOKENS.to(device)).cpu()
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_quantized_head_is_dequantized(tmp_path: Path) -> None:
