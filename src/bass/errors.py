@@ -159,3 +159,8 @@ def is_finite(value: object) -> bool:
         return math.isfinite(value)
     except OverflowError:
         return False
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 cell`, `2 cells`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

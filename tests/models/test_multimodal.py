@@ -88,7 +88,7 @@ def test_info_says_what_is_read(tmp_path: Path) -> None:
     others = sum("language_model" not in name for name in load_file(tmp_path / SINGLE))
     lines = "\n".join(describe("folder", Checkpoint.read(str(tmp_path))))
     assert (
-        f"gemma3_text, the text half of a gemma3 folder; {others} tensors of its other parts are "
+        f"gemma3_text, the text half of a gemma3 folder; its other parts ({others} tensors) are "
         "not read"
     ) in lines
 

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from bass.analysis.noise import Speeds, noise
 from bass.analysis.scores import SCORES as KINDS
 from bass.analysis.scores import Scored, scores_within, useful_budgets
-from bass.errors import RequestError, RunFolderError
+from bass.errors import RequestError, RunFolderError, counted
 from bass.files import read_regular
 from bass.plain_json import parse_json
 from bass.runs.conditions import ConditionLine
@@ -37,7 +37,7 @@ from bass.runs.evaluation_folder import (
     read_samples,
 )
 from bass.runs.own_files import inside
-from bass.runs.words import counted, in_words, listed
+from bass.runs.words import in_words, listed
 from bass.runs.work import short
 
 POINTS = 40  # of a curve; each has an interval of its own

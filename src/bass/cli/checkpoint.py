@@ -13,7 +13,7 @@ from bass.cli import kernels
 from bass.cli.parsing import ONE, Option, Parser
 from bass.cli.terminal import say
 from bass.engine.cost import expected_experts
-from bass.errors import OptionError, PairingError
+from bass.errors import OptionError, PairingError, counted
 from bass.models.decoder import CausalDecoder
 from bass.ops.dispatch import Capability, cpu_unsupported
 from bass.ops.experts import Experts
@@ -131,7 +131,7 @@ def describe(spec: str, checkpoint: Checkpoint) -> list[str]:
         "unused tensors": f"{len(index.unused)} ({some(index.unused)})" if index.unused else "",
         "LoRA": ""
         if index.adapter is None
-        else f"{len(index.adapter.updates)} tensors of {index.adapter.folder}",
+        else f"{counted(len(index.adapter.updates), 'tensor')} of {index.adapter.folder}",
         "KV bytes per token": f"{kv_bytes:,} ({kinds[0]})",
     }
     return [f"{name:20}{value}" for name, value in figures.items() if value]
@@ -155,9 +155,9 @@ def experts(index: CheckpointIndex) -> str:
 
     bits = ", in 4 bits" if all(layer.in_four_bits for layer in layers) else ""
     return (
-        f"{chosen} of {count} for each token, in {len(layers)} layers{bits}; if all choose at "
-        f"random, a step reads {read(1)} and {read(8)} at batch 1 and 8, {read(5)} and {read(40)} "
-        "with 4 drafted tokens (`bass bench` measures it)"
+        f"{chosen} of {count} for each token, in {counted(len(layers), 'layer')}{bits}; if all "
+        f"choose at random, a step reads {read(1)} and {read(8)} at batch 1 and 8, {read(5)} and "
+        f"{read(40)} with 4 drafted tokens (`bass bench` measures it)"
     )
 
 
@@ -166,7 +166,9 @@ def text_half(index: CheckpointIndex) -> str:
     if index.half_of is None:
         return ""
     unread = (
-        "" if index.dummy else f"; {index.files.unread:,} tensors of its other parts are not read"
+        ""
+        if index.dummy
+        else f"; its other parts ({counted(index.files.unread, 'tensor')}) are not read"
     )
     return f", the text half of a {index.half_of} folder{unread}"
 
@@ -252,6 +254,6 @@ def by_layer(rules: tuple[AttentionRule, ...], name: str) -> str:
     if set(counts) == {None}:
         return ""
     return ", ".join(
-        f"{'none' if value is None else f'{value:,}'} in {count} layers"
+        f"{'none' if value is None else f'{value:,}'} in {counted(count, 'layer')}"
         for value, count in counts.items()
     )

@@ -12,10 +12,10 @@ from bass.analysis.metrics import METRICS, Metric
 from bass.analysis.noise import Speeds
 from bass.analysis.statistics import Comparison
 from bass.analysis.units import number, shown
+from bass.errors import counted
 from bass.report.contrast import difference
 from bass.report.paired import Pair
 from bass.report.summary import DECIDES
-from bass.runs.words import counted
 
 MOST_REPORTED = 20  # settings in sentences, those with differences first
 

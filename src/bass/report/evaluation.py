@@ -12,10 +12,11 @@ from bass.analysis.evaluated import Evaluated
 from bass.analysis.intervals import Mean, mean_difference, mean_score, mean_scores
 from bass.analysis.scores import CLOCKS, mean_pass_at_k
 from bass.analysis.statistics import LEVEL
+from bass.errors import counted
 from bass.report.curves import curves
 from bass.report.drawing import Plot
 from bass.report.page import render
-from bass.runs.words import counted, listed
+from bass.runs.words import listed
 
 MOST_REPORTED = 3  # budgets in the summary; with more, it has only the middle one
 SINCE = {"prefill": "from the end of the prefill", "start": "from the start of the request"}

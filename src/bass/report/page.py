@@ -11,7 +11,7 @@ from bass.analysis.metrics import COLUMNS, METRICS, Metric
 from bass.analysis.noise import remarks
 from bass.analysis.statistics import LEVEL, interval, without_spread
 from bass.analysis.units import NOTHING
-from bass.errors import RunFolderError
+from bass.errors import RunFolderError, counted
 from bass.report.cells import Cell, read_cells
 from bass.report.claims import claims
 from bass.report.compared import compared, of_machine, summed_up
@@ -25,7 +25,6 @@ from bass.report.summary import DECIDES, Winner, sentences, winners
 from bass.runs.drafts import read_drafts, read_texts
 from bass.runs.records import Manifest
 from bass.runs.run_folder import RunFolder
-from bass.runs.words import counted
 
 MOST_PICTURES = 6
 MOST_BYTES = 3_000_000

@@ -36,8 +36,3 @@ def listed(values: Sequence[object]) -> str:
     """`1, 2 and 4`."""
     *most, last = map(str, values)
     return f"{', '.join(most)} and {last}" if most else last
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 cell`, `2 cells`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
