@@ -31,7 +31,8 @@ class Qwen3MoeConfig(SlidingConfig, GatedConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_experts(self.num_experts, self.num_experts_per_tok)
+        if self.num_experts != 0:  # 0: no layer has experts
+            check_experts(self.num_experts, self.num_experts_per_tok)
 
     @classmethod
     def from_json(cls, config: dict[str, Any]) -> "Qwen3MoeConfig":
@@ -51,7 +52,9 @@ class Qwen3MoeConfig(SlidingConfig, GatedConfig):
         return tuple(
             i
             for i in range(self.num_hidden_layers)
-            if i not in self.mlp_only_layers and (i + 1) % max(self.decoder_sparse_step, 1) == 0
+            if self.num_experts
+            and i not in self.mlp_only_layers
+            and (i + 1) % max(self.decoder_sparse_step, 1) == 0
         )
 
 
