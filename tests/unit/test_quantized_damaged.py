@@ -1,6 +1,7 @@
 """Quantized checkpoints whose tensors contradict their quantization_config, or are damaged."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bass.checkpoints.quantized import check_numbers
-from bass.checkpoints.quantized.formats import SCANNED, _check_numbers
+from bass.checkpoints.quantized.damaged import EXPONENTS, SCANNED, check_codes, check_scales
+from bass.checkpoints.shards import KINDS as KINDS_OF_FILES
 from bass.checkpoints.weights import load_decoder, read_index
 from bass.errors import CheckpointError
 from unit.checkpoints import Said
@@ -148,10 +150,10 @@ def test_codes_of_e4m3_that_are_no_numbers_are_refused(
 def test_every_code_is_looked_at(at: int, code: int) -> None:
     codes = torch.arange(256).repeat(2 + SCANNED // 256).to(torch.uint8)[: SCANNED + 5]
     codes[codes & 0x7F == 0x7F] = 0
-    _check_numbers(codes.view(1, -1).view(E4M3))
+    check_codes(codes.view(1, -1).view(E4M3))
     codes[at] = code
     with pytest.raises(CheckpointError, match="damaged"):
-        _check_numbers(codes.view(1, -1).view(E4M3))
+        check_codes(codes.view(1, -1).view(E4M3))
 
 
 @pytest.mark.parametrize("code", [0x7F, 0xFF])
@@ -244,3 +246,87 @@ def test_scales_of_other_blocks_are_refused_with_both_shapes(tmp_path: Path) -> 
 def test_a_scale_for_each_row_is_no_group(method: str, tmp_path: Path) -> None:
     """`group_size` next to scales for whole rows contradicts them."""
     refused(written(tmp_path, method, group_size=GROUP), "(groups of 32 of ")
+
+
+SHAPES = {"other inputs": [64, 88], "too many": [64, 97], "swapped": [96, 64], "rows": [63, 96]}
+
+
+@pytest.mark.parametrize("method", ["int4 zeros", "int8 packed", "fp8 rows"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_stored_shape_that_contradicts_the_tensors_is_refused(
+    name: str, method: str, tmp_path: Path
+) -> None:
+    folder, tensor = written(tmp_path, method), f"{MODULE}.weight_shape"
+    edit(folder, lambda tensors: tensors.update({tensor: torch.tensor(SHAPES[name])}))
+    refused(folder, f"`{MODULE}.weight", f"requires {'I32 ' if 'int' in method else ''}[",
+            "(by its `weight_shape`)")  # fmt: skip
+
+
+def test_a_stored_shape_within_the_last_word_is_compared_with_the_model(tmp_path: Path) -> None:
+    folder = written(tmp_path, "int4")
+    shape = {f"{MODULE}.weight_shape": torch.tensor([64, 94])}
+    edit(folder, lambda tensors: tensors.update(shape))
+    with pytest.raises(CheckpointError, match=r"down_proj.weight \[64, 94\] instead of \[64, 96\]"):
+        read_index(folder)
+
+
+DOUBLED = {
+    "gptq": ("weight", "weight", "qweight"),
+    "awq": ("weight", "weight", "qweight"),
+    "int4": ("weight", "weight", "weight_packed"),
+    "fp8 blocks": ("weight_scale", "weight_scale", "weight_scale_inv"),
+    "fp8 rows": ("weight_scale_inv", "weight_scale", "weight_scale_inv"),
+}
+
+
+@pytest.mark.parametrize("method", DOUBLED)
+def test_what_is_stored_twice_is_refused(method: str, tmp_path: Path) -> None:
+    folder, (more, one, other) = written(tmp_path, method), DOUBLED[method]
+    edit(folder, lambda tensors: tensors.update({f"{MODULE}.{more}": torch.zeros(64, 96)}))
+    refused(folder, f"both `{MODULE}.{one}` and `{MODULE}.{other}`, and which of the two is meant")
+
+
+@pytest.mark.parametrize("method", ["fp8 blocks", "fp8 rows", "int8 rows", "gptq", "awq", "int4"])
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
+def test_scales_that_are_not_finite_are_refused_at_load(
+    value: float, method: str, tmp_path: Path
+) -> None:
+    folder = written(tmp_path, method)
+
+    def damaged(tensors: dict[str, Tensor]) -> None:
+        [role] = [n for n in tensors if n.startswith(f"{MODULE}.") and "scale" in n[len(MODULE) :]]
+        tensors[role].view(-1)[-1] = value
+
+    edit(folder, damaged)
+    refused(folder, f"`{MODULE}`: its `", "has scales that are not finite", at_load=True)
+
+
+@pytest.mark.parametrize("kind", EXPONENTS)
+@pytest.mark.parametrize("at", [0, SCANNED // 4 - 1, SCANNED // 4 + 3])
+def test_every_scale_is_looked_at(kind: str, at: int) -> None:
+    dtype = KINDS_OF_FILES[kind]
+    scales = torch.full((SCANNED // 4 + 4,), 254 if kind == "U8" else 2.0**127 / 2**112).to(dtype)
+    check_scales("scales", kind, scales.view(torch.uint8))
+    scales[at] = 255 if kind == "U8" else math.nan
+    with pytest.raises(CheckpointError, match="`scales` has scales that are not finite"):
+        check_scales("scales", kind, scales.view(torch.uint8))
+
+
+@pytest.mark.parametrize("method", ["fp8 blocks", "fp8 rows", "int8 rows"])
+def test_missing_scales_of_eight_bits_are_named(method: str, tmp_path: Path) -> None:
+    folder = written(tmp_path, method)
+    role = "weight_scale_inv" if method == "fp8 blocks" else "weight_scale"
+    edit(folder, lambda tensors: tensors.pop(f"{MODULE}.{role}"))
+    refused(folder, f"`{MODULE}` lacks its `{role}`, which its quantization_config requires")
+
+
+def test_scales_by_the_names_of_mistral_are_named(tmp_path: Path) -> None:
+    folder = written(tmp_path, "fp8 tensor")
+
+    def renamed(tensors: dict[str, Tensor]) -> None:
+        for name in [n for n in tensors if n.endswith(".weight_scale")]:
+            tensors[name.replace("weight_scale", "qscale_weight")] = tensors.pop(name)
+
+    edit(folder, renamed)
+    with pytest.raises(CheckpointError, match=r"Mistral's own format .*use the checkpoint in the"):
+        read_index(folder)

@@ -179,7 +179,7 @@ def test_blocks_of_mxfp4_become_the_matrices_of_experts_and_layers() -> None:
     exponents = torch.randint(120, 130, (3, 10, 2), generator=generator)
     blocks = (codes[..., ::2] | codes[..., 1::2] << 4).unflatten(-1, (2, 16)).to(torch.uint8)
     parts = {"blocks": blocks, "scales": exponents.to(torch.uint8)}
-    stack = MXFP4().weight(parts)
+    stack = MXFP4().weight(parts, (3, 64, 10))
     scale = 2.0 ** (exponents - 127).double().repeat_interleave(32, -1)
     meant = FP4[codes].double() * scale
     assert torch.equal(stack.dense().double(), meant.transpose(1, 2))

@@ -27,7 +27,6 @@ UNREAD: dict[str, tuple[dict[str, Any], str]] = {
     "no object": (["gptq"], "quantization_config .'gptq'. in its config.json, which is no object"),  # type: ignore[dict-item]
     "gptq of 3 bits": (GPTQ4 | {"bits": 3}, "by gptq with `bits=3`, which `bass` does not read"),
     "gptq for marlin": (GPTQ4 | {"checkpoint_format": "marlin"}, "`checkpoint_format='marlin'`"),
-    "gptq by module": (GPTQ4 | {"dynamic": {"+:.*down": {"bits": 8}}}, "`dynamic='[+]:"),
     "gptq of odd groups": (GPTQ4 | {"group_size": 0}, "`group_size=0`, which is no size"),
     "awq gemv": ({"quant_method": "awq", "bits": 4, "version": "gemv"}, "`version='gemv'`"),
     "awq gemv in its other field": (
@@ -97,7 +96,7 @@ def test_a_quantization_without_a_quantization_config_is_named(tmp_path: Path, g
     folder = changed(gptq, quantization_config=None)
     tensors = load_file(tmp_path / "original" / "model.safetensors")
     ends = {
-        "weight_scale": r"by fp8 or compressed-tensors \(1 tensors such as `x.weight_scale`\)",
+        "weight_scale": r"by fp8 or compressed-tensors \(1 tensor such as `x.weight_scale`\)",
         "weight_scale_inv": "by fp8 in blocks",
         "SCB": "by bitsandbytes in 8 bits",
         "weight.absmax": "by bitsandbytes in 4 bits",

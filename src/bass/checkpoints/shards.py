@@ -55,11 +55,14 @@ class Stored:
 @dataclass(frozen=True)
 class StoredQuantized(Stored):
     """A quantized matrix: `parts` are its tensors by role, `weight` makes a `QuantizedWeight` of
-    their values. `kind` is the type that it is computed in; its bytes are those of all parts.
+    their values, `check` looks at their bytes before. `kind` is the type that it is computed in;
+    its bytes are those of all parts. words: its codes and scales, for people.
     """
 
     parts: dict[str, Stored]
     weight: Callable[[dict[str, Tensor]], Any]
+    check: Callable[[dict[str, Tensor]], None]
+    words: str
 
 
 @dataclass(frozen=True)
@@ -204,21 +207,30 @@ class TensorReader:
 
     def quantized(self, tensor: StoredQuantized) -> Any:
         """A quantized matrix as a `QuantizedWeight`."""
+        if self.device.type != "meta":
+            tensor.check({role: self._mapped(part) for role, part in tensor.parts.items()})
         return tensor.weight({role: self._read(part) for role, part in tensor.parts.items()})
 
     def _read(self, tensor: Stored) -> Tensor:
         dtype, size = KINDS[tensor.kind], tensor.stop - tensor.start
         if size == 0 or self.device.type == "meta":
             return torch.empty(tensor.shape, dtype=dtype, device=self.device)
-        raw = torch.frombuffer(
-            self._map(tensor.path), dtype=torch.uint8, count=size, offset=tensor.start
-        )
+        raw = self._mapped(tensor)
         if self.device.type == "cuda":
             self._staging = self._staging or Staging(self.device)
             raw = self._staging.copied(raw)
         elif tensor.start % dtype.itemsize:
             raw = raw.clone()  # the format does not guarantee alignment
         return raw.view(dtype).view(tensor.shape)
+
+    def _mapped(self, tensor: Stored) -> UInt8[Tensor, " bytes"]:
+        """Its bytes in host memory, which are read when they are used."""
+        if tensor.start == tensor.stop:
+            return torch.empty(0, dtype=torch.uint8)
+        return torch.frombuffer(
+            self._map(tensor.path), dtype=torch.uint8, count=tensor.stop - tensor.start,
+            offset=tensor.start,
+        )  # fmt: skip
 
     def release(self, name: str) -> None:
         """Release the memory of the tensor's part of the mapped file; a later access reads the file

@@ -24,12 +24,13 @@ from bass.checkpoints.quantized import (
     declared,
     keep_in_four_bits,
     keep_quantized,
+    of_layers,
     scheme_of,
     without_zero_biases,
 )
 from bass.checkpoints.shards import FLOATS, TensorFiles, TensorReader
 from bass.checkpoints.text_half import read_text_config, text_half
-from bass.errors import BassError, CheckpointError, explained
+from bass.errors import BassError, CheckpointError, counted, explained
 from bass.interfaces import Quantization
 from bass.models.decoder import CausalDecoder
 from bass.models.sources import WeightSource
@@ -254,7 +255,7 @@ def _outlined(
         body = [n for ours, s in sources.items() if ours != "embed" for n in s.tensors]
         files, removed = renamed(files, body, family.prefix)
         shapes = {name: tensor.shape for name, tensor in files.stored.items()}
-        sources = named_as_stored(family, sources, shapes, head)
+        sources = of_layers(named_as_stored(family, sources, shapes, head), files.stored)
     unused = _account(folder, decoder, sources, files, shapes, head)
     second = (
         head
@@ -333,9 +334,8 @@ def _account(
         if files.stored[name].kind not in FLOATS
     ]:
         raise CheckpointError(
-            f"`{folder}` has {len(strange)} tensors of an unsupported type "
-            f"({some(sorted(strange))}): "
-            "`bass` supports "
+            f"`{folder}` has {counted(len(strange), 'tensor')} of an unsupported type "
+            f"({some(sorted(strange))}): `bass` supports "
             f"{', '.join(str(dtype).removeprefix('torch.') for dtype in FLOATS.values())}; give a "
             "checkpoint in one of them."
         )

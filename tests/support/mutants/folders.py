@@ -5,7 +5,7 @@ conversions of pickles.
 from support.mutants.mutant import Mutant
 
 FOLDERS, LORA, CONVERT = "unit/test_folders.py", "unit/test_lora.py", "unit/test_convert.py"
-DAMAGED = "unit/test_quantized_damaged.py"
+DAMAGED, VALID = "unit/test_quantized_damaged.py", "unit/test_quantized_valid.py"
 MUTANTS = (
     Mutant(
         "a quantized matrix may lack what its config requires",
@@ -23,8 +23,8 @@ MUTANTS = (
     ),
     Mutant(
         "codes of e4m3 that are no numbers become 480",
-        "quantized.formats._check_numbers",
-        "p.max() == NAN | SIGN or p.view(np.int8).max() == NAN",
+        "quantized.damaged.check_codes",
+        "part.max() == NAN | SIGN or part.view(np.int8).max() == NAN",
         "False",
         (f"{DAMAGED}::test_every_code_is_looked_at",),
     ),
@@ -34,6 +34,79 @@ MUTANTS = (
         "(raw.amax() == NAN | SIGN) | (raw.view(torch.int8).amax() == NAN)",
         "raw.view(torch.int8).amax() == NAN",
         (f"{DAMAGED}::test_codes_that_are_no_numbers_are_found_after_loading",),
+    ),
+    Mutant(
+        "a stored shape that contradicts the packed words is ignored",
+        "PackedRows.shape",
+        "_stored_shape(prefix, parts) or (codes.shape[0], codes.shape[1] * self.per_word)",
+        "(codes.shape[0], codes.shape[1] * self.per_word)",
+        (
+            f"{DAMAGED}::test_a_stored_shape_that_contradicts_the_tensors_is_refused",
+            f"{DAMAGED}::test_a_stored_shape_within_the_last_word_is_compared_with_the_model",
+        ),
+    ),
+    Mutant(
+        "one of two stored matrices wins",
+        "quantized.schemes._parts",
+        "logical in stored",
+        "False",
+        (f"{DAMAGED}::test_what_is_stored_twice_is_refused",),
+    ),
+    Mutant(
+        "one of two scales of a matrix wins",
+        "quantized.schemes._parts",
+        "{*EITHER} <= parts.keys()",
+        "False",
+        (f"{DAMAGED}::test_what_is_stored_twice_is_refused",),
+    ),
+    Mutant(
+        "scales may be infinite",
+        "quantized.damaged.check_scales",
+        "(part.view(dtype) & exponent).max() == exponent",
+        "(part.view(dtype) & exponent).max() > exponent",
+        (f"{DAMAGED}::test_scales_that_are_not_finite_are_refused_at_load",),
+    ),
+    Mutant(
+        "scales of GPTQ, AWQ and MXFP4 are not looked at",
+        "quantized.schemes._reading",
+        "role in SCALES",
+        "role in EITHER",
+        (f"{DAMAGED}::test_scales_that_are_not_finite_are_refused_at_load",),
+    ),
+    Mutant(
+        "a class is before a pattern",
+        "quantized.targets.by_target",
+        "found |= by_pattern(patterns, modules)",
+        "found = by_pattern(patterns, modules) | found",
+        (f"{VALID}::test_a_module_belongs_to_the_group_that_matches_it_best",),
+    ),
+    Mutant(
+        "a pattern is before a name",
+        "quantized.targets.by_target",
+        "{module: first[module] for module in modules if module in first}",
+        "{module: first[module] for module in modules if module in {*first} - {*found}}",
+        (f"{VALID}::test_a_module_belongs_to_the_group_that_matches_it_best",),
+    ),
+    Mutant(
+        "the last pattern that matches decides",
+        "quantized.targets.by_pattern",
+        "found.setdefault(modules[index], group)",
+        "found[modules[index]] = group",
+        (f"{VALID}::test_dynamic_overrides_bits_where_a_pattern_matches",),
+    ),
+    Mutant(
+        "codes that fill up a word are inputs",
+        "PackedRows.weight",
+        "codes[:, : shape[1]]",
+        "codes",
+        (f"{VALID}::test_inputs_that_are_no_multiple_of_a_word_are_filled_up",),
+    ),
+    Mutant(
+        "GPT-2's matrices in GPTQ are transposed",
+        "layers.of_layers",
+        "replace(source, transposed=False)",
+        "source",
+        (f"{VALID}::test_matrices_that_a_family_stores_transposed_are_not_in_gptq",),
     ),
     Mutant(
         "the type of a quantized matrix's codes is not checked",
@@ -51,7 +124,7 @@ MUTANTS = (
     ),
     Mutant(
         "the layout of GPTQ is read in one of its two fields",
-        "quantized.configs.gptq",
+        "quantized.configs._gptq",
         "_given(config, 'checkpoint_format', _given(config, 'format', 'gptq'))",
         "_given(config, 'checkpoint_format', 'gptq')",
         ("unit/test_stored_quantizations.py::test_the_layout_of_gptq_may_be_in_either_field",),

@@ -22,6 +22,7 @@ from bass.checkpoints.quantized.layers import (
     check_numbers,
     keep_in_four_bits,
     keep_quantized,
+    of_layers,
     without_zero_biases,
 )
 from bass.checkpoints.quantized.schemes import Scheme, scheme_of, summary
@@ -33,6 +34,7 @@ __all__ = [
     "declared",
     "keep_in_four_bits",
     "keep_quantized",
+    "of_layers",
     "scheme_of",
     "summary",
     "without_zero_biases",

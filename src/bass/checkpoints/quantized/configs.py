@@ -10,9 +10,10 @@ from bass.checkpoints.quantized.formats import (
     MXFP4,
     EightBits,
     Format,
-    FormatOf,
+    FormatsOf,
     PackedRows,
 )
+from bass.checkpoints.quantized.targets import by_pattern, by_target
 from bass.errors import CheckpointError
 
 WIDEST = 1 << 24  # of a group or block
@@ -21,11 +22,12 @@ STRATEGIES = (None, "tensor", "channel", "group", "block")
 # whether the inputs are ordered by groups (`g_idx`), or only were quantized in an order
 ORDERS = {"group": True, "dynamic": True, "weight": False, "static": False}
 QUANTIZED_FORMATS = ("int-quantized", "float-quantized", "naive-quantized", "pack-quantized")
-# patterns of modules that are matched in little time
-PATTERN, MOST_STARS = re.compile(r"(?:[\w^$|()\[\]?-]|\\.|\.[*]?)+"), 3
+# of AutoRound: the layout of a matrix -> method
+PACKINGS = {"auto_gptq": "gptq", "gptq": "gptq", "auto_awq": "awq", "awq": "awq"}
+UNQUANTIZED = 16  # bits of a layer that AutoRound leaves as it is
 
 
-def fp8(config: dict[str, Any]) -> FormatOf:
+def fp8(config: dict[str, Any]) -> FormatsOf:
     """Of Qwen and DeepSeek in blocks, or with a scale for the matrix."""
     block = config.get("weight_block_size")
     return _everywhere(
@@ -33,32 +35,42 @@ def fp8(config: dict[str, Any]) -> FormatOf:
     )
 
 
-def fbgemm_fp8(config: dict[str, Any]) -> FormatOf:
+def fbgemm_fp8(config: dict[str, Any]) -> FormatsOf:
     """A scale for each row."""
     return _everywhere(EightBits("F8_E4M3", activations=True))
 
 
-def gptq(config: dict[str, Any]) -> FormatOf:
-    """GPTQ of 4 or 8 bits."""
+def gptq(config: dict[str, Any]) -> FormatsOf:
+    """GPTQ of 4 or 8 bits; `dynamic` overrides fields where a pattern matches a module's name."""
+    everywhere, dynamic = _gptq(config), _given(config, "dynamic", {})
+    if not isinstance(dynamic, dict):
+        raise _wrong("dynamic", dynamic, "no object")
+    own: dict[str, Format] = {}
+    for pattern, fields in dynamic.items():
+        if pattern.startswith("-:"):  # of exclusions the tensors tell
+            continue
+        if not isinstance(fields, dict):
+            raise _wrong("dynamic", dynamic, "no object of objects")
+        own[pattern.removeprefix("+:")] = _gptq(config | fields)
+    if {*own.values()} <= {everywhere}:
+        return _everywhere(everywhere)
+    return lambda modules: dict.fromkeys(modules, everywhere) | by_pattern(own, modules)
+
+
+def _gptq(config: dict[str, Any]) -> Format:
     bits, group = _bits(config.get("bits"), "gptq"), _group(config.get("group_size", -1))
     layout = _given(config, "checkpoint_format", _given(config, "format", "gptq"))
     if _flag(config, "is_marlin_format"):
         layout = "marlin"
     if str(layout).lower() not in ("gptq", "gptq_v2"):
         raise _unread("gptq", "checkpoint_format", layout)
-    dynamic = _given(config, "dynamic", {})
-    if not isinstance(dynamic, dict):
-        raise _wrong("dynamic", dynamic, "no object")
-    # of exclusions the tensors tell
-    if overrides := [name for name in dynamic if not name.startswith("-:")]:
-        raise _unread("gptq", "dynamic", overrides[0])
     ordered = _flag(config, "desc_act")
     needs = (("g_idx", "desc_act=True"),) if ordered and group is not None else ()
     offset = int(str(layout).lower() == "gptq")
-    return _everywhere(GPTQ(bits, group, _flag(config, "sym"), ordered, offset, needs))
+    return GPTQ(bits, group, _flag(config, "sym"), ordered, offset, needs)
 
 
-def awq(config: dict[str, Any]) -> FormatOf:
+def awq(config: dict[str, Any]) -> FormatsOf:
     """AWQ of 4 bits in the layout `gemm`; `qzeros` are stored with `zero_point=False`, too."""
     bits = config.get("bits", config.get("w_bit", 4))
     if _bits(bits, "awq") != 4:
@@ -71,52 +83,62 @@ def awq(config: dict[str, Any]) -> FormatOf:
     return _everywhere(AWQ(_group(config.get("group_size", config.get("q_group_size", 128)))))
 
 
-def mxfp4(config: dict[str, Any]) -> FormatOf:
+def mxfp4(config: dict[str, Any]) -> FormatsOf:
     """Blocks of 32 with an exponent each."""
     return _everywhere(MXFP4())
 
 
-def compressed_tensors(config: dict[str, Any]) -> FormatOf:
+def compressed_tensors(config: dict[str, Any]) -> FormatsOf:
     """Groups of modules, each with a format."""
     for field in ("sparsity_config", "transform_config"):
         given = config.get(field)
         if given and not (isinstance(given, dict) and given.get("format") == "dense"):
             raise _unread("compressed-tensors", field, given)
     groups = config.get("config_groups")
-    if not isinstance(groups, dict) or not groups:
+    if not isinstance(groups, dict):
         raise _unread("compressed-tensors", "config_groups", groups)
-    found = [
-        (_targets(group), _compressed(group, group.get("format") or config.get("format")))
-        for group in (g if isinstance(g, dict) else {} for g in groups.values())
-    ]
+    found: list[tuple[tuple[str, ...], Format]] = []
+    for group in groups.values():
+        if not isinstance(group, dict):
+            raise _wrong("config_groups", groups, "no object of objects")
+        if group.get("weights") is not None:  # of others activations or caches are quantized
+            layout = group.get("format") or config.get("format")
+            found.append((_targets(group), _compressed(group, layout)))
     if len({form for _, form in found}) == 1:
         return _everywhere(found[0][1])
-    matches = [(_matcher(targets), form) for targets, form in found]
-
-    def format_of(module: str) -> Format:
-        for matched, form in matches:
-            if matched(module):
-                return form
-        raise CheckpointError(
-            f"No group of its quantization_config describes `{module[:100]}`: the files do not "
-            "belong together."
-        )
-
-    return format_of
+    return lambda modules: by_target(found, modules)
 
 
-FORMATS: dict[str, Callable[[dict[str, Any]], FormatOf]] = {
+def auto_round(config: dict[str, Any]) -> FormatsOf:
+    """AutoRound in the layout of GPTQ or AWQ."""
+    layout = _given(config, "packing_format", "auto_round:auto_gptq")
+    method = PACKINGS.get(str(layout).removeprefix("auto_round:"))
+    if method is None:
+        raise _unread("auto-round", "packing_format", layout)
+    if (kind := _given(config, "data_type", "int")) != "int":
+        raise _unread("auto-round", "data_type", kind)
+    own = _given(config, "extra_config", {})
+    for layer in own.values() if isinstance(own, dict) else (own,):
+        fields = layer if isinstance(layer, dict) else {"bits": None}
+        # of layers that are not quantized the tensors tell
+        if fields.get("bits") != UNQUANTIZED and config | fields != config:
+            raise _unread("auto-round", "extra_config", own)
+    return gptq(config) if method == "gptq" else awq(config)
+
+
+FORMATS: dict[str, Callable[[dict[str, Any]], FormatsOf]] = {
     "fp8": fp8,
     "fbgemm_fp8": fbgemm_fp8,
     "compressed-tensors": compressed_tensors,
     "gptq": gptq,
     "awq": awq,
+    "auto-round": auto_round,
     "mxfp4": mxfp4,
 }
 
 
-def _everywhere(form: Format) -> FormatOf:
-    return lambda module: form
+def _everywhere(form: Format) -> FormatsOf:
+    return lambda modules: dict.fromkeys(modules, form)
 
 
 def _compressed(group: dict[str, Any], layout: Any) -> Format:
@@ -175,24 +197,6 @@ def _targets(group: dict[str, Any]) -> tuple[str, ...]:
     if not isinstance(targets, list) or not all(isinstance(t, str) for t in targets):
         raise _unread("compressed-tensors", "targets", targets)
     return tuple(targets)
-
-
-def _matcher(targets: tuple[str, ...]) -> Callable[[str], bool]:
-    """Whether a module is among the targets: a class, a name, or a pattern `re:...`."""
-    patterns = []
-    for target in targets:
-        if target.startswith("re:"):
-            source = target.removeprefix("re:")
-            if not PATTERN.fullmatch(source) or source.count("*") > MOST_STARS:
-                raise _unread("compressed-tensors", "targets", target)
-            try:
-                patterns.append(re.compile(source))
-            except (re.error, RecursionError) as error:
-                raise _unread("compressed-tensors", "targets", target) from error
-    names = set(targets)
-    return lambda module: (
-        "Linear" in names or module in names or any(p.match(module) for p in patterns)
-    )
 
 
 def _bits(bits: Any, method: str) -> int:

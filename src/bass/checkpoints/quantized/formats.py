@@ -22,18 +22,17 @@ import torch
 from jaxtyping import Num
 from torch import Tensor
 
+from bass.checkpoints.quantized.damaged import check_codes
 from bass.checkpoints.quantized.weight import QuantizedStack, QuantizedWeight
 from bass.checkpoints.shards import Stored
 from bass.errors import CheckpointError
+from bass.files import open_regular
 from bass.ops.quantize import E4M3
 
 Parts = Mapping[str, Tensor]  # tensors by their role, the end of their name
 AWQ_PLACES = (0, 4, 1, 5, 2, 6, 3, 7)  # of column c of eight, in its word
 EIGHT_BITS = {"F8_E4M3": "e4m3", "I8": "int8"}
 FLOATS = ("F32", "F16", "BF16")
-NAN, SIGN = 0x7F, 0x80  # of e4m3
-NO_NUMBERS = "codes of e4m3 that are not a number (NaN): the file is damaged, download it again."
-SCANNED = 1 << 18  # codes that are compared at a time: they stay in a cache
 Needs = tuple[tuple[str, str], ...]  # roles that a config requires, and the field that does
 MXFP4_GROUP = 32
 
@@ -86,18 +85,20 @@ class EightBits:
             fits = (zero.kind, zero.shape, self.kind) == ("I8", scale.shape, "I8")
             _check(fits, prefix, "weight_zero_point", zero,
                    f"I8 {list(scale.shape)}, of int8 alone")  # fmt: skip
-        _check_stored_shape(prefix, parts)
+        if (said := _stored_shape(prefix, parts)) is not None:
+            _check(said == codes.shape, prefix, "weight", codes,
+                   f"{list(said)} (by its `weight_shape`)")  # fmt: skip
         return codes.shape
 
-    def weight(self, parts: Parts) -> QuantizedWeight:
-        """The matrix from its tensors."""
+    def weight(self, parts: Parts, shape: tuple[int, ...]) -> QuantizedWeight:
+        """The matrix of this shape from its tensors."""
         codes, scale = parts["weight"], _scale_of(parts)
-        out, size = codes.shape
+        out, size = shape
         grid = self._grid((out, size), tuple(scale.shape))
         assert grid is not None  # by `shape`
         rows, columns = grid
         if codes.dtype == E4M3:
-            _check_numbers(codes)
+            check_codes(codes)
 
         def by_input(values: Tensor) -> Tensor:
             values = values.reshape(-(-out // rows), -(-size // columns))
@@ -136,10 +137,17 @@ class PackedRows:
 
     codes: ClassVar[str] = ".weight_packed"
 
+    @property
+    def per_word(self) -> int:
+        """Codes in a word."""
+        return 32 // self.bits
+
     def shape(self, prefix: str, parts: Mapping[str, Stored]) -> tuple[int, ...]:
         """The matrix's shape; raises `CheckpointError` for parts that do not fit it."""
         codes, scale = _matrix(prefix, "weight_packed", parts, "I32"), parts["weight_scale"]
-        out, size = codes.shape[0], codes.shape[1] * 32 // self.bits
+        out, size = _stored_shape(prefix, parts) or (codes.shape[0], codes.shape[1] * self.per_word)
+        _check(codes.shape == (out, -(-size // self.per_word)), prefix, "weight_packed", codes,
+               f"I32 [{out}, {-(-size // self.per_word)}] (by its `weight_shape`)")  # fmt: skip
         groups = -(-size // (self.group or size))
         _check(scale.kind in FLOATS and scale.shape == (out, groups), prefix, "weight_scale", scale,
                f"{_any(FLOATS)} [{out}, {groups}] ({_in_groups(self.group, size)})")  # fmt: skip
@@ -149,19 +157,19 @@ class PackedRows:
             _check(fits, prefix, "weight_zero_point", zero,
                    f"I32 {list(words)} or I8 {list(scale.shape)}")  # fmt: skip
         _check_groups(prefix, "weight_g_idx", parts, size)
-        _check_stored_shape(prefix, parts)
         return out, size
 
-    def weight(self, parts: Parts) -> QuantizedWeight:
-        """The matrix from its tensors."""
+    def weight(self, parts: Parts, shape: tuple[int, ...]) -> QuantizedWeight:
+        """The matrix of this shape from its tensors; the last word of a row may be filled up."""
         codes, scale = unpacked_words(parts["weight_packed"], self.bits), parts["weight_scale"]
+        codes = codes[:, : shape[1]]
         zero = parts.get("weight_zero_point")
         if zero is not None:
             if zero.dtype == torch.int32:  # packed along the rows
                 zero = _signed(unpacked_words(zero.T, self.bits)[:, : len(codes)], self.bits)
             else:
                 zero = (zero.T + 8).to(torch.uint8) if self.bits == 4 else zero.T
-        group = self.group or codes.shape[1]
+        group = self.group or shape[1]
         return QuantizedWeight(
             _kind(self.bits), _signed(codes, self.bits), scale.T, zero, group,
             _groups_of(parts.get("weight_g_idx"), group, scale.shape[1]),
@@ -191,8 +199,8 @@ class GPTQ:
         _check_groups(prefix, "g_idx", parts, size)
         return out, size
 
-    def weight(self, parts: Parts) -> QuantizedWeight:
-        """The matrix from its tensors."""
+    def weight(self, parts: Parts, shape: tuple[int, ...]) -> QuantizedWeight:
+        """The matrix of this shape from its tensors."""
         codes = _signed(unpacked_words(parts["qweight"].T, self.bits), self.bits)
         # wraps around, as the codes do
         zero: Tensor | None = unpacked_words(parts["qzeros"], self.bits) + self.offset
@@ -200,7 +208,7 @@ class GPTQ:
         middle = 8 if self.bits == 4 else 0
         if self.symmetric and (zero.is_meta or bool((zero == middle).all())):
             zero = None
-        group, groups = self.group or codes.shape[1], len(parts["scales"])
+        group, groups = self.group or shape[1], len(parts["scales"])
         return QuantizedWeight(
             _kind(self.bits), codes, parts["scales"], zero, group,
             _groups_of(parts.get("g_idx"), group, groups, self.ordered),
@@ -223,10 +231,10 @@ class AWQ:
         _check_by_groups(prefix, parts, self.group, size, out, out // 8)
         return out, size
 
-    def weight(self, parts: Parts) -> QuantizedWeight:
-        """The matrix from its tensors."""
+    def weight(self, parts: Parts, shape: tuple[int, ...]) -> QuantizedWeight:
+        """The matrix of this shape from its tensors."""
         codes, zero = (_columns(parts[role]) for role in ("qweight", "qzeros"))
-        return QuantizedWeight("int4", codes.T, parts["scales"], zero, self.group or len(codes))
+        return QuantizedWeight("int4", codes.T, parts["scales"], zero, self.group or shape[1])
 
 
 @dataclass(frozen=True)
@@ -249,34 +257,31 @@ class MXFP4:
         *stack, out, groups, _ = codes.shape
         return (*stack, groups * MXFP4_GROUP, out)
 
-    def weight(self, parts: Parts) -> QuantizedStack:
-        """The matrices of the stack, [out, in] each."""
+    def weight(self, parts: Parts, shape: tuple[int, ...]) -> QuantizedStack:
+        """The matrices of the stack of this shape, [out, in] each."""
         return QuantizedStack(parts["blocks"], parts["scales"])
 
 
 Format = EightBits | PackedRows | GPTQ | AWQ | MXFP4
-FormatOf = Callable[[str], Format]  # by the name of a module
+FormatsOf = Callable[[list[str]], dict[str, Format]]  # by the names of modules
 
 
-def in_words(shape: tuple[int, ...], parts: Mapping[str, Stored]) -> str:
+def in_words(form: Format, shape: tuple[int, ...], parts: Mapping[str, Stored]) -> str:
     """The type of a quantized matrix's numbers, and what has a scale."""
-    role, codes = next(iter(parts.items()))
-    scale = next(part for name, part in parts.items() if "scale" in name)
-    count, scales, out = math.prod(shape), math.prod(scale.shape), shape[0]
-    if role == "weight":
-        kind = EIGHT_BITS.get(codes.kind, codes.kind)
-    elif role == "blocks":
-        kind = "e2m1"
+    if isinstance(form, MXFP4):
+        return f"e2m1, a scale for groups of {MXFP4_GROUP}"
+    block, group = None, form.group
+    if isinstance(form, EightBits):
+        kind, block = EIGHT_BITS[form.kind], form.block
     else:
-        kind = f"int{8 * (codes.stop - codes.start) // max(1, count)}"
-    if scales == 1:
-        return f"{kind}, one scale each"
-    if scales == out:
-        return f"{kind}, a scale for each row"
-    if role == "weight" and scale.shape[0] < out:
-        sides = (-(-side // n) for side, n in zip(shape, scale.shape, strict=True))
-        return f"{kind}, a scale for blocks of {' x '.join(map(str, sides))}"
-    return f"{kind}, a scale for groups of {count // max(1, scales)}"
+        kind = "int4" if isinstance(form, AWQ) else _kind(form.bits)
+    if block is not None:
+        return f"{kind}, a scale for blocks of {' x '.join(map(str, block))}"
+    if group is not None:
+        return f"{kind}, a scale for groups of {group}"
+    scale = next(part for name, part in parts.items() if "scale" in name)
+    single = math.prod(scale.shape) == 1 < shape[0]
+    return f"{kind}, one scale each" if single else f"{kind}, a scale for each row"
 
 
 def _columns(words: Num[Tensor, "rows words"]) -> Num[Tensor, "rows columns"]:
@@ -309,19 +314,6 @@ def _groups_of(
     return None if torch.equal(stored.long(), in_order) else stored
 
 
-def _check_numbers(codes: Num[Tensor, "out in"]) -> None:
-    """Raise `CheckpointError` for codes of e4m3 in host memory that are no numbers: products widen
-    them by their bits, as if they were 480. `layers.check_numbers` looks at those on a GPU.
-    """
-    if not codes.is_cpu:
-        return
-    raw = codes.view(torch.uint8).flatten()
-    # by numpy: torch starts threads for each part
-    parts = (raw[i : i + SCANNED].numpy() for i in range(0, len(raw), SCANNED))
-    if any(p.max() == NAN | SIGN or p.view(np.int8).max() == NAN for p in parts):
-        raise CheckpointError(f"its `weight` has {NO_NUMBERS}")
-
-
 def _matrix(prefix: str, role: str, parts: Mapping[str, Stored], kind: str) -> Stored:
     """The codes, if they are a matrix of this type."""
     codes = parts[role]
@@ -348,10 +340,16 @@ def _check_groups(prefix: str, role: str, parts: Mapping[str, Stored], size: int
         _check(fits, prefix, role, stored, f"I32 [{size}]")
 
 
-def _check_stored_shape(prefix: str, parts: Mapping[str, Stored]) -> None:
-    if (stored := parts.get("weight_shape")) is not None:
-        fits = stored.kind in ("I32", "I64") and stored.shape == (2,)
-        _check(fits, prefix, "weight_shape", stored, "I64 [2]")
+def _stored_shape(prefix: str, parts: Mapping[str, Stored]) -> tuple[int, ...] | None:
+    """The numbers of `weight_shape`, which are read with the headers."""
+    if (stored := parts.get("weight_shape")) is None:
+        return None
+    fits = stored.kind in ("I32", "I64") and stored.shape == (2,)
+    _check(fits, prefix, "weight_shape", stored, "I64 [2]")
+    with open_regular(stored.path) as file:
+        file.seek(stored.start)
+        raw = file.read(stored.stop - stored.start)
+    return tuple(np.frombuffer(raw, f"<i{len(raw) // 2}").tolist())
 
 
 def _in_groups(group: int | None, size: int) -> str:

@@ -1,15 +1,16 @@
 """Linear layers and experts that keep the quantized weights of a checkpoint."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bass.checkpoints.quantized.formats import NAN, NO_NUMBERS, SIGN
+from bass.checkpoints.quantized.damaged import NAN, NO_NUMBERS, SIGN
 from bass.checkpoints.quantized.weight import QuantizedStack, QuantizedWeight, stacked
-from bass.checkpoints.shards import FLOATS, StoredQuantized, TensorFiles, TensorReader
+from bass.checkpoints.shards import FLOATS, Stored, StoredQuantized, TensorFiles, TensorReader
 from bass.errors import CheckpointError
 from bass.models.sources import WeightSource
 from bass.ops.experts import Experts
@@ -110,6 +111,21 @@ def check_numbers(decoder: nn.Module, folder: Path) -> None:
     damaged = torch.stack(found).tolist() if found else []  # sync: once, after loading
     for path in (path for path, is_damaged in zip(codes, damaged, strict=True) if is_damaged):
         raise CheckpointError(f"`{folder}`, read as `{path}`: it has {NO_NUMBERS}")
+
+
+def of_layers(
+    sources: Mapping[str, WeightSource], stored: Mapping[str, Stored]
+) -> dict[str, WeightSource]:
+    """The sources, with GPT-2's matrices as GPTQ stores them: [out, in], as those of all layers."""
+    return {
+        name: replace(source, transposed=False)
+        if any(
+            isinstance(tensor := stored.get(part), StoredQuantized) and "qweight" in tensor.parts
+            for part in source.tensors
+        )
+        else source
+        for name, source in sources.items()
+    }
 
 
 def without_zero_biases(names: Sequence[str], files: TensorFiles) -> list[str]:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +10,15 @@ from typing import Any
 
 from bass.checkpoints.folder import stored_dtype
 from bass.checkpoints.quantized.configs import FORMATS
-from bass.checkpoints.quantized.formats import Format, FormatOf, Parts, in_words
+from bass.checkpoints.quantized.damaged import check_scales
+from bass.checkpoints.quantized.formats import (
+    EIGHT_BITS,
+    EightBits,
+    Format,
+    FormatsOf,
+    Parts,
+    in_words,
+)
 from bass.checkpoints.quantized.unread import declared, refuse_undeclared
 from bass.checkpoints.shards import FLOATS, Stored, StoredQuantized, TensorFiles
 from bass.errors import CheckpointError, OptionError
@@ -28,16 +36,19 @@ ROLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 # scales of activations, which have dynamic ones here, and of caches, which are not quantized
 UNUSED = re.compile(
     r"[.](input_scale|input_zero_point|input_scale_ub|activation_scale|output_scale"
-    r"|output_zero_point|[kvq]_scale|[kvq]_zero_point)$"
+    r"|output_zero_point|([kvq]|kv)_scale|[kvq]_zero_point|prob_scale|prob_output_scale)$"
 )
+EITHER = ("weight_scale", "weight_scale_inv")  # of which a matrix has one
+SCALES = ("scales", *EITHER)
+MISTRAL = ".qscale_weight"  # Mistral's own name of a scale
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """How a checkpoint is quantized: the method, and the format of each module."""
+    """How a checkpoint is quantized: the method, and the formats of modules."""
 
     method: str
-    format_of: FormatOf
+    formats_of: FormatsOf
 
     def alone(self, quantization: Quantization | None, folder: Path) -> None:
         """Raise `OptionError` for a quantization of what is already quantized."""
@@ -53,24 +64,54 @@ class Scheme:
         named, found = stored_dtype(raw), dict[str, Stored]()
         taken: set[str] = set()
         with _about(f"`{files.folder}`"):
-            for name in stored:
-                end = next((end for end in ROLES if name.endswith(end)), None)
-                parts = None if end is None else _parts(name, end, stored)
-                if end is None or parts is None:
-                    continue
+            matrices = self._matrices(stored)
+            for name, (end, parts, form) in matrices.items():
                 module = name.removesuffix(end)
-                logical = module if end == "_blocks" else f"{module}.weight"
-                form = self.format_of(module)
                 self._check(form, name, end, parts)
-                found[logical] = StoredQuantized(
-                    stored[name].path, KIND_OF[named] if named else _kind_of_scales(parts),
-                    form.shape(module + end[0], parts), 0,
-                    sum(part.stop - part.start for part in parts.values()), parts,
-                    _reading(form, f"`{files.folder}`, `{module[:100]}`"),
+                shape = form.shape(module + end[0], parts)
+                found[_logical(module, end)] = StoredQuantized(
+                    stored[name].path, KIND_OF[named] if named else _kind_of_scales(parts), shape,
+                    0, sum(part.stop - part.start for part in parts.values()), parts,
+                    *_reading(form, shape, parts, f"`{files.folder}`, `{module[:100]}`"),
+                    in_words(form, shape, parts),
                 )  # fmt: skip
                 taken |= {_name(module, end, role) for role in parts}
         rest = {name: tensor for name, tensor in stored.items() if name not in taken}
         return replace(files, stored=rest | found)
+
+    def _matrices(
+        self, stored: dict[str, Stored]
+    ) -> dict[str, tuple[str, dict[str, Stored], Format]]:
+        """The quantized matrices by the names of their codes: the end of it, tensors and format."""
+        found: dict[str, tuple[str, dict[str, Stored]]] = {}
+        bare: list[str] = []  # modules with codes without scales
+        for name in stored:
+            end = next((end for end in ROLES if name.endswith(end)), None)
+            if name.endswith(MISTRAL):
+                raise CheckpointError(
+                    f"its scales have the names of Mistral's own format (`{name[:100]}`), which "
+                    "`bass` does not read: use the checkpoint in the format of `transformers` "
+                    "(`weight_scale_inv`)."
+                )
+            if end is not None and (parts := _parts(name, end, stored)) is not None:
+                found[name] = end, parts
+            elif end is not None and stored[name].kind in EIGHT_BITS:
+                bare.append(name.removesuffix(end))
+        modules = [name.removesuffix(end) for name, (end, _) in found.items()]
+        forms = self.formats_of(modules + bare)
+        for module in modules:
+            if module not in forms:
+                raise CheckpointError(
+                    f"No group of its quantization_config describes `{module[:100]}`: the files do "
+                    "not belong together, download the checkpoint again."
+                )
+        for module in bare:
+            if isinstance(form := forms.get(module), EightBits):
+                raise _lacking(module, "weight_scale_inv" if form.block else "weight_scale")
+        return {
+            name: (end, parts, forms[name.removesuffix(end)])
+            for name, (end, parts) in found.items()
+        }
 
     def _check(self, form: Format, name: str, end: str, parts: dict[str, Stored]) -> None:
         """Raise `CheckpointError` for tensors that quantization_config does not describe, or for
@@ -93,29 +134,23 @@ def scheme_of(folder: Path, raw: dict[str, Any], files: TensorFiles) -> Scheme |
         refuse_undeclared(folder, raw, files)
         return None
     method = config.get("quant_method")
-    make: Callable[[dict[str, Any]], FormatOf] | None = (
-        FORMATS.get(method) if isinstance(method, str) else None
-    )
-    if make is None:
+    known = method.lower().removeprefix("intel/") if isinstance(method, str) else ""
+    if (make := FORMATS.get(known)) is None:
         raise CheckpointError(
             f"`{folder}` is quantized by `{str(method)[:100]}`, which `bass` does not read: use "
             f"the original checkpoint, or one quantized by {', '.join(sorted(FORMATS))}."
         )
     with _about(f"`{folder}`"):
-        return Scheme(str(method), make(config))
+        return Scheme(known, make(config))
 
 
 def summary(scheme: Scheme | None, files: TensorFiles) -> str:
     """The method, and how many matrices have which bits and groups."""
     if scheme is None:
         return ""
-    counts = Counter(
-        in_words(tensor.shape, tensor.parts)
-        for tensor in files.stored.values()
-        if isinstance(tensor, StoredQuantized)
-    )
-    forms = "; ".join(f"{count} matrices in {form}" for form, count in counts.items())
-    return f"{scheme.method}: {forms or 'no matrix'}"
+    counts = Counter(t.words for t in files.stored.values() if isinstance(t, StoredQuantized))
+    forms = (f"{n} {'matrix' if n == 1 else 'matrices'} in {w}" for w, n in counts.items())
+    return f"{scheme.method}: {'; '.join(forms) or 'no matrix'}"
 
 
 @contextmanager
@@ -127,14 +162,23 @@ def _about(what: str) -> Iterator[None]:
         raise CheckpointError(f"{what}: {error}") from error
 
 
-def _reading(form: Format, what: str) -> Callable[[Parts], Any]:
-    """`form.weight`, whose errors begin with the matrix that they are about."""
+def _reading(
+    form: Format, shape: tuple[int, ...], stored: Mapping[str, Stored], what: str
+) -> tuple[Callable[[Parts], Any], Callable[[Parts], None]]:
+    """`form.weight`, and a check of the bytes of scales; errors of both begin with the matrix that
+    they are about.
+    """
 
     def weight(parts: Parts) -> Any:
         with _about(what):
-            return form.weight(parts)
+            return form.weight(parts, shape)
 
-    return weight
+    def check(raw: Parts) -> None:
+        with _about(what):
+            for role in (role for role in raw if role in SCALES):
+                check_scales(role, stored[role].kind, raw[role])
+
+    return weight, check
 
 
 def _parts(name: str, end: str, stored: dict[str, Stored]) -> dict[str, Stored] | None:
@@ -147,9 +191,20 @@ def _parts(name: str, end: str, stored: dict[str, Stored]) -> dict[str, Stored] 
             parts[role] = tensor
         elif role in required:
             raise _lacking(module, role)
-    if end == ".weight" and not {"weight_scale", "weight_scale_inv"} & parts.keys():
+    if end == ".weight" and not {*EITHER} & parts.keys():
         return None
+    if {*EITHER} <= parts.keys():
+        raise _doubled(*(f"{module}.{role}" for role in EITHER))
+    if (logical := _logical(module, end)) != name and logical in stored:
+        raise _doubled(logical, name)
     return parts
+
+
+def _doubled(one: str, other: str) -> CheckpointError:
+    return CheckpointError(
+        f"it holds both `{one[:100]}` and `{other[:100]}`, and which of the two is meant is "
+        "unknown: download the checkpoint again, or use the original."
+    )
 
 
 def _lacking(module: str, role: str, why: str = "") -> CheckpointError:
@@ -157,6 +212,11 @@ def _lacking(module: str, role: str, why: str = "") -> CheckpointError:
         f"The quantized `{module[:100]}` lacks its `{role}`, which its quantization_config "
         f"requires{why}: download the checkpoint again."
     )
+
+
+def _logical(module: str, end: str) -> str:
+    """The name of a matrix if it were not quantized."""
+    return module if end == "_blocks" else f"{module}.weight"
 
 
 def _name(module: str, end: str, role: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from bass.checkpoints.folder import read_json, some
 from bass.checkpoints.shards import TensorFiles
-from bass.errors import CheckpointError
+from bass.errors import CheckpointError, counted
 
 # separate files of older exports -> method
 SEPARATE = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
@@ -21,6 +21,7 @@ SIGNS = {
     ".qweight": "GPTQ or AWQ",
     ".weight_packed": "compressed-tensors",
     ".weight_scale_inv": "fp8 in blocks",
+    ".qscale_weight": "fp8 in Mistral's own format",
     ".weight_scale": "fp8 or compressed-tensors",
     "_blocks": "MXFP4",
 }
@@ -54,7 +55,9 @@ def refuse_undeclared(folder: Path, raw: dict[str, Any], files: TensorFiles) -> 
         raise _refused(folder, f"ModelOpt {kind!s:.40}".strip(), f"`{other.name}`")
     for end, method in SIGNS.items():
         if names := sorted(name for name in files.stored if name.endswith(end)):
-            raise _refused(folder, method, f"{len(names)} tensors such as `{some(names[:1])}`")
+            raise _refused(
+                folder, method, f"{counted(len(names), 'tensor')} such as `{some(names[:1])}`"
+            )
 
 
 def _refused(folder: Path, method: str, sign: str) -> CheckpointError:

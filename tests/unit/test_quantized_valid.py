@@ -1,0 +1,289 @@
+"""Rarer forms of quantized checkpoints: groups of modules, patterns, overrides, padding."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from bass.checkpoints.quantized import summary
+from bass.checkpoints.quantized.targets import by_pattern, by_target
+from bass.checkpoints.weights import load_decoder, read_index, save_decoder
+from bass.errors import CheckpointError
+from bass.models.gpt2 import GPT2, GPT2Config
+from bass.models.llama import Llama, LlamaConfig
+from bass.models.qwen3_moe import Qwen3Moe, Qwen3MoeConfig
+from bass.ops.experts import Experts
+from bass.ops.group_quantized import GroupQuantizedLinear
+from unit.stored_quantizations import (
+    GPTQ4,
+    GROUP,
+    INT4,
+    METHODS,
+    Written,
+    compressed,
+    eight_bits,
+    gptq,
+    packed,
+    write_quantized,
+)
+from unit.test_quantized_damaged import edit, written
+from unit.test_stored_quantizations import CPU, logits, original
+
+INT8_ROWS = {"num_bits": 8, "type": "int", "strategy": "channel"}
+DOWN, DOWNS = "model.layers.1.mlp.down_proj", r"re:model\.layers\.\d+\.mlp\.down_proj"
+OTHERS = "re:(?!.*down_proj).*_proj$"
+# targets of 4 bits, which all but `down_proj` have, and those of 8, in the order of the config
+TARGETS: dict[str, list[tuple[int, list[str]]]] = {
+    "class first": [(4, ["Linear"]), (8, [DOWNS])],
+    "class last": [(8, [DOWNS]), (4, ["Linear"])],
+    "names last": [(4, ["re:.*"]), (8, [DOWN, DOWN.replace("1", "0")])],
+    "one of one group": [(4, ["Linear", OTHERS]), (8, ["re:.*[0-9]{1,2}.mlp.down"])],
+    "two patterns": [(8, [DOWNS]), (4, ["re:.*"])],
+    "choices": [(4, ["re:.*self_attn\\.(q|k|v)_proj$", "re:.+(o|gate|up)_proj"]), (8, ["Linear"])],
+    "lookahead": [(4, [OTHERS]), (8, ["Linear"])],
+}
+
+
+def same(found: Path, meant: Path) -> None:
+    ours, theirs = (logits(folder)[1] for folder in (found, meant))
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def said(folder: Path) -> str:
+    index = read_index(folder)
+    return summary(index.scheme, index.files)
+
+
+def by_module(folder: Path, config: Any, store: Callable[[str, Tensor], Written]) -> Path:
+    """As `write_quantized`, with a form for each module."""
+    source = original(folder)
+    modules = iter(
+        [n for n in load_file(source / "model.safetensors") if n.endswith("_proj.weight")]
+    )
+    return write_quantized(source, folder, config, lambda w: store(next(modules), w))[0]
+
+
+def groups(*given: tuple[int, list[str]]) -> Any:
+    config = compressed(INT4, "mixed-precision")
+    config["config_groups"] = {
+        str(i): {
+            "targets": targets,
+            "format": "pack-quantized" if bits == 4 else "int-quantized",
+            "weights": INT4 if bits == 4 else INT8_ROWS,
+        }
+        for i, (bits, targets) in enumerate(given)
+    }
+    return config
+
+
+def mixed(name: str, w: Tensor) -> Written:
+    return eight_bits(w, torch.int8, True) if "down" in name else packed(w)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_module_belongs_to_the_group_that_matches_it_best(name: str, tmp_path: Path) -> None:
+    folder = by_module(tmp_path, groups(*TARGETS[name]), mixed)
+    same(folder, tmp_path / "meant")
+    assert "2 matrices in int8, a scale for each row" in said(folder)
+
+
+def test_a_name_is_before_a_pattern_and_a_pattern_before_a_class() -> None:
+    modules = ["a.b", "a.c", "d", "lm.a.b"]
+    kinds = [(["Linear"], 0), (["re:a"], 1), (["re:a\\.b", "re:.*\\.c"], 2), (["a.b"], 3)]
+    assert by_target(kinds, modules) == {"a.b": 3, "a.c": 1, "d": 0, "lm.a.b": 0}
+    assert by_target(kinds[::-1], modules) == {"a.b": 3, "a.c": 2, "d": 0, "lm.a.b": 0}
+    assert by_target(kinds[1:2], modules) == {"a.b": 1, "a.c": 1}
+
+
+def test_a_pattern_that_takes_years_is_refused_within_seconds() -> None:
+    with pytest.raises(
+        CheckpointError, match=r"take more than 2 seconds or 1 GiB .* `'\(a\*\)\*b'`"
+    ):
+        by_pattern({"a": 0, "(a*)*b": 1}, ["a" * 200])
+
+
+@pytest.mark.parametrize("pattern", ["(", "a{99999999999}", "(" * 5000 + ")" * 5000])
+def test_a_pattern_that_is_none_is_named(pattern: str) -> None:
+    with pytest.raises(CheckpointError, match="which is no regular expression of Python: correct"):
+        by_pattern({pattern: 1}, ["a"])
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_a_group_of_no_weights_is_skipped(others: bool, tmp_path: Path) -> None:
+    folder = written(tmp_path, "int4")
+    raw = json.loads((folder / "config.json").read_bytes())
+    given = raw["quantization_config"]["config_groups"]
+    given["caches"] = {"targets": ["LlamaAttention"], "weights": None}
+    if not others:
+        del given["group_0"]
+    (folder / "config.json").write_text(json.dumps(raw))
+    if others:
+        same(folder, tmp_path / "meant")
+    else:
+        with pytest.raises(CheckpointError, match="No group of its quantization_config describes"):
+            read_index(folder)
+
+
+@pytest.mark.parametrize("method", ["fp8 tensor", "fp8 blocks"])
+def test_scales_of_caches_are_left_out(method: str, tmp_path: Path) -> None:
+    folder = written(tmp_path, method)
+    expected = logits(folder)[1]
+    ends = ("kv_scale", "k_scale", "attn.q_scale", "prob_scale", "prob_output_scale")
+    more = {f"model.layers.0.self_attn.{end}": torch.tensor([0.5]) for end in ends}
+    edit(folder, lambda tensors: tensors.update(more))
+    assert torch.equal(logits(folder)[1], expected)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("inner", [90, 93])  # in groups of 32 and words of 8
+def test_inputs_that_are_no_multiple_of_a_word_are_filled_up(
+    inner: int, zeros: bool, tmp_path: Path
+) -> None:
+    config = LlamaConfig(67, 64, inner, 1, 4, 2)
+    decoder = Llama(config)
+    with torch.no_grad():
+        for i, p in enumerate(decoder.parameters()):
+            p.copy_(torch.randn(p.shape, generator=torch.Generator().manual_seed(i)) * 0.2)
+    save_decoder(decoder, tmp_path / "original", torch.float32)
+
+    def store(w: Tensor) -> Written:
+        out, size = w.shape
+        whole = torch.nn.functional.pad(w, (0, -size % GROUP, 0, -out % 8))
+        stored, meant = packed(whole, symmetric=not zeros)
+        stored["weight_packed"] = stored["weight_packed"][:out, : math.ceil(size / 8)]
+        stored["weight_scale"] = stored["weight_scale"][:out]
+        return stored | {"weight_shape": torch.tensor(w.shape)}, meant[:out, :size].contiguous()
+
+    weights = compressed(INT4 | {"symmetric": not zeros}, "pack-quantized")
+    quantized, meant = write_quantized(tmp_path / "original", tmp_path, weights, store)
+    same(quantized, meant)
+
+
+def test_matrices_that_a_family_stores_transposed_are_not_in_gptq(tmp_path: Path) -> None:
+    """GPT-2's, one of them square."""
+    decoder = GPT2(GPT2Config(vocab_size=64, n_positions=32, n_embd=64, n_layer=2, n_head=4))
+    with torch.no_grad():
+        for i, p in enumerate(decoder.parameters()):
+            p.copy_(torch.randn(p.shape, generator=torch.Generator().manual_seed(i)) * 0.15)
+    save_decoder(decoder, tmp_path / "quantized", torch.float32)
+    save_decoder(decoder, tmp_path / "meant", torch.float32)
+    ours = load_file(tmp_path / "quantized" / "model.safetensors")
+    theirs = dict(ours)
+    for name in [n for n in ours if ".c_" in n and n.endswith(".weight")]:
+        stored, matrix = gptq(ours.pop(name).T)
+        ours |= {name.replace("weight", role): t.contiguous() for role, t in stored.items()}
+        theirs[name] = matrix.T.contiguous()
+    for which, tensors in (("quantized", ours), ("meant", theirs)):
+        save_file(tensors, tmp_path / which / "model.safetensors")
+    path = tmp_path / "quantized" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | {"quantization_config": GPTQ4}))
+    same(tmp_path / "quantized", tmp_path / "meant")
+    found = load_decoder(tmp_path / "quantized", CPU, torch.float32)
+    assert isinstance(found.get_submodule("blocks.1.attention.out"), GroupQuantizedLinear)
+
+
+METHOD_NAMES: dict[str, tuple[str, dict[str, Any]]] = {
+    "upper case": ("gptq", {"quant_method": "GPTQ"}),
+    "auto-round": (
+        "gptq symmetric",
+        {
+            "quant_method": "auto-round",
+            "packing_format": "auto_round:auto_gptq",
+            "data_type": "int",
+            "extra_config": {"lm_head": {"bits": 16, "data_type": "float"}},
+        },
+    ),
+    "auto-round of awq": (
+        "awq",
+        {"quant_method": "intel/auto-round", "packing_format": "auto_round:auto_awq"},
+    ),
+    "empty overrides": ("gptq", {"dynamic": {"+:.*down_proj": {}, "-:lm_head": {}}}),
+}
+
+
+@pytest.mark.parametrize("name", METHOD_NAMES)
+def test_other_names_of_methods_are_known(name: str, tmp_path: Path) -> None:
+    method, fields = METHOD_NAMES[name]
+    config, store = METHODS[method]
+    same(*write_quantized(original(tmp_path), tmp_path, config | fields, store))
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"packing_format": "auto_round:gptqmodel"}, "auto-round with `packing_format="),
+        ({"data_type": "mx_fp"}, "auto-round with `data_type='mx_fp'"),
+        ({"extra_config": {"a": {"bits": 8}}}, "auto-round with `extra_config="),
+        ({"extra_config": {"a": 5}}, "auto-round with `extra_config="),
+    ],
+)
+def test_what_auto_round_does_otherwise_is_named(
+    fields: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    config = GPTQ4 | {"quant_method": "auto-round", "sym": True} | fields
+    folder = write_quantized(original(tmp_path), tmp_path, config, METHODS["gptq"][1])[0]
+    with pytest.raises(CheckpointError, match=says):
+        read_index(folder)
+
+
+@pytest.mark.parametrize("sign", ["+:", ""])
+def test_dynamic_overrides_bits_where_a_pattern_matches(sign: str, tmp_path: Path) -> None:
+    overrides = {
+        f"{sign}.*\\.1\\.mlp\\.(gate|up)_proj": {"bits": 8, "sym": True},
+        f"{sign}.*gate_proj": {},
+    }
+
+    def store(name: str, w: Tensor) -> Written:
+        return gptq(w, 8, True) if ".1.mlp.gate" in name or ".1.mlp.up" in name else gptq(w)
+
+    same(by_module(tmp_path, GPTQ4 | {"dynamic": overrides}, store), tmp_path / "meant")
+
+
+@pytest.mark.parametrize(
+    ("method", "says"),
+    [
+        ("fp8 blocks", "fp8: 14 matrices in e4m3, a scale for blocks of 40 x 40"),
+        ("int4", "14 matrices in int4, a scale for groups of 40"),
+    ],
+)
+def test_info_says_the_sizes_of_the_config(method: str, says: str, tmp_path: Path) -> None:
+    """Which the edges of no matrix are a multiple of."""
+    folder = written(tmp_path, method)
+    side = 40
+    raw = json.loads((folder / "config.json").read_bytes())
+    config = raw["quantization_config"]
+    if method == "int4":
+        config["config_groups"]["group_0"]["weights"]["group_size"] = side
+    else:
+        config["weight_block_size"] = [side, side]
+    (folder / "config.json").write_text(json.dumps(raw))
+
+    def cut(tensors: dict[str, Tensor]) -> None:
+        for name in [n for n in tensors if "weight_scale" in n]:
+            out, size = read_shape(tensors, name)
+            rows = out if method == "int4" else -(-out // side)
+            tensors[name] = torch.ones(rows, -(-size // side))
+
+    edit(folder, cut)
+    assert said(folder).endswith(says)
+
+
+def read_shape(tensors: dict[str, Tensor], name: str) -> tuple[int, ...]:
+    module = name.rpartition(".")[0]
+    shape = tensors.get(f"{module}.weight_shape")
+    return tuple(tensors[f"{module}.weight"].shape if shape is None else shape.tolist())
+
+
+def test_a_mixture_without_experts_is_dense(tmp_path: Path) -> None:
+    fields = {"vocab_size": 67, "hidden_size": 64, "intermediate_size": 96, "num_experts": 0}
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    decoder = Qwen3Moe(Qwen3MoeConfig.from_json(fields | sizes))
+    save_decoder(decoder, tmp_path, torch.float32)
+    loaded = load_decoder(tmp_path, CPU, torch.float32)
+    assert not any(isinstance(module, Experts) for module in loaded.modules())
