@@ -193,7 +193,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("cohere2", {"rotary_pct": 0.5}, "rotary_pct"),
     ("cohere2", {"order_of_interleaved_layers": "x"}, "order_of_interleaved_layers"),
     ("cohere2", {"sliding_window": None}, "window"),
-    ("exaone4", {"layer_types": ["full_attention"]}, "1 layers"),
+    ("exaone4", {"layer_types": ["full_attention"]}, "1 layer of"),
     ("exaone4", {"sliding_window_pattern": 2.5}, "sliding_window_pattern"),
     ("ernie4_5", {"compression_ratio": 2.0}, "compression_ratio"),
     ("falcon", {"alibi": True}, "`alibi=True`"),

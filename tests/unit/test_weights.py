@@ -280,7 +280,7 @@ def test_info_names_the_soft_caps_of_layers() -> None:
         AttentionRule(1.0, 4, 50.0),
         AttentionRule(1.0, 4, 50.0),
     )
-    assert by_layer(rules, "window") == "none in 1 layers, 4 in 2 layers"
+    assert by_layer(rules, "window") == "none in 1 layer, 4 in 2 layers"
     assert by_layer(rules, "softcap") == "50.0 in 3 layers"
     assert by_layer((AttentionRule(1.0),), "window") == ""
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from bass.drafters.model import ModelDrafter
-from bass.errors import check_integer
+from bass.errors import check_integer, counted
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
 
 
@@ -37,7 +37,7 @@ class SelfDraft(DraftMethod):
         return True
 
     def build(self, context: DrafterContext) -> Drafter:
-        model = f"the target's first {self.layers} layers"
+        model = f"the target's first {counted(self.layers, 'layer')}"
         return ModelDrafter(
             context.first_layers(self.layers), context.warp, context.draw, context.stop_rule, model
         )

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, TypeVar
 
-from bass.errors import CheckpointError
+from bass.errors import CheckpointError, counted
 from bass.models.rope import RopeScaling
 from bass.ops.activation import ACTIVATIONS
 from bass.records import AttentionRule, DecoderShape
@@ -326,9 +326,9 @@ def check_kinds(kinds: tuple[str, ...], layers: int, window: int | None) -> None
     """Raise `CheckpointError` unless each layer has a known kind, and sliding layers a window."""
     if len(kinds) != layers or not {*kinds} <= {FULL, SLIDING} or (SLIDING in kinds and not window):
         raise CheckpointError(
-            f"config.json has {len(kinds)} layers of the kinds "
-            f"{', '.join(sorted(map(str, {*kinds})))} for {layers} layers and a window of "
-            f"{window}: `bass` supports `{FULL}`, and `{SLIDING}` with a window of at least 1."
+            f"config.json has {counted(len(kinds), 'layer')} of the kinds "
+            f"{', '.join(sorted(map(str, {*kinds})))} for {counted(layers, 'layer')} and a window "
+            f"of {window}: `bass` supports `{FULL}`, and `{SLIDING}` with a window of at least 1."
         )
 
 

@@ -7,7 +7,7 @@ from typing import final
 from jaxtyping import Float
 from torch import Tensor
 
-from bass.errors import OptionError
+from bass.errors import OptionError, counted
 from bass.interfaces import Attend, Decoder
 from bass.models.decoder import CausalDecoder
 from bass.records import DecoderShape, Features, Window
@@ -30,8 +30,8 @@ class FirstLayers(Decoder):
         layers = decoder.shape.layers
         if not 1 <= count < layers:
             raise OptionError(
-                f"A draft of the first {count} layers needs a larger target than one of {layers}: "
-                f"set 1 to {layers - 1} layers."
+                f"A draft of the first {counted(count, 'layer')} needs a larger target than one of "
+                f"{layers}: set 1 to {layers - 1} layers."
             )
 
     @property
