@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -166,6 +167,46 @@ def test_a_truncated_file_is_to_be_downloaded_again(
         convert(tied, tmp_path / "new" / "folder")
     assert str(caught.value) == f"`{path}` is damaged or truncated: download it again."
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_changed_byte_is_found_by_the_checksum_of_its_record(
+    tied: Path, compressed: bool
+) -> None:
+    path = pickled(tied) / "pytorch_model.bin"
+    if compressed:
+        zipped_again(path, zipfile.ZIP_DEFLATED)
+    whole = bytearray(path.read_bytes())
+    whole[len(whole) // 2] ^= 1
+    path.write_bytes(whole)
+    with pytest.raises(CheckpointError) as caught:
+        convert(tied)
+    assert str(caught.value) == f"`{path}` is damaged or truncated: download it again."
+
+
+def zipped_again(path: Path, method: int) -> None:
+    """Write the records of a zip file as another program may write them."""
+    with zipfile.ZipFile(path) as held:
+        records = {name: held.read(name) for name in held.namelist()}
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, data in records.items():
+            archive.writestr(name, data)
+
+
+@pytest.mark.parametrize("written", ["without checksums", "compressed", "stored again"])
+def test_files_of_other_writers_keep_their_values(tied: Path, written: str) -> None:
+    whole = parameters(tied)
+    torch.serialization.set_crc32_options(written != "without checksums")
+    try:
+        path = pickled(tied) / "pytorch_model.bin"
+    finally:
+        torch.serialization.set_crc32_options(True)
+    if written != "without checksums":
+        zipped_again(
+            path, zipfile.ZIP_DEFLATED if written == "compressed" else zipfile.ZIP_STORED
+        )
+    convert(tied)
+    assert same(parameters(tied), whole)
 
 
 @pytest.mark.parametrize("content", [b"<!doctype html><html></html>", bytes(3000), b"{}"])

@@ -223,8 +223,8 @@ MUTANTS = (
     Mutant(
         "a conversion runs the code of a pickle",
         "convert_process.tensors_of",
-        "torch.load(path, map_location='cpu', weights_only=True, mmap=zipped)",
-        "torch.load(path, map_location='cpu', weights_only=False, mmap=zipped)",
+        "torch.load(path, map_location='cpu', weights_only=True, mmap=mapped)",
+        "torch.load(path, map_location='cpu', weights_only=False, mmap=mapped)",
         (f"{CONVERT}::test_what_is_not_plain_tensors_is_refused_and_leaves_nothing",),
     ),
     Mutant(
@@ -233,6 +233,20 @@ MUTANTS = (
         "total > MOST_TIMES * size + MOST_MORE",
         "False",
         (f"{CONVERT}::test_what_is_not_plain_tensors_is_refused_and_leaves_nothing",),
+    ),
+    Mutant(
+        "the checksums of a pickle's records are not compared",
+        "convert_process._checked_records",
+        "record.CRC",
+        "False",
+        (f"{CONVERT}::test_a_changed_byte_is_found_by_the_checksum_of_its_record",),
+    ),
+    Mutant(
+        "compressed records are mapped as if they were tensors",
+        "convert_process._checked_records",
+        "all((record.compress_type == zipfile.ZIP_STORED for record in records))",
+        "True",
+        (f"{CONVERT}::test_files_of_other_writers_keep_their_values",),
     ),
     Mutant(
         "a truncated pickle is converted elsewhere",
