@@ -43,11 +43,15 @@ PART = ".part"
 @final
 @dataclass(frozen=True)
 class Converted:
-    """The files that a conversion wrote, with their tensors and bytes."""
+    """The files that a conversion wrote, with their tensors and bytes.
+
+    rounded: tensors of float64, which became float32.
+    """
 
     paths: tuple[Path, ...]
     tensors: int
     size: int
+    rounded: int = 0
 
 
 def convert(folder: Path, output: Path | None = None) -> Converted:
@@ -95,7 +99,7 @@ def _converted(folder: Path, pickles: list[str], output: Path) -> Converted:
     others = {} if output.resolve() == folder.resolve() else _others(folder, output)
     with _parts([*places.values()]) as parts, _parts([*others.values()]) as copies:
         with progress(f"converting {folder.name}", size) as advance:
-            names = _run(folder, [*zip(places, parts, strict=True)], size, advance)
+            names, rounded = _run(folder, [*zip(places, parts, strict=True)], size, advance)
         _check(folder, [*places.values()], names)
         total = sum(_verified(part) for part in parts)
         for path, part in zip(others, copies, strict=True):
@@ -107,7 +111,7 @@ def _converted(folder: Path, pickles: list[str], output: Path) -> Converted:
                      for n in of}  # fmt: skip
             content = {"metadata": {"total_size": total}, "weight_map": files}
             write_atomically(output / INDEX, json.dumps(content, indent=2) + "\n")
-    return Converted(tuple(places.values()), sum(map(len, names)), total)
+    return Converted(tuple(places.values()), sum(map(len, names)), total, rounded)
 
 
 @contextmanager
@@ -204,8 +208,8 @@ def _parts(paths: list[Path]) -> Iterator[list[Path]]:
 
 def _run(
     folder: Path, files: list[tuple[Path, Path]], size: int, advance: Callable[[int], None]
-) -> list[list[str]]:
-    """Run the process. Returns the names of the tensors of each file."""
+) -> tuple[list[list[str]], int]:
+    """Run the process. Returns the names of the tensors of each file, and how many it rounded."""
     largest = max(path.stat().st_size for path, _ in files)
     seconds = SECONDS + size // BYTES_PER_SECOND
     request = {
@@ -243,7 +247,7 @@ def _run(
             timer.cancel()
             process.kill()
     if "names" in answer:
-        return answer["names"]
+        return answer["names"], answer["rounded"]
     raise _failed(
         folder / answer.get("file", ""),
         files[0][1].parent,

@@ -5,7 +5,7 @@ torch's weights-only reader builds tensors and plain containers, and refuses eve
 pickle can do. Should it ever fail to, this process can open no socket and start no program, and it
 holds no more than the data. Standard input: {"path", "files": [[pickle, safetensors], ...],
 "memory", "seconds"} as JSON. Standard output, line by line: {"written": bytes}, at last {"names":
-[names of each file]}, or the "file" with {"refused": reason}, {"damaged": true} or {"unwritten":
+[names of each file], "rounded": tensors of float64 that became float32}, or the "file" with {"refused": reason}, {"damaged": true} or {"unwritten":
 errno}. It imports nothing of bass.
 """
 
@@ -97,7 +97,12 @@ def tensors_of(path: str) -> dict[str, Any]:
     for name, tensor in value.items():
         if not isinstance(name, str) or not torch.is_tensor(tensor):
             raise Refused(f"`{str(name)[:100]}` in it is no tensor with a name")
-        if tensor.layout != torch.strided or tensor.is_quantized or _kind(tensor) is None:
+        if tensor.layout != torch.strided:
+            layout = str(tensor.layout).removeprefix("torch.")
+            raise Refused(f"`{name[:100]}` is of the layout {layout}, and only dense ones are read")
+        if tensor.is_meta:
+            raise Refused(f"`{name[:100]}` is on the device meta, without values")
+        if tensor.is_quantized or _kind(tensor) is None:
             raise Refused(f"`{name[:100]}` is of the unsupported type {tensor.dtype}")
     total = sum(tensor.numel() * tensor.element_size() for tensor in value.values())
     size = os.path.getsize(path)
@@ -145,6 +150,18 @@ def _unread(error: Exception, pickled: bool) -> Exception:
     if pickled and isinstance(error, pickle.UnpicklingError):
         return Refused("its pickle has instructions that tensors and plain containers do not need")
     return Damaged()
+
+
+def round_doubles(tensors: dict[str, Any]) -> int:
+    """Round tensors of float64 to float32, the widest type that `bass` reads. Returns how many."""
+    import torch
+
+    doubles = {name: t for name, t in tensors.items() if t.dtype == torch.float64}
+    for name, tensor in doubles.items():
+        tensors[name] = tensor.to(torch.float32)
+        if (tensors[name].isinf() & tensor.isfinite()).any():
+            raise Refused(f"`{name[:100]}` has values of float64 that float32 cannot hold")
+    return len(doubles)
 
 
 def write(path: str, tensors: Mapping[str, Any]) -> None:
@@ -196,11 +213,12 @@ def main() -> None:
 
     torch.set_num_threads(1)
     names: list[list[str]] = []
-    path = ""
+    path, rounded = "", 0
     try:
         confine(requested["memory"], requested["seconds"])
         for path, to in requested["files"]:
             tensors = tensors_of(path)
+            rounded += round_doubles(tensors)
             write(to, tensors)
             names.append([*tensors])
             del tensors
@@ -208,7 +226,7 @@ def main() -> None:
         found = {"file": os.path.basename(path), **_found(error)}
         print(json.dumps(found), flush=True)
         return
-    print(json.dumps({"names": names}), flush=True)
+    print(json.dumps({"names": names, "rounded": rounded}), flush=True)
 
 
 if __name__ == "__main__":

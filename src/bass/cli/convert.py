@@ -5,7 +5,7 @@ from pathlib import Path
 from bass.checkpoints.convert import convert
 from bass.cli.parsing import ONE, Option, Parser
 from bass.cli.terminal import say
-from bass.errors import OptionError
+from bass.errors import OptionError, counted
 from bass.files import size_in_words
 
 OPTIONS = (
@@ -23,9 +23,10 @@ def run(parser: Parser, argv: list[str]) -> int:
             raise OptionError(f"The {name} is empty: give a folder, such as `.` for this one.")
     output = None if config.output is None else Path(config.output)
     done = convert(Path(config.folder), output)
-    files = "1 file" if len(done.paths) == 1 else f"{len(done.paths)} files"
+    place, files = done.paths[0].parent, counted(len(done.paths), "file")
+    rounded = f" {done.rounded} of float64 became float32." if done.rounded else ""
     say(
-        f"{done.tensors} tensors, {size_in_words(done.size)}, in {files} in "
-        f"`{done.paths[0].parent}`. `bass info {done.paths[0].parent}` describes them."
+        f"{counted(done.tensors, 'tensor')}, {size_in_words(done.size)}, in {files} in `{place}`."
+        f"{rounded} `bass info {place}` describes what is there."
     )
     return 0

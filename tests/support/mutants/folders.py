@@ -242,6 +242,13 @@ MUTANTS = (
         (f"{CONVERT}::test_a_changed_byte_is_found_by_the_checksum_of_its_record",),
     ),
     Mutant(
+        "what float32 cannot hold becomes infinite",
+        "convert_process.round_doubles",
+        "(tensors[name].isinf() & tensor.isfinite()).any()",
+        "False",
+        (f"{CONVERT}::test_what_is_not_plain_tensors_is_refused_and_leaves_nothing",),
+    ),
+    Mutant(
         "compressed records are mapped as if they were tensors",
         "convert_process._checked_records",
         "all((record.compress_type == zipfile.ZIP_STORED for record in records))",
