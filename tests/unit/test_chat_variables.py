@@ -3,6 +3,7 @@
 """
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,46 @@ def test_the_assistant_s_turn_is_opened_unless_the_last_message_continues() -> N
     assert templates.render(said, continue_final_message=True) == "I am "
     trimmed = ChatTemplates({"default": "{{ messages[-1].content | trim }}<end>"})
     assert trimmed.render(said, continue_final_message=True) == "I am"
+
+
+# templates that use the last message several times, and the text up to the end of its last use
+SEVERAL = {
+    "[{{ c }}] {{ c }}": "[ I am ]  I am ",
+    "[{{ c | trim }}] {{ c | trim }}<end>": "[I am] I am",
+    "{{ c | trim }}|{{ c }}": "I am| I am ",
+    "{% for m in messages %}{{ m.content }};{% endfor %}{{ c }}": "END_OF_CONTINUED_MESSAGE_0 x; I am ; I am ",
+    "{{ messages[0].content }}{{ c }}": "END_OF_CONTINUED_MESSAGE_0 x I am ",
+}
+
+
+@pytest.mark.parametrize("template", SEVERAL)
+def test_a_last_message_that_is_used_several_times_is_continued_without_marks(
+    template: str,
+) -> None:
+    template = "{% set c = messages[-1].content %}" + template
+    said = [
+        {"role": "user", "content": "END_OF_CONTINUED_MESSAGE_0 x"},
+        {"role": "assistant", "content": " I am "},
+    ]
+    found = ChatTemplates({"default": template}).render(said, continue_final_message=True)
+    assert found == SEVERAL[template.partition("%}")[2]]
+    (theirs,), _ = render_jinja_template(
+        [said], chat_template=template, continue_final_message=True
+    )  # leaves its mark in all uses but the last
+    assert found == re.sub(
+        r"TAG | *TAG(?! )", "", theirs.replace("CONTINUE_FINAL_MESSAGE_TAG", "TAG")
+    )
+
+
+def test_a_last_message_that_is_changed_in_one_of_its_uses_is_not_continued() -> None:
+    for change in (
+        "{{ c | lower }}",
+        "{{ c | length }}{{ c }}",
+        "{{ c | replace('_', '') }}{{ c }}",
+    ):
+        template = "{% set c = messages[-1].content %}" + change + "{{ c }}"
+        with pytest.raises(RequestError, match="uses the last message several times and changes"):
+            ChatTemplates({"default": template}).render([USER], continue_final_message=True)
 
 
 WRONG: dict[str, tuple[list[Any], dict[str, Any], str]] = {

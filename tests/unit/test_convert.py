@@ -114,9 +114,7 @@ def test_every_type_view_and_shared_tensor_keeps_its_values(tied: Path) -> None:
         assert torch.equal(held[name].double(), tensor.double())
 
 
-def test_float64_is_rounded_to_what_is_read_and_reported(
-    bass_command: Command, tied: Path
-) -> None:
+def test_float64_is_rounded_to_what_is_read_and_reported(bass_command: Command, tied: Path) -> None:
     whole, tensors = parameters(tied), load_file(tied / SINGLE)
     (tied / SINGLE).unlink()
     doubles = {name: tensor.double() for name, tensor in tensors.items()}
@@ -164,7 +162,9 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", by_day(BAD, ("code", "meta", "a large number", "views of a terabyte")))
+@pytest.mark.parametrize(
+    "case", by_day(BAD, ("code", "meta", "a large number", "views of a terabyte"))
+)
 def test_what_is_not_plain_tensors_is_refused_and_leaves_nothing(
     bass_command: Command, tied: Path, tmp_path: Path, case: str
 ) -> None:
@@ -226,9 +226,7 @@ def test_files_of_other_writers_keep_their_values(tied: Path, written: str) -> N
     finally:
         torch.serialization.set_crc32_options(True)
     if written != "without checksums":
-        zipped_again(
-            path, zipfile.ZIP_DEFLATED if written == "compressed" else zipfile.ZIP_STORED
-        )
+        zipped_again(path, zipfile.ZIP_DEFLATED if written == "compressed" else zipfile.ZIP_STORED)
     convert(tied)
     assert same(parameters(tied), whole)
 

@@ -5,8 +5,8 @@ torch's weights-only reader builds tensors and plain containers, and refuses eve
 pickle can do. Should it ever fail to, this process can open no socket and start no program, and it
 holds no more than the data. Standard input: {"path", "files": [[pickle, safetensors], ...],
 "memory", "seconds"} as JSON. Standard output, line by line: {"written": bytes}, at last {"names":
-[names of each file], "rounded": tensors of float64 that became float32}, or the "file" with {"refused": reason}, {"damaged": true} or {"unwritten":
-errno}. It imports nothing of bass.
+[names of each file], "rounded": tensors of float64 that became float32}, or the "file" with
+{"refused": reason}, {"damaged": true} or {"unwritten": errno}. It imports nothing of bass.
 """
 
 import ctypes

@@ -105,14 +105,14 @@ class ChatTemplates:
         variables = checked_variables(chat_template_kwargs, enable_thinking)
         field = continued_field(continue_final_message, add_generation_prompt)
         name, template = self._chosen(name, tools is not None)
-        text = None
+        given, mark, text = listed, "", None
         if field is not None:
             if field not in template:
                 raise RequestError(
                     f"The chat template `{name}` reads no field {field!r:.60}, so "
                     "`continue_final_message` cannot continue it: give `True`, for the content."
                 )
-            listed, text = marked(listed, field)
+            listed, mark, text = marked(listed, field)
         opened = field is None if add_generation_prompt is None else add_generation_prompt
         values = {
             **self.special,
@@ -123,7 +123,11 @@ class ChatTemplates:
             "add_generation_prompt": opened,
         }
         rendered = _rendered(name, template, values)
-        return rendered if text is None else unmarked(rendered, text)
+        if text is None:
+            return rendered
+        return unmarked(
+            rendered, mark, text, lambda: _rendered(name, template, values | {"messages": given})
+        )
 
     def _chosen(self, name: str | None, with_tools: bool) -> tuple[str, str]:
         """The name and the text of a template. Raises `RequestError` or `CheckpointError`."""

@@ -2,8 +2,9 @@
 continues.
 """
 
-from collections.abc import Iterable, Mapping
-from itertools import islice
+import re
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count, islice
 from typing import Any
 
 from bass.errors import RequestError, check_flag
@@ -14,9 +15,6 @@ MEDIA = ("image", "video", "audio", "input_image", "input_video", "input_audio")
 VARIABLES = (
     "messages", "tools", "documents", "add_generation_prompt", "continue_final_message",
 )  # fmt: skip
-# Marks the end of the final message. A template may strip the space, and then strips the end of the
-# message, too.
-_MARK = "END_OF_CONTINUED_MESSAGE "
 
 
 def conversations(messages: Any) -> list[list[dict[str, Any]]]:
@@ -110,40 +108,57 @@ def continued_field(continue_final_message: Any, add_generation_prompt: Any) -> 
     return field
 
 
-def marked(messages: list[dict[str, Any]], field: str) -> tuple[list[dict[str, Any]], str]:
-    """The messages with a mark at the end of the final message's field, and the field's text.
+def marked(messages: list[dict[str, Any]], field: str) -> tuple[list[dict[str, Any]], str, str]:
+    """The messages with a mark and a space at the end of the final message's field, the mark, which
+    is in no message, and the field's text.
 
     Raises `RequestError` if it is no text.
     """
+    said = str(messages).upper()
+    mark = next(m for i in count() if (m := f"END_OF_CONTINUED_MESSAGE_{i}") not in said)
     final = messages[-1]
     value = final.get(field)
     text, changed = None, value
     if isinstance(value, str):
-        text, changed = value, value + _MARK
+        text, changed = value, f"{value}{mark} "
     elif isinstance(value, list | tuple):
         last = next((i for i in reversed(range(len(value))) if _has_text(value[i])), None)
         if last is not None:
             text = value[last]["text"]
             changed = [*value]
-            changed[last] = {**value[last], "text": text + _MARK}
+            changed[last] = {**value[last], "text": f"{text}{mark} "}
     if text is None:
         raise RequestError(
             f"`continue_final_message` needs a text in the field {field!r:.60} of the last "
             f"message, which has {value!r:.60}."
         )
-    return [*messages[:-1], {**final, field: changed}], text
+    return [*messages[:-1], {**final, field: changed}], mark, text
 
 
-def unmarked(rendered: str, text: str) -> str:
-    """The rendered text up to the mark. Raises `RequestError` if the template left it out."""
-    at = rendered.rfind(_MARK.strip())
+def unmarked(rendered: str, mark: str, text: str, plain: Callable[[], str]) -> str:
+    """The rendered text up to the last mark. Raises `RequestError` if the template left it out, or
+    uses the message several times and not as it is.
+
+    plain: renders the messages without the mark.
+    """
+    at = rendered.rfind(mark)
     if at < 0 or text.strip() not in rendered:
-        raise RequestError(
-            "The chat template leaves out or changes the last message, so that it cannot be "
-            "continued: give another last message, or `continue_final_message=False`."
-        )
-    kept = rendered[:at]
-    return kept if rendered.startswith(_MARK, at) else kept.rstrip()
+        raise _changed("leaves out or changes the last message")
+    # a template that strips the space strips the end of the message, too
+    kept = rendered[:at] if rendered.startswith(f"{mark} ", at) else rendered[:at].rstrip()
+    if mark not in kept.upper():
+        return kept
+    kept = re.sub(rf"{mark} |\s*{mark}(?! )", "", kept)
+    if not plain().startswith(kept):
+        raise _changed("uses the last message several times and changes it")
+    return kept
+
+
+def _changed(what: str) -> RequestError:
+    return RequestError(
+        f"The chat template {what}, so that it cannot be continued: give another last message, or "
+        "`continue_final_message=False`."
+    )
 
 
 def _parts(message: Mapping[str, Any]) -> list[Any]:
