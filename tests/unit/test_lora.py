@@ -233,10 +233,10 @@ def test_ranks_and_scales_differ_by_module(untied: Path, tmp_path: Path) -> None
 Change = Callable[[dict[str, torch.Tensor]], Any]
 FIRST = "base_model.model.model.layers.0.mlp.down_proj"
 STRANGE: dict[str, tuple[Change, str]] = {
-    "half a pair": (lambda t: t.pop(f"{FIRST}.lora_B.weight"), "1 tensors that are no pair"),
+    "half a pair": (lambda t: t.pop(f"{FIRST}.lora_B.weight"), "1 tensor in no pair"),
     "a magnitude": (
         lambda t: t.update({f"{FIRST}.lora_magnitude_vector": torch.ones(3)}),
-        "no pair of LoRA matrices",
+        "1 tensor in no pair of LoRA matrices",
     ),
     "another shape": (
         lambda t: t.update({f"{FIRST}.lora_A.weight": torch.ones(3, 31)}),
@@ -244,7 +244,7 @@ STRANGE: dict[str, tuple[Change, str]] = {
     ),
     "another module": (
         lambda t: t.update({f"base_model.model.x.lora_{p}.weight": torch.ones(3, 3) for p in "AB"}),
-        r"1 tensors that .* does not have \(x\.weight\)",
+        r"1 tensor that .* does not have \(x\.weight\)",
     ),
     "nothing": (lambda t: t.clear(), "adapts no tensor"),
     "two adapters": (

@@ -41,6 +41,21 @@ def _are_texts(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(one, str) and one for one in value)
 
 
+def _are_names(value: object) -> bool:
+    return _are_texts(value) or (isinstance(value, str) and value != "")
+
+
+def _are_layers(value: object) -> bool:
+    listed = value if isinstance(value, list) else [value]
+    return all(isinstance(one, int) and not isinstance(one, bool) for one in listed)
+
+
+def _are_parts(value: object) -> bool:
+    """Whether they are names of layers, which are read as patterns elsewhere."""
+    listed = value if isinstance(value, list) else [value]
+    return all(isinstance(one, str) and re.fullmatch(r"[\w.]*", one) for one in listed)
+
+
 def _by_pattern(valid: Callable[[object], bool]) -> Callable[[object], bool]:
     return lambda value: isinstance(value, dict) and all(map(valid, value.values()))
 
@@ -55,6 +70,10 @@ _TYPES: dict[str, tuple[Callable[[object], bool], str]] = {
     "rank_pattern": (_by_pattern(_is_rank), "a mapping of names to whole numbers from 1"),
     "alpha_pattern": (_by_pattern(is_finite), "a mapping of names to numbers"),
     "modules_to_save": (_are_texts, "a list of names"),
+    "target_modules": (_are_names, "a list of names, or a text"),
+    "exclude_modules": (_are_names, "a list of names, or a text"),
+    "layers_to_transform": (_are_layers, "a whole number, or a list of them"),
+    "layers_pattern": (_are_parts, "a name of layers, or a list of them"),
     "use_rslora": _FLAG,
     "use_dora": _FLAG,
     "use_qalora": _FLAG,

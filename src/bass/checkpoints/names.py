@@ -37,7 +37,7 @@ def renamed(files: TensorFiles, wanted: Collection[str], prefix: str) -> tuple[T
     only where all wanted names are known without it, so a folder that lacks tensors keeps its
     names.
     """
-    plain = {name: _INSERTED.sub("", name) for name in files.stored}
+    plain = {name: without_wrappers(name) for name in files.stored}
     inner = [name for name in sorted(wanted) if name.startswith(prefix)]
     if len({*plain.values()}) < len(plain) or _complete(files.stored, inner, prefix) or not inner:
         return files, ""
@@ -57,6 +57,11 @@ def renamed(files: TensorFiles, wanted: Collection[str], prefix: str) -> tuple[T
             inserted = [one[0] for one in map(_INSERTED.search, files.stored) if one is not None]
             return replace(files, stored=stored), start or inserted[0]
     return files, ""
+
+
+def without_wrappers(name: str) -> str:
+    """A tensor's name without the parts that wrappers of modules insert."""
+    return _INSERTED.sub("", name)
 
 
 def _complete(names: Collection[str], inner: list[str], prefix: str) -> bool:

@@ -58,6 +58,7 @@ class CheckpointIndex:
     unused: tuple[str, ...] = ()  # stored tensors that the decoder does not need
     adapter: Adapter | None = None  # merged at load
     scheme: Scheme | None = None  # of a quantized checkpoint
+    ends: tuple[str, str] = ("", "")  # the family's names of the embedding and of the head
 
     @property
     def dtypes(self) -> list[torch.dtype]:
@@ -252,6 +253,7 @@ def _outlined(
         untied = replace(config, tie_word_embeddings=False)  # pyright: ignore[reportCallIssue]
         head = family.sources(untied)["head.weight"].tensors[0]
         sources = family.sources(config)
+        ends = sources["embed"].tensors[0], head
         body = [n for ours, s in sources.items() if ours != "embed" for n in s.tensors]
         files, removed = renamed(files, body, family.prefix)
         shapes = {name: tensor.shape for name, tensor in files.stored.items()}
@@ -264,8 +266,9 @@ def _outlined(
     )
     decoder = decoder.requires_grad_(False).eval()
     return CheckpointIndex(
-        folder, raw, files, decoder, sources, second, removed=removed, unused=unused, scheme=scheme
-    )
+        folder, raw, files, decoder, sources, second, removed=removed, unused=unused,
+        scheme=scheme, ends=ends,
+    )  # fmt: skip
 
 
 @contextmanager

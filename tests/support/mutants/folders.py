@@ -7,6 +7,7 @@ from support.mutants.mutant import Mutant
 FOLDERS, LORA, CONVERT = "unit/test_folders.py", "unit/test_lora.py", "unit/test_convert.py"
 DAMAGED, VALID = "unit/test_quantized_damaged.py", "unit/test_quantized_valid.py"
 CONTINUED = "unit/test_chat_variables.py::test_a_last_message_that_is"
+LORA_MODULES = "unit/test_lora_modules.py"
 DAMAGED = "unit/test_quantized_damaged.py"
 MUTANTS = (
     Mutant(
@@ -183,14 +184,14 @@ MUTANTS = (
     Mutant(
         "an adapter's rank is that of its tensors, whatever its config says",
         "lora._updates",
-        "(rank := stored[a].shape[0]) != (wanted := config.rank(module))",
+        "(rank := stored[a].shape[0]) != (wanted := config.rank(_raw(a)))",
         "False",
         (f"{LORA}::test_other_kinds_are_an_error",),
     ),
     Mutant(
         "a saved module of an adapter may be missing",
         "lora._updates",
-        "not any(f'.{m}.' in f'.{n}' for n in names.whole)",
+        "not any(_is_saved([m], n) for n in names.whole)",
         "False",
         (f"{LORA}::test_other_kinds_are_an_error",),
     ),
@@ -209,6 +210,43 @@ MUTANTS = (
         (f"{LORA}::test_tensors_that_do_not_fit_are_an_error",),
     ),
     Mutant(
+        "an adapter may lack matrices of modules that its config names",
+        "lora_targets.lacking",
+        "module in wanted and module not in adapted and (not varies)",
+        "False",
+        (f"{LORA_MODULES}::test_the_matrices_of_every_module_that_the_config_names_are_there",),
+    ),
+    Mutant(
+        "a tied head and embedding of an adapter may differ",
+        "Adapter.merged",
+        "update.equal and (not torch.equal(value(update.whole), value(update.equal)))",
+        "False",
+        (
+            f"{LORA_MODULES}::test_an_embedding_and_the_head_that_is_tied_to_it_are_replaced_together",
+        ),
+    ),
+    Mutant(
+        "a saved embedding changes the head that is tied to it",
+        "Adapter._tie",
+        "theirs is not None or ours.a or _is_within(self.config.saved, ours.whole)",
+        "False",
+        (f"{LORA}::test_a_tied_head_or_embedding_is_not_adapted",),
+    ),
+    Mutant(
+        "an adapter's update may be infinite",
+        "Adapter._check_finite",
+        "value.numel() and (not torch.stack(value.aminmax()).isfinite().all())",
+        "False",
+        (f"{LORA_MODULES}::test_an_update_that_is_not_finite_is_an_error_at_load",),
+    ),
+    Mutant(
+        "a matrix that is saved next to its update is left out",
+        "lora._updates",
+        "found[name].whole if name in found else ''",
+        "''",
+        (f"{LORA_MODULES}::test_a_head_is_saved_next_to_its_update",),
+    ),
+    Mutant(
         "an adapter of a transposed matrix is not transposed",
         "Adapter.merged",
         "product.T if update.transposed else product",
@@ -218,8 +256,8 @@ MUTANTS = (
     Mutant(
         "an adapter is merged in the type of the stored weights",
         "Adapter.merged",
-        "part.float() + update.scale * (product.T if update.transposed else product)",
-        "part + (update.scale * (product.T if update.transposed else product)).to(part.dtype)",
+        "start.float() + product",
+        "start + product.to(start.dtype)",
         (f"{LORA}::test_weights_in_16_bits_are_merged_in_float32",),
     ),
     Mutant(
