@@ -6,7 +6,6 @@ that is ended by Ctrl-C or SIGTERM removes its temporary folders.
 
 import argparse
 import math
-import os
 import shutil
 import signal
 import sys
@@ -122,7 +121,11 @@ def checkpoint(text: str) -> Path:
 
 
 def _writable(path: Path) -> bool:
-    return path.is_dir() and os.access(path, os.W_OK | os.X_OK)
+    try:  # permissions do not say it of /proc
+        tempfile.TemporaryFile(dir=path).close()  # without a name, where the system can
+    except OSError:
+        return False
+    return True
 
 
 def add_trial(parser: Parser, of: str = "") -> None:

@@ -20,6 +20,7 @@ import json
 import subprocess
 import sys
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,10 @@ from write_shapes import MIXTURES, PAIRS, SHAPES
 
 import bass
 from bass.api.llm import LLM
+from bass.cli.bench import read
+from bass.cli.parsing import Parser as BenchParser
+from bass.cli.parsing import underscored
+from bass.errors import BassError
 from bass.verifiers import Synthetic
 
 LONGEST, PROMPT, ACCEPTANCE = 16, 150, 0.8
@@ -44,19 +49,21 @@ def folders(pair: str) -> dict[str, str]:
     return {role: str(SHAPES / pair / role) for role in ("target", "draft")}
 
 
-def bench(
-    pair: str, quantization: str, results: Path | None, more: list[str]
-) -> dict[str, Any] | None:
-    """The JSON of `bass bench`; None if it fails or is interrupted, after its message."""
+def words_of(pair: str, quantization: str, results: Path | None, more: list[str]) -> list[str]:
+    """The options of `bass bench`."""
     own = {**folders(pair), "load_format": "dummy", "acceptance": str(ACCEPTANCE)}
     own |= {"quantization": quantization}
     if results is not None:
-        results.mkdir(parents=True, exist_ok=True)
         own["output"] = str(results / f"{pair}-{quantization}.json")
     words = [word for name, value in own.items() for word in (f"--{name}", value)]
     if not any(word.partition("=")[0] == "--methods" for word in more):
         words += ["--methods", "plain", str(LENGTHS.get(pair, 4))]
-    command = [sys.executable, "-m", "bass", "bench", *words, "--json", *more]
+    return [*words, "--json", *more]
+
+
+def bench(words: list[str]) -> dict[str, Any] | None:
+    """The JSON of `bass bench`; None if it fails or is interrupted, after its message."""
+    command = [sys.executable, "-m", "bass", "bench", *words]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     return json.loads(done.stdout) if done.returncode == 0 else None
 
@@ -122,24 +129,32 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[str]]
         parser.error(
             "there is no CUDA device here: give `--device cpu`, without `--warm-up` and `--host`."
         )
+    there = arguments.results if arguments.results and arguments.results.is_dir() else None
+    try:  # before one pair is measured, and another cannot be
+        for pair, quantization in product(arguments.pairs, arguments.quantization):
+            words = words_of(pair, quantization, there, more)
+            read(BenchParser("bench", "bench"), underscored(words))
+    except BassError as error:
+        parser.error(" ".join(str(error).split()))
     return arguments, more
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the pairs; returns the exit status."""
     arguments, more = parse(argv)
+    if arguments.results is not None:
+        arguments.results.mkdir(parents=True, exist_ok=True)
     words = ["--batches", *map(str, arguments.batches), *more]
     record: dict[str, Any] = {}
-    for pair in arguments.pairs:
-        for quantization in arguments.quantization:
-            name = f"{pair} {quantization}"
-            print(name, file=sys.stderr)
-            one = warm_up if arguments.warm_up else waits if arguments.host else None
-            record[name] = (
-                bench(pair, quantization, arguments.results, words)
-                if one is None
-                else {b: one(pair, quantization, b) for b in arguments.batches}
-            )
+    for pair, quantization in product(arguments.pairs, arguments.quantization):
+        name = f"{pair} {quantization}"
+        print(name, file=sys.stderr)
+        one = warm_up if arguments.warm_up else waits if arguments.host else None
+        record[name] = (
+            bench(words_of(pair, quantization, arguments.results, words))
+            if one is None
+            else {b: one(pair, quantization, b) for b in arguments.batches}
+        )
     about = {"benchmark": "gpu_step", "commit": commit(), "torch": torch.__version__}
     print(json.dumps(about | {"config": config_of(arguments), "more": more, "results": record}))
     return cli.FAILED if None in record.values() else 0

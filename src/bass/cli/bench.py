@@ -42,6 +42,22 @@ _NO_FIGURE_DEPENDS_ON = ("methods", "batches", "repeats", "file", "output")
 
 def run(parser: Parser, argv: list[str]) -> int:
     """Measure, or continue; nothing is loaded before options and the output file are checked."""
+    bench, text, as_json = read(parser, argv)
+    bench.save()  # an output that cannot be written is an error before anything is measured
+    out = console(stderr=as_json)
+    if not out.is_terminal:
+        out = console(stderr=as_json, width=WIDTH)
+    interrupted = not _measured(bench, text, out)
+    _show(bench, out, as_json, interrupted)
+    return INTERRUPTED if interrupted else 0
+
+
+def read(parser: Parser, argv: list[str]) -> tuple[BenchRun, str, bool]:
+    """What a command measures, the text of its prompts, and whether it prints JSON. No model is
+    loaded, and nothing written.
+
+    Raises `BassError` for options that are not valid, or contradict those of the output file.
+    """
 
     def examined(config: Namespace, wrong: Problems) -> None:
         examine(vars(config), wrong)
@@ -57,14 +73,7 @@ def run(parser: Parser, argv: list[str]) -> int:
     about = _about(options, load_options, named, text)
     output = None if options.output is None else _output(options.output)
     record = BenchRecord(about) if output is None else BenchRecord.opened(output, about)
-    bench = BenchRun(record, methods, options, ModelCache(), output)
-    bench.save()  # an output that cannot be written is an error before anything is measured
-    out = console(stderr=config.json)
-    if not out.is_terminal:
-        out = console(stderr=config.json, width=WIDTH)
-    interrupted = not _measured(bench, text, out)
-    _show(bench, out, config.json, interrupted)
-    return INTERRUPTED if interrupted else 0
+    return BenchRun(record, methods, options, ModelCache(), output), text, config.json
 
 
 def _measured(bench: BenchRun, text: str, out: Screen) -> bool:
