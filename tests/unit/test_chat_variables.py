@@ -357,9 +357,11 @@ def test_the_command_line_takes_the_options_of_the_template(
     bass_command: Any, chatty: Pair, tmp_path: Path
 ) -> None:
     llm = bass.load(chatty.target, chatty.draft)
-    tools, talk = tmp_path / "tools.json", tmp_path / "talk.json"
+    tools, talk, whole = (tmp_path / f"{name}.json" for name in ("tools", "talk", "whole"))
     tools.write_text(json.dumps([TOOL]))
-    talk.write_text(json.dumps([USER, {"role": "assistant", "content": "I am"}]))
+    said_before = {"messages": [USER, {"role": "assistant", "content": "I am"}]}
+    talk.write_text(json.dumps(said_before))
+    whole.write_text(json.dumps(said_before | {"model": "x", "tools": []}))
     common = ["generate", *chatty.options, "--json"]
     said = bass_command(
         *common, "--chat", "hello", "--tools", str(tools), "--enable-thinking", "false",
@@ -383,6 +385,7 @@ def test_the_command_line_takes_the_options_of_the_template(
     for arguments, words in (
         (["hello", "--tools", str(tools)], "`--tools` is for a conversation"),
         (["--chat", "hello", "--tools", str(tmp_path / "none")], "give a JSON file to `--tools`"),
+        (["--messages", str(whole)], "a whole request, with model, tools next to its `messages`"),
         (["--messages", str(talk), "--system", "x"], "`--system` and `--messages`"),
         (["--messages", str(talk), "hello"], "Prompts come from a prompt and `--messages`"),
     ):

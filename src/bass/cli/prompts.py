@@ -55,7 +55,7 @@ def read_prompts(config: Namespace) -> list[Any]:
                 f"`--{name}` is for a conversation: give `--chat` or `--messages` with it."
             )
     if config.messages is not None:
-        return conversations(read_json("messages", config.messages))
+        return conversations(_messages(config.messages))
     if config.prompt:
         return list(config.prompt)
     if config.file is not None:
@@ -103,6 +103,19 @@ def read_json(option: str, name: str) -> Any:
         raise RequestError(
             f"`{name}` cannot be read ({reason}): give a JSON file to `--{option}`."
         ) from error
+
+
+def _messages(name: str) -> Any:
+    """The conversations of a JSON file, also as the `messages` of an object with nothing else."""
+    value = read_json("messages", name)
+    if not isinstance(value, dict) or "messages" not in value:
+        return value
+    if others := [key for key in value if key != "messages"]:
+        raise RequestError(
+            f"`{name}` holds a whole request, with {', '.join(others)[:100]} next to its `messages`: give a "
+            "file of the list of messages alone, and the rest as options."
+        )
+    return value["messages"]
 
 
 def in_short(prompt: Any) -> str:
