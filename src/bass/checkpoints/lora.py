@@ -33,6 +33,7 @@ from bass.models.sources import WeightSource
 
 _START, _BASE = "base_model.model.", ".base_layer.weight"
 _PART = re.compile(r"(?P<module>.+)\.lora_(?P<part>[AB])(\.\w+)?\.weight")
+LARGEST = 1e38  # below it no product overflows float32, however it is rounded
 # matrices that `peft` saves by itself, where they may have been resized, or next to their update
 _EMBEDDING = re.compile(
     r"(.*\.)?(embed_tokens|wte|embed_in|word_embeddings|lm_head|embed_out)\.weight"
@@ -148,21 +149,24 @@ class Adapter:
         def value(own: str) -> Tensor:
             return reader[own].to(part.device, torch.float32)
 
+        start = part
+        if update.whole:
+            start = value(update.whole)
+            self._check_finite(start, [update.whole])
         if update.equal and not torch.equal(value(update.whole), value(update.equal)):
             raise CheckpointError(
                 f"`{self.folder}` has other values in `{some([update.equal])}` than in "
                 f"`{some([update.whole])}`, and the config.json of its base model ties them: merge "
                 "it with `peft`, and set tie_word_embeddings to false in the merged config.json."
             )
-        start = part
-        if update.whole:
-            start = value(update.whole)
-            self._check_finite(start, [update.whole])
         if not update.a:
             return start
-        product = value(update.b) @ value(update.a)
+        a, b = value(update.a), value(update.b)
+        product = b @ a
         product = update.scale * (product.T if update.transposed else product)
-        self._check_finite(product, [update.a, update.b])
+        largest = abs(update.scale) * len(a) * a.abs().max().item() * b.abs().max().item()
+        if not largest < LARGEST:  # or NaN: look at all of it, which takes as long as the product
+            self._check_finite(product, [update.a, update.b])
         return start.float() + product
 
     def _check_finite(self, value: Tensor, names: list[str]) -> None:

@@ -112,8 +112,8 @@ def _messages(name: str) -> Any:
         return value
     if others := [key for key in value if key != "messages"]:
         raise RequestError(
-            f"`{name}` holds a whole request, with {', '.join(others)[:100]} next to its `messages`: give a "
-            "file of the list of messages alone, and the rest as options."
+            f"`{name}` holds a whole request, with {', '.join(others)[:100]} next to its "
+            "`messages`: give a file of the list of messages alone, and the rest as options."
         )
     return value["messages"]
 
