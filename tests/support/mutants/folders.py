@@ -8,7 +8,6 @@ FOLDERS, LORA, CONVERT = "unit/test_folders.py", "unit/test_lora.py", "unit/test
 DAMAGED, VALID = "unit/test_quantized_damaged.py", "unit/test_quantized_valid.py"
 CONTINUED = "unit/test_chat_variables.py::test_a_last_message_that_is"
 LORA_MODULES = "unit/test_lora_modules.py"
-DAMAGED = "unit/test_quantized_damaged.py"
 MUTANTS = (
     Mutant(
         "a quantized matrix may lack what its config requires",
