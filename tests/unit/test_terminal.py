@@ -254,7 +254,7 @@ def test_only_the_terminal_module_prints() -> None:
                 "sys.stderr.write",
             ):
                 found.add(path.name)
-    processes = {"template_process.py", "convert_process.py"}
+    processes = {"template_process.py", "convert_process.py", "match_process.py"}
     assert found <= {"terminal.py", "weights.py", "progress.py"} | processes
 
 
