@@ -2,32 +2,19 @@
 them: by the end of a name, by a regular expression, by the number of a layer.
 """
 
-import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
-from typing import Any
 
 from bass.checkpoints.folder import ADAPTER_CONFIG
 from bass.checkpoints.lora_config import LoraConfig
+from bass.checkpoints.patterns import PatternError, matched
 from bass.errors import CheckpointError
 
 ALL_LINEAR = "all-linear"
-SECONDS, WAITING_SECONDS, MEMORY = 2, 20, 1 << 30  # of a process that matches a pattern
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 # linear layers in some versions of `transformers` alone: routers, and the matrices of each expert
 _VARYING = re.compile(r".*(\.experts\.\d+\.|\.(gate|router)(\.\w+)?$).*")
-_MATCHING = """
-import json, re, resource, sys
-seconds, memory, pattern, names = json.load(sys.stdin)
-resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-matches = re.compile(pattern).fullmatch
-print(json.dumps([name for name in names if matches(name)]))
-"""
 
 
 def respelling(own: str, theirs: str, raw: str) -> Callable[[str], tuple[str, ...]]:
@@ -125,30 +112,14 @@ def _kind(module: str) -> str:
 
 
 def _matching(config: LoraConfig, field: str, names: Mapping[str, Sequence[str]]) -> set[str]:
-    """The modules with a name that the regular expression of a field matches.
-
-    A process of its own matches: a pattern can take years.
-    """
-    pattern = config.raw[field]
+    """The modules with a name that the regular expression of a field matches."""
     spelled = [one for several in names.values() for one in several]
-    request = json.dumps([SECONDS, MEMORY, pattern, spelled])
-    found: Any = None
     try:
-        ended = subprocess.run(
-            [sys.executable, "-I", "-S", "-X", "utf8", "-c", _MATCHING],
-            input=request,
-            capture_output=True,
-            encoding="utf-8",
-            env={name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ},
-            timeout=WAITING_SECONDS,
-        )
-        found = None if ended.returncode else {*json.loads(ended.stdout)}
-    except subprocess.TimeoutExpired:
-        pass
-    if found is None:
+        (indices,) = matched([str(config.raw[field])], spelled, whole=True)
+    except PatternError as error:
         raise CheckpointError(
-            f"`{config.folder / ADAPTER_CONFIG}` has the {field} {pattern!r:.100}, which is no "
-            f"regular expression, or takes more than {SECONDS} seconds to match: correct it, or "
-            "merge the adapter with `peft` and give the merged folder."
-        )
+            f"`{config.folder / ADAPTER_CONFIG}` has the {field} {error.pattern}, which {error}: "
+            "correct it, or merge the adapter with `peft` and give the merged folder."
+        ) from None
+    found = {spelled[index] for index in indices}
     return {module for module, several in names.items() if found & {*several}}

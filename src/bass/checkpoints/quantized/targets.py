@@ -1,18 +1,12 @@
 """Which modules a part of a quantization_config describes: names, patterns and classes."""
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from bass.checkpoints.quantized import match_process
+from bass.checkpoints.patterns import PatternError, matched
 from bass.errors import CheckpointError
 
 Group = TypeVar("Group")
-# wall time for a process that gets no processor time; processor time has its own limit
-WAITING_SECONDS = 60
 CLASS, PATTERN = "Linear", "re:"
 
 
@@ -48,28 +42,11 @@ def by_pattern(patterns: Mapping[str, Group], modules: Sequence[str]) -> dict[st
 
 
 def _matched(patterns: Sequence[str], modules: Sequence[str]) -> list[list[int]]:
-    """By `match_process`: the indices of the modules that each pattern matches."""
+    """The indices of the modules that each pattern matches."""
     try:
-        ended = subprocess.run(
-            [sys.executable, "-I", "-S", "-X", "utf8", match_process.__file__],
-            input=json.dumps({"patterns": patterns, "names": modules}),
-            capture_output=True,
-            encoding="utf-8",
-            env={n: os.environ[n] for n in ("LD_LIBRARY_PATH",) if n in os.environ},
-            timeout=WAITING_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        ended = None
-    if ended is None or ended.returncode:
+        return matched(patterns, modules)
+    except PatternError as error:
         raise CheckpointError(
-            "Its quantization_config has patterns of modules that take more than "
-            f"{match_process.SECONDS} seconds or {match_process.MEMORY >> 30} GiB to match, such "
-            f"as `{max(patterns, key=len)!r:.100}`: correct it, or use the original checkpoint."
-        )
-    reply = json.loads(ended.stdout)
-    if "invalid" in reply:
-        raise CheckpointError(
-            f"Its quantization_config has the pattern `{patterns[reply['invalid']]!r:.100}`, which "
-            "is no regular expression of Python: correct it, or download it again."
-        )
-    return reply["matched"]
+            f"Its quantization_config has the pattern {error.pattern}, which {error}: correct it, "
+            "or use the original checkpoint."
+        ) from None

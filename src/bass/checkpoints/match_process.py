@@ -1,9 +1,9 @@
-"""A process that matches patterns of a quantization_config with names of modules, within limits of
-time and memory. `bass.checkpoints.quantized.targets` runs it, and nothing imports it.
+"""A process that matches patterns with names of modules, within limits of time and memory.
+`bass.checkpoints.patterns` runs it.
 
 Patterns come with a checkpoint, and one may take years on a short name. Standard input:
-{"patterns", "names"} as JSON; standard output: {"matched"}, the indices of the names that each
-pattern matches, or {"invalid"}, the index of a pattern. It imports nothing of bass.
+{"patterns", "names", "whole"} as JSON; standard output: {"matched"}, the indices of the names that
+each pattern matches, or {"invalid"}, the index of a pattern. It imports nothing of bass.
 """
 
 import json
@@ -14,15 +14,18 @@ import sys
 SECONDS, MEMORY = 2, 1 << 30  # of processor time; bytes of address space
 
 
-def matched(patterns: list[str], names: list[str]) -> dict[str, object]:
-    """The names that each pattern matches from their beginning, or the pattern that is none."""
+def matched(patterns: list[str], names: list[str], whole: bool) -> dict[str, object]:
+    """The names that each pattern matches, as a whole or from their beginning, or the pattern that
+    is none.
+    """
     found: list[list[int]] = []
     for index, pattern in enumerate(patterns):
         try:
             compiled = re.compile(pattern)
         except (re.error, RecursionError, OverflowError):
             return {"invalid": index}
-        found.append([i for i, name in enumerate(names) if compiled.match(name)])
+        matches = compiled.fullmatch if whole else compiled.match
+        found.append([i for i, name in enumerate(names) if matches(name)])
     return {"matched": found}
 
 
@@ -32,7 +35,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
     requested = json.load(sys.stdin)
-    print(json.dumps(matched(requested["patterns"], requested["names"])))
+    print(json.dumps(matched(**requested)))
 
 
 if __name__ == "__main__":
