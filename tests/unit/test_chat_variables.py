@@ -206,7 +206,9 @@ SEVERAL = {
     "[{{ c }}] {{ c }}": "[ I am ]  I am ",
     "[{{ c | trim }}] {{ c | trim }}<end>": "[I am] I am",
     "{{ c | trim }}|{{ c }}": "I am| I am ",
-    "{% for m in messages %}{{ m.content }};{% endfor %}{{ c }}": "END_OF_CONTINUED_MESSAGE_0 x; I am ; I am ",
+    "{% for m in messages %}{{ m.content }};{% endfor %}{{ c }}": (
+        "END_OF_CONTINUED_MESSAGE_0 x; I am ; I am "
+    ),
     "{{ messages[0].content }}{{ c }}": "END_OF_CONTINUED_MESSAGE_0 x I am ",
 }
 

@@ -24,6 +24,7 @@ ORDER: list[set[str]] = [
         "plain_json",
         "plain_yaml",
         "printable",
+        "processes",
         "own_modules",
         "interrupt",
     },

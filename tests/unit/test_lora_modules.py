@@ -221,7 +221,7 @@ SAVED = (None, ["embed_tokens", "lm_head"], ["embed_tokens", "model.embed_tokens
 
 @pytest.mark.parametrize("saved", SAVED)
 @pytest.mark.parametrize("second", [False, True])
-def test_an_embedding_and_the_head_that_is_tied_to_it_are_replaced_together(
+def test_an_embedding_and_its_tied_head_are_replaced_together(
     tied: Path, tmp_path: Path, saved: list[str] | None, second: bool
 ) -> None:
     if second:  # stored, and different: the model is loaded as untied

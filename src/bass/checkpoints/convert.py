@@ -31,6 +31,7 @@ from bass.checkpoints.progress import progress
 from bass.checkpoints.shards import read_header
 from bass.errors import CheckpointError
 from bass.files import open_regular, size_in_words, write_atomically
+from bass.processes import command, environment
 
 PICKLED_INDEX, PICKLED_ADAPTER = "pytorch_model.bin.index.json", "adapter_model.bin"
 _SHARD = re.compile(r"pytorch_model-(?P<number>\d{5})-of-(?P<count>\d{5})\.bin")
@@ -218,16 +219,14 @@ def _run(
         "memory": MEMORY + 3 * largest,
         "seconds": seconds,
     }
-    command = [sys.executable, "-I", "-S", "-X", "utf8", convert_process.__file__]
-    kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "TMPDIR") if name in os.environ}
     answer: dict[str, Any] = {}
     with subprocess.Popen(
-        command,
+        command(convert_process.__file__),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         encoding="utf-8",
-        env=kept | {"OMP_NUM_THREADS": "1"},
+        env=environment("TMPDIR") | {"OMP_NUM_THREADS": "1"},
         start_new_session=True,
     ) as process:
         # of waiting for a disk, which takes no processor time

@@ -1,15 +1,10 @@
 """Regular expressions of a checkpoint's files, matched with names of modules within limits."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 
 from bass.checkpoints import match_process
-
-# wall time for a process that gets no processor time; processor time has its own limit
-WAITING_SECONDS = 60
+from bass.processes import answered
 
 
 class PatternError(Exception):
@@ -26,17 +21,8 @@ def matched(patterns: Sequence[str], names: Sequence[str], whole: bool = False) 
     Raises `PatternError` for what is no regular expression of Python, and where matching takes more
     time or memory than `match_process` grants.
     """
-    try:
-        ended = subprocess.run(
-            [sys.executable, "-I", "-S", "-X", "utf8", match_process.__file__],
-            input=json.dumps({"patterns": patterns, "names": names, "whole": whole}),
-            capture_output=True,
-            encoding="utf-8",
-            env={n: os.environ[n] for n in ("LD_LIBRARY_PATH",) if n in os.environ},
-            timeout=WAITING_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        ended = None
+    request = {"patterns": patterns, "names": names, "whole": whole}
+    ended = answered(match_process.__file__, json.dumps(request))
     if ended is None or ended.returncode:
         seconds, memory = match_process.SECONDS, match_process.MEMORY >> 30
         words = f"takes more than {seconds} seconds or {memory} GiB to match"

@@ -1,10 +1,7 @@
 """Renders conversations as text with the checkpoint's chat template."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -14,6 +11,7 @@ from typing import Any, final
 
 from bass.errors import CheckpointError, RequestError
 from bass.files import read_regular
+from bass.processes import answered
 from bass.text import template_process
 from bass.text.conversation import (
     checked_entries,
@@ -29,8 +27,6 @@ LONGEST = 10_000_000  # characters of a conversation: beyond any context, and sm
 # characters that a template may write: in addition, and per character of the messages
 ADDED, TIMES = 200_000, 10
 LARGEST_FILE, MOST_FILES = 1 << 20, 100  # bytes of a template; the largest known has 20 kB
-# wall time for a process that gets no processor time; processor time has its own limit
-WAITING_SECONDS = 60
 _TOOL = "JSON schemas, each a mapping, and not a function"
 _DOCUMENT = 'mappings, such as {"title": "...", "text": "..."}'
 TOO_LONG = f"it takes more than {template_process.SECONDS} second of processor time"
@@ -197,20 +193,8 @@ def _in_a_process(template: str, values: Mapping[str, Any]) -> dict[str, str]:
             "The messages, or other variables of the chat template, hold a value that JSON cannot "
             f"represent ({error}): give texts, numbers, lists and mappings."
         ) from error
-    command = [sys.executable, "-I", "-S", "-X", "utf8", template_process.__file__]
-    kept = {name: os.environ[name] for name in ("TZ", "LD_LIBRARY_PATH") if name in os.environ}
-    try:
-        ended = subprocess.run(
-            command,
-            input=requested,
-            capture_output=True,
-            encoding="utf-8",
-            env=kept,
-            timeout=WAITING_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        return {"refused": TOO_LONG}
-    if ended.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+    ended = answered(template_process.__file__, requested, "TZ")
+    if ended is None or ended.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         return {"refused": TOO_LONG}
     if ended.returncode:
         why = (

@@ -175,8 +175,9 @@ def _reading(
 
     def check(raw: Parts) -> None:
         with _about(what):
-            for role in (role for role in raw if role in SCALES):
-                check_scales(role, stored[role].kind, raw[role])
+            for role in SCALES:
+                if role in raw:
+                    check_scales(role, stored[role].kind, raw[role])
 
     return weight, check
 
