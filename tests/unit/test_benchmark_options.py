@@ -166,7 +166,7 @@ def test_a_benchmark_that_is_ended_removes_its_files(
 ) -> None:
     started = subprocess.Popen(
         [sys.executable, "-c", WAITS, str(tmp_path)],
-        env=os.environ | {"PYTHONPATH": str(benchmarks)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(benchmarks), *sys.path])},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
