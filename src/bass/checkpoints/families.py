@@ -31,6 +31,8 @@ def family_of(
     `bass`, then those of installed packages. Raises `CheckpointError`.
     """
     name = raw.get("model_type")
+    if name == "mistral" and "layer_types" in raw:  # as `transformers` has it
+        name = "ministral"
     if own is not None and own.config_type.model_type == name:
         return own
     if isinstance(name, str) and name in FAMILIES:

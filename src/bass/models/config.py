@@ -14,6 +14,7 @@ from bass.records import AttentionRule, DecoderShape
 LARGEST = 2**31 - 1  # of any size in a config
 LARGEST_FLOAT = 1e30  # of any other number; neither infinity nor NaN is below it
 FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of layers in `layer_types`
+CAUSAL: dict[str, tuple[Any, ...]] = {"is_causal": (True, None)}  # embedding models have false
 Config = TypeVar("Config", bound="FamilyConfig")
 
 
@@ -34,7 +35,7 @@ class FamilyConfig:
         """Read a parsed config.json. A `CheckpointError` names a field that is missing, invalid or
         not supported.
         """
-        for name, allowed in cls.assumes.items():
+        for name, allowed in (CAUSAL | cls.assumes).items():
             if config.get(name, allowed[0]) not in allowed:
                 raise CheckpointError(
                     f"The checkpoint has `{name}={config[name]!r}`; for {cls.model_type} "
@@ -97,8 +98,10 @@ class RotaryConfig(FamilyConfig):
             raise CheckpointError(
                 f"config.json has the rope parameters {rope!r}: they must be an object."
             )
+        derived = {n: 0 for n in ("num_key_value_heads", "head_dim") if config.get(n, 0) is None}
         merged = {
             **config,
+            **derived,
             **{k: v for k, v in rope.items() if k in ("rope_theta", "partial_rotary_factor")},
         }
         rope = with_original(rope, config)

@@ -44,12 +44,14 @@ class GPTNeoXConfig(RotaryConfig):
 
     @classmethod
     def from_json(cls: type[Config], config: dict[str, Any]) -> Config:
-        """Read config.json; old checkpoints have other names for two of the rotary fields."""
-        old = {
+        """Read config.json; two of the rotary fields have names of this family, which count before
+        the common ones.
+        """
+        own = {
             "rope_theta": config.get("rotary_emb_base"),
             "partial_rotary_factor": config.get("rotary_pct"),
         }
-        return super().from_json({k: v for k, v in old.items() if v is not None} | config)
+        return super().from_json(config | {k: v for k, v in own.items() if v is not None})
 
     def to_json(self) -> dict[str, Any]:
         return super().to_json() | {

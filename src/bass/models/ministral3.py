@@ -18,7 +18,10 @@ from bass.models.sources import WeightSource, gated_sources
 from bass.ops.norms import RMSNorm
 
 BETA, ORIGINAL = "llama_4_scaling_beta", "original_max_position_embeddings"
-YARN = {"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, ORIGINAL: 16384, BETA: 0.1}
+YARN = {
+    **{"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, ORIGINAL: 16384, BETA: 0.1},
+    **{"mscale": 1.0, "mscale_all_dim": 1.0},
+}
 
 
 @dataclass(frozen=True)

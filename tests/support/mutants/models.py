@@ -3,6 +3,7 @@
 from support.mutants.killers import BY_KERNELS, DECODERS, FIRST, IN_FIVE, PAIRS
 from support.mutants.mutant import Mutant
 
+BY_HAND = "models/test_configs_by_hand.py"
 MUTANTS = (
     Mutant(
         "a product that is added by itself leaves its norm as the stream",
@@ -115,5 +116,33 @@ MUTANTS = (
         "decoder.embed.clone",
         "decoder.embed.detach",
         ("unit/test_quantized_models.py::test_a_quantization_may_overwrite_what_it_is_given",),
+    ),
+    Mutant(
+        "a model that attends both ways is read as causal",
+        "CAUSAL",
+        '{"is_causal": (True, None)}',
+        "{}",
+        (f"{BY_HAND}::test_a_model_that_attends_both_ways_is_refused",),
+    ),
+    Mutant(
+        "sizes that are null have the family's default",
+        "RotaryConfig.from_json",
+        "config.get(n, 0) is None",
+        "False",
+        (f"{BY_HAND}::test_it_computes_what_transformers_reads",),
+    ),
+    Mutant(
+        "kinds of layers in a config of Mistral are ignored",
+        "family_of",
+        'name == "mistral" and "layer_types" in raw',
+        "False",
+        (f"{BY_HAND}::test_it_computes_what_transformers_reads",),
+    ),
+    Mutant(
+        "the common name of GPT-NeoX's rope base comes first",
+        "GPTNeoXConfig.from_json",
+        "config | {k: v for k, v in own.items() if v is not None}",
+        "{k: v for k, v in own.items() if v is not None} | config",
+        (f"{BY_HAND}::test_it_computes_what_transformers_reads",),
     ),
 )

@@ -62,6 +62,8 @@ def cut_for(
     queue = PREFILL if many else in_flight(programs * splits, rows, shared)
     most_keys, tile_bytes, stages = queue
     keys = min(most_keys, max(16, tile_bytes // (width * size)))
+    while keys > 16 and 2 * keys * width * size > shared - SCRATCH:  # two stages do not fit
+        keys //= 2
     stages = max(2, min(stages, 1 + (shared - SCRATCH) // (2 * keys * width * size)))
     alone = queue == ALONE and not many
     large = rows > 64 or (alone and (rows == 32 or width >= WIDE))
