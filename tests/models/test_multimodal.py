@@ -74,6 +74,26 @@ def test_without_a_word_about_ties_the_head_is_the_stored_one(case: Any, tmp_pat
     assert read_index(tmp_path).second_head is None
 
 
+def test_a_text_half_that_unties_a_head_that_is_not_there_is_tied(tmp_path: Path) -> None:
+    model = make(TIED)
+    model.save_pretrained(tmp_path)
+    text = json.loads((tmp_path / "config.json").read_text())["text_config"]
+    changed(tmp_path, tie_word_embeddings=None, text_config=text | {"tie_word_embeddings": False})
+    assert deviation(TIED, tmp_path, model) <= 1e-4
+
+
+def test_kinds_of_layers_in_a_half_of_mistral_are_not_read(tmp_path: Path) -> None:
+    """`transformers` takes a Mistral with them for a Ministral, but in no text half."""
+    case = next(c for c in CASES if c.family == "mistral3" and "window of 5" in str(c))
+    model = make(case)
+    model.save_pretrained(tmp_path)
+    text = json.loads((tmp_path / "config.json").read_text())["text_config"]
+    kinds = ["full_attention"] * text["num_hidden_layers"]
+    changed(tmp_path, text_config=text | {"model_type": "mistral", "layer_types": kinds})
+    assert read_index(tmp_path).decoder.config.model_type == "mistral"
+    assert deviation(case, tmp_path, model) <= 1e-4
+
+
 def test_what_the_outer_config_says_holds(tmp_path: Path) -> None:
     make(TIED).save_pretrained(tmp_path)
     (tmp_path / "generation_config.json").unlink()

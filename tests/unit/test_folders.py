@@ -165,6 +165,39 @@ def test_tensors_that_could_change_the_result_are_an_error(untied: Path, name: s
         read_index(untied)
 
 
+def test_buffers_of_integers_are_unused_whatever_their_name(untied: Path) -> None:
+    whole = parameters(untied)
+    rewrite(untied, lambda tensors: tensors | {"model.layers.0.steps": torch.tensor(3)})
+    assert same(parameters(untied), whole)
+    rewrite(untied, lambda tensors: tensors | {"model.layers.0.codes": torch.ones(2, 2).int()})
+    with pytest.raises(CheckpointError, match=r"1 unexpected \(model.layers.0.codes\)"):
+        read_index(untied)
+
+
+@pytest.mark.parametrize("start", ["model.", ""])
+def test_a_model_without_a_head_is_named(untied: Path, start: str) -> None:
+    def body(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        del tensors["lm_head.weight"]
+        return {start + n.removeprefix("model."): t for n, t in tensors.items()}
+
+    rewrite(untied, body)
+    with pytest.raises(CheckpointError, match=r"no head of a language model \(`lm_head.weight`\)"):
+        read_index(untied)
+
+
+def test_safetensors_under_other_names_are_named(tied: Path) -> None:
+    (tied / SINGLE).rename(tied / "model.fp16.safetensors")
+    with pytest.raises(CheckpointError, match=r"it holds model.fp16.safetensors: give a folder"):
+        read_index(tied)
+
+
+@pytest.mark.parametrize("value", [None, 3])
+def test_a_config_without_a_model_type_says_so(tied: Path, value: object) -> None:
+    edit(tied, model_type=value)
+    with pytest.raises(CheckpointError, match=rf"names no model_type \(it has {value}\)"):
+        read_index(tied)
+
+
 def edit(folder: Path, **changes: Any) -> None:
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
@@ -176,6 +209,7 @@ UNSUPPORTED: dict[str, dict[str, Any]] = {
     "corrected sigmoids": {"model_type": "glm4_moe", "n_routed_experts": 8, "topk_group": 1},
     "state-space": {"model_type": "newhybrid", "layer_types": ["linear_attention"]},
     "an encoder": {"model_type": "t5", "is_encoder_decoder": True},
+    "generates no text": {"model_type": "bert", "type_vocab_size": 2},
     "the nearest family by its fields is `llama`": {"model_type": "newllama"},
     "a mixture of experts": {"model_type": "newmixture", "num_experts": 8},
 }

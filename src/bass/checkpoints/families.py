@@ -17,6 +17,7 @@ _UNSUPPORTED: tuple[tuple[tuple[str, ...], str], ...] = (
     (_STATES, "state-space or linear-attention layers, whose state cannot drop rejected tokens"),
     (("topk_group",), "experts chosen by corrected sigmoids (`topk_group`), as no kernel chooses"),
     (("is_encoder_decoder",), "an encoder, which a decoder would have to attend to"),
+    (("type_vocab_size", "patch_size"), "an encoder of texts or images, which generates no text"),
 )
 _ALIBI_TYPES = ("bloom", "mpt")  # which have ALiBi without a field of that name
 _MIXTURES = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
@@ -31,8 +32,6 @@ def family_of(
     `bass`, then those of installed packages. Raises `CheckpointError`.
     """
     name = raw.get("model_type")
-    if name == "mistral" and "layer_types" in raw:  # as `transformers` has it
-        name = "ministral"
     if own is not None and own.config_type.model_type == name:
         return own
     if isinstance(name, str) and name in FAMILIES:
@@ -63,7 +62,12 @@ def _offered(name: str, value: str, load: Any) -> type[CausalDecoder]:
 
 def _unsupported(folder: Path, raw: dict[str, Any], name: Any) -> CheckpointError:
     """The error for a model_type without a family: the reason, or the nearest family."""
-    start = f"`{folder}` is of model_type `{name!s:.100}`"
+    if not isinstance(name, str):
+        raise CheckpointError(
+            f"`{folder / 'config.json'}` names no model_type (it has {name!r:.100}), which decides "
+            "how the weights are used: write it into the file, or download the checkpoint again."
+        )
+    start = f"`{folder}` is of model_type `{name:.100}`"
     text = raw.get("text_config")
     if isinstance(text, dict):
         start += ", a multimodal model, which `bass` does not support"

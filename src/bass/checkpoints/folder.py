@@ -126,6 +126,11 @@ def weight_files(folder: Path) -> dict[Path, list[str]]:
     if CONSOLIDATED in names:
         return {folder / CONSOLIDATED: []}
     _refuse_other_formats(folder, names)
+    if others := [name for name in names if name.endswith(".safetensors")]:
+        raise CheckpointError(
+            f"`{folder}` has no {SINGLE}, and no complete set of shards; it holds {some(others)}: "
+            f"give a folder with the one to be read under the name {SINGLE}."
+        )
     raise CheckpointError(
         f"`{folder}` has no {SINGLE}: give a folder whose weights are in safetensors files."
     )

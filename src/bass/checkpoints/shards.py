@@ -51,6 +51,13 @@ class Stored:
     start: int
     stop: int
 
+    @property
+    def is_counter(self) -> bool:
+        """Whether it is a buffer of integers that no decoder reads; packed weights have two axes
+        or more.
+        """
+        return self.kind in ("I64", "I32", "BOOL") and len(self.shape) <= 1
+
 
 @dataclass(frozen=True)
 class StoredQuantized(Stored):

@@ -17,6 +17,8 @@ def read_text_config(folder: Path) -> tuple[dict[str, Any], str | None]:
     raw = read_config(folder)
     name = raw.get("model_type")
     if not isinstance(name, str) or name not in MULTIMODAL:
+        if name == "mistral" and "layer_types" in raw:  # as `transformers` reads it, but in no half
+            return raw | {"model_type": "ministral"}, None
         return raw, None
     try:
         return MULTIMODAL[name].config(raw), name
@@ -29,13 +31,15 @@ def text_half(
 ) -> tuple[dict[str, Any], TensorFiles]:
     """The tensors of the text half, named as in a folder of its own, and its config.json.
 
-    If neither config says whether the head is tied to the embedding, it is where none is stored.
+    If the outer config does not say whether the head is tied to the embedding, it is where none is
+    stored, as in `transformers`, or where the text half says so.
     """
     try:
         names = MULTIMODAL[half_of].names(files.stored)
     except CheckpointError as error:
         raise CheckpointError(f"`{files.folder}`: {error}") from error
-    if raw.get("tie_word_embeddings") is None:
-        raw = raw | {"tie_word_embeddings": HEAD not in names}
+    tie = "tie_word_embeddings"
+    if raw.get(tie) is None or (HEAD not in names and read_config(files.folder).get(tie) is None):
+        raw = raw | {tie: HEAD not in names}
     stored = {own: files.stored[name] for own, name in names.items()}
     return raw, replace(files, stored=stored, unread=len(files.stored) - len(stored))

@@ -310,7 +310,7 @@ def _account(
     if decoder.head is None and head in stored:
         wanted[head] = tuple(decoder.embed.shape)
     more = [name for name in stored if name not in wanted]
-    unexpected = [name for name in more if not is_unused(name, decoder)]
+    unexpected = [n for n in more if not (is_unused(n, decoder) or files.stored[n].is_counter)]
     wrong = [
         f"{n} {list(stored[n])} instead of {list(wanted[n])}"
         for n in wanted
@@ -321,6 +321,12 @@ def _account(
         "unexpected": without_zero_biases(unexpected, files),
         "wrongly shaped": wrong,
     }
+    if findings == {"missing": [head], "unexpected": [], "wrongly shaped": []}:
+        raise CheckpointError(
+            f"`{folder}` holds no head of a language model (`{head}`), as models that embed or "
+            "classify do, and its config.json does not tie the head to the embedding: give a "
+            "checkpoint of the causal language model."
+        )
     if any(findings.values()):
         says = [
             f"{len(names)} {kind} ({some(sorted(names))})"

@@ -334,4 +334,11 @@ MUTANTS = (
         "False",
         (f"{CONTINUED}_changed_in_one_of_its_uses_is_not_continued",),
     ),
+    Mutant(
+        "packed weights of an unknown format count as buffers",
+        "Stored.is_counter",
+        " and len(self.shape) <= 1",
+        "",
+        (f"{FOLDERS}::test_buffers_of_integers_are_unused_whatever_their_name",),
+    ),
 )

@@ -133,7 +133,7 @@ MUTANTS = (
     ),
     Mutant(
         "kinds of layers in a config of Mistral are ignored",
-        "family_of",
+        "read_text_config",
         'name == "mistral" and "layer_types" in raw',
         "False",
         (f"{BY_HAND}::test_it_computes_what_transformers_reads",),
@@ -144,5 +144,14 @@ MUTANTS = (
         "config | {k: v for k, v in own.items() if v is not None}",
         "{k: v for k, v in own.items() if v is not None} | config",
         (f"{BY_HAND}::test_it_computes_what_transformers_reads",),
+    ),
+    Mutant(
+        "a text half that unties a head that is not stored lacks it",
+        "text_half.text_half",
+        "HEAD not in names and read_config",
+        "False and read_config",
+        (
+            "models/test_multimodal.py::test_a_text_half_that_unties_a_head_that_is_not_there_is_tied",
+        ),
     ),
 )
