@@ -337,8 +337,8 @@ MUTANTS = (
     Mutant(
         "packed weights of an unknown format count as buffers",
         "Stored.is_counter",
-        " and len(self.shape) <= 1",
-        "",
+        "len(self.shape) <= 1",
+        "True",
         (f"{FOLDERS}::test_buffers_of_integers_are_unused_whatever_their_name",),
     ),
 )

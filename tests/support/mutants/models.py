@@ -148,8 +148,8 @@ MUTANTS = (
     Mutant(
         "a text half that unties a head that is not stored lacks it",
         "text_half.text_half",
-        "HEAD not in names and read_config",
-        "False and read_config",
+        "HEAD not in names and read_config(files.folder).get(tie) is None",
+        "False",
         (
             "models/test_multimodal.py::test_a_text_half_that_unties_a_head_that_is_not_there_is_tied",
         ),
