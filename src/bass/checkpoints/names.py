@@ -5,8 +5,11 @@ and tensors that no decoder needs are set aside.
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from pathlib import Path
 
+from bass.checkpoints.folder import some
 from bass.checkpoints.shards import TensorFiles
+from bass.errors import CheckpointError
 from bass.models.decoder import CausalDecoder
 from bass.models.sources import WeightSource
 
@@ -96,3 +99,26 @@ def named_as_stored(
     ):
         return sources | {"embed": replace(sources["embed"], tensors=(head,))}
     return sources
+
+
+def refuse_differences(folder: Path, findings: dict[str, list[str]], head: str) -> None:
+    """Raise `CheckpointError` if there are tensors that are missing, unexpected or wrongly shaped.
+
+    findings: the tensors of each of the three kinds. head: the name of the head.
+    """
+    if findings == {"missing": [head], "unexpected": [], "wrongly shaped": []}:
+        raise CheckpointError(
+            f"`{folder}` holds no head of a language model (`{head}`), as models that embed or "
+            "classify do, and its config.json does not tie the head to the embedding: give a "
+            "checkpoint of the causal language model."
+        )
+    if any(findings.values()):
+        says = [
+            f"{len(names)} {kind} ({some(sorted(names))})"
+            for kind, names in findings.items()
+            if names
+        ]
+        raise CheckpointError(
+            f"`{folder}` does not hold the tensors that its config.json requires: "
+            f"{', '.join(says)}: the files do not belong together."
+        )

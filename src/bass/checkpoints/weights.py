@@ -16,7 +16,7 @@ from bass.checkpoints.dummy import RandomWeights, check_memory
 from bass.checkpoints.families import family_of
 from bass.checkpoints.folder import SINGLE, read_config, some, stored_dtype
 from bass.checkpoints.lora import Adapter
-from bass.checkpoints.names import is_unused, named_as_stored, renamed
+from bass.checkpoints.names import is_unused, named_as_stored, refuse_differences, renamed
 from bass.checkpoints.progress import progress
 from bass.checkpoints.quantized import (
     Scheme,
@@ -321,22 +321,7 @@ def _account(
         "unexpected": without_zero_biases(unexpected, files),
         "wrongly shaped": wrong,
     }
-    if findings == {"missing": [head], "unexpected": [], "wrongly shaped": []}:
-        raise CheckpointError(
-            f"`{folder}` holds no head of a language model (`{head}`), as models that embed or "
-            "classify do, and its config.json does not tie the head to the embedding: give a "
-            "checkpoint of the causal language model."
-        )
-    if any(findings.values()):
-        says = [
-            f"{len(names)} {kind} ({some(sorted(names))})"
-            for kind, names in findings.items()
-            if names
-        ]
-        raise CheckpointError(
-            f"`{folder}` does not hold the tensors that its config.json requires: "
-            f"{', '.join(says)}: the files do not belong together."
-        )
+    refuse_differences(folder, findings, head)
     if strange := [
         f"{name} {files.stored[name].kind}"
         for name in wanted
