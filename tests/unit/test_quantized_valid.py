@@ -218,6 +218,7 @@ def test_other_names_of_methods_are_known(name: str, tmp_path: Path) -> None:
     [
         ({"packing_format": "auto_round:gptqmodel"}, "auto-round with `packing_format="),
         ({"data_type": "mx_fp"}, "auto-round with `data_type='mx_fp'"),
+        ({"backend": "auto_round:exllamav2"}, "auto-round with `backend='auto_round:exllama"),
         ({"extra_config": {"a": {"bits": 8}}}, "auto-round with `extra_config="),
         ({"extra_config": {"a": 5}}, "auto-round with `extra_config="),
     ],

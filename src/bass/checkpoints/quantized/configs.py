@@ -112,6 +112,9 @@ def compressed_tensors(config: dict[str, Any]) -> FormatsOf:
 def auto_round(config: dict[str, Any]) -> FormatsOf:
     """AutoRound in the layout of GPTQ or AWQ."""
     layout = _given(config, "packing_format", "auto_round:auto_gptq")
+    backend = str(config.get("backend") or "auto_round:gptq")
+    if config.get("packing_format") is None and not backend.startswith("auto_round:gptq"):
+        raise _unread("auto-round", "backend", backend)  # 0.3, whose zero points are others
     method = PACKINGS.get(str(layout).removeprefix("auto_round:"))
     if method is None:
         raise _unread("auto-round", "packing_format", layout)
