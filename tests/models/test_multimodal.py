@@ -74,7 +74,7 @@ def test_without_a_word_about_ties_the_head_is_the_stored_one(case: Any, tmp_pat
     assert read_index(tmp_path).second_head is None
 
 
-def test_a_text_half_that_unties_a_head_that_is_not_there_is_tied(tmp_path: Path) -> None:
+def test_a_text_half_that_unties_a_missing_head_is_tied(tmp_path: Path) -> None:
     model = make(TIED)
     model.save_pretrained(tmp_path)
     text = json.loads((tmp_path / "config.json").read_text())["text_config"]

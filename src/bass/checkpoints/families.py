@@ -63,7 +63,7 @@ def _offered(name: str, value: str, load: Any) -> type[CausalDecoder]:
 def _unsupported(folder: Path, raw: dict[str, Any], name: Any) -> CheckpointError:
     """The error for a model_type without a family: the reason, or the nearest family."""
     if not isinstance(name, str):
-        raise CheckpointError(
+        return CheckpointError(
             f"`{folder / 'config.json'}` names no model_type (it has {name!r:.100}), which decides "
             "how the weights are used: write it into the file, or download the checkpoint again."
         )

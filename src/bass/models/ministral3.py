@@ -19,9 +19,9 @@ from bass.ops.norms import RMSNorm
 
 BETA, ORIGINAL = "llama_4_scaling_beta", "original_max_position_embeddings"
 YARN = {
-    **{"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, ORIGINAL: 16384, BETA: 0.1},
-    **{"mscale": 1.0, "mscale_all_dim": 1.0},
-}
+    "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, ORIGINAL: 16384, BETA: 0.1,
+    "mscale": 1.0, "mscale_all_dim": 1.0,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
