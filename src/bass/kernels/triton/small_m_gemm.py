@@ -267,6 +267,7 @@ def tile_for(
     programs for all multiprocessors, one with deep queues or three with short ones.
     """
     bm, bk = block_rows(rows), 256 // size
+    of_many = min(bk, 128) if bm == MOST_ROWS else bk  # more tiles in flight, of fewer inputs
     tiles, wide = -(-n // 64), -(-n // 128)
 
     def cut(bn: int, bk: int, queue_bytes: int, splits: int = 1) -> Tile:
@@ -284,7 +285,7 @@ def tile_for(
     if tiles > 3 * MULTIPROCESSORS:
         return cut(128, bk if bm < 32 else bk // 2, 112_000)
     if gated:
-        return cut(64, bk, 200_000 if bm == 16 else 76_000)
+        return cut(64, of_many, 200_000 if bm == 16 else 76_000)
     even = {
         s: evenness(tiles * s)
         for s in (1, 2, 4, 8)
@@ -292,7 +293,7 @@ def tile_for(
     }
     splits = min(s for s in even if even[s] > max(even.values()) - 0.02)
     if tiles * splits <= MULTIPROCESSORS:
-        return cut(64, bk, 205_000, splits)
+        return cut(64, of_many, 205_000, splits)
     return cut(64, bk if bm < 64 else bk // 2, 76_000, splits)
 
 
