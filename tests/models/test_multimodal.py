@@ -11,8 +11,9 @@ from safetensors.torch import load_file, save_file
 
 import bass
 from bass.api.loading import Checkpoint
-from bass.checkpoints.folder import SINGLE
-from bass.checkpoints.weights import dummy_index, load_decoder, read_index
+from bass.checkpoints.folder import ADAPTER, ADAPTER_CONFIG, SINGLE
+from bass.checkpoints.lora import Adapter
+from bass.checkpoints.weights import CheckpointIndex, dummy_index, load_decoder, read_index
 from bass.cli.checkpoint import describe
 from bass.errors import CheckpointError
 from bass.models.multimodal import MULTIMODAL, Multimodal
@@ -192,3 +193,39 @@ def test_a_chat_with_a_multimodal_folder_is_one_with_its_text_half(tmp_path: Pat
         for folder in (plain, whole)
     ]
     assert said[0] == said[1] != ""
+
+
+@pytest.mark.parametrize("start", ["model.vision_tower.", "vision_tower.", "model."])
+def test_an_adapter_of_both_halves_is_merged_into_the_text_half(start: str, tmp_path: Path) -> None:
+    base, down = tmp_path / "base", "model.language_model.layers.0.mlp.down_proj"
+    make(UNTIED).save_pretrained(base)
+    [shape] = [
+        t.shape for name, t in load_file(base / SINGLE).items()
+        if "vision" not in name and name.endswith("layers.0.mlp.down_proj.weight")
+    ]  # fmt: skip
+    pairs = {f"{down}.lora_A": torch.randn(3, shape[1]), f"{down}.lora_B": torch.randn(shape[0], 3)}
+    tower = f"{start}encoder.layers.0.mlp.fc1"
+    others = {f"{tower}.lora_A": torch.ones(3, 8), f"{tower}.lora_B": torch.ones(8, 3)}
+
+    def index(name: str, tensors: dict[str, torch.Tensor]) -> CheckpointIndex:
+        folder = tmp_path / name
+        folder.mkdir()
+        named = {f"base_model.model.{name}.weight": t for name, t in tensors.items()}
+        save_file(named, folder / ADAPTER)
+        modules = [*{name.rpartition(".")[0] for name in tensors}]
+        settings = {"peft_type": "LORA", "r": 3, "lora_alpha": 6, "target_modules": modules}
+        (folder / ADAPTER_CONFIG).write_text(json.dumps(settings))
+        return read_index(base, adapter=Adapter.read(folder))
+
+    if not start.endswith("vision_tower."):
+        with pytest.raises(CheckpointError, match=r"adapts 1 tensor that .* does not have"):
+            index("both", pairs | others)
+        return
+    with pytest.raises(CheckpointError, match=r"adapts 1 tensor that .* does not have"):
+        index("tower", others)
+    ours, theirs, plain = (
+        found.load(torch.device("cpu"), torch.float32).state_dict()
+        for found in (index("both", pairs | others), index("text", pairs), read_index(base))
+    )
+    assert all(torch.equal(value, ours[name]) for name, value in theirs.items())
+    assert not all(torch.equal(value, ours[name]) for name, value in plain.items())

@@ -17,6 +17,7 @@ from bass.interfaces import KVCache
 from bass.models.qwen3_moe import Qwen3Moe, Qwen3MoeConfig
 from bass.records import AttentionRule, CacheBudget, DecoderShape, PaddedView
 from unit.checkpoints import Pair, Said
+from unit.stored_quantizations import METHODS, write_quantized
 
 Command = Callable[..., Said]
 HERE = __name__
@@ -114,3 +115,27 @@ def test_it_names_the_experts_that_a_step_is_expected_to_read(
         "8 of 128 for each token, in 2 layers; if all choose at random, a step reads 8 and 51.6 at "
         "batch 1 and 8, 35.3 and 118 with 4 drafted tokens (`bass bench` measures it)"
     ) in said.out
+
+
+@pytest.mark.parametrize("skip", [(), ("gate_proj", "up_proj", "experts.0.down_proj")])
+def test_it_says_that_experts_are_dequantized(
+    bass_command: Command, tmp_path: Path, skip: tuple[str, ...]
+) -> None:
+    """Those of the folder: attention alone is quantized if all experts are left out."""
+    config = Qwen3MoeConfig(
+        vocab_size=50, hidden_size=64, intermediate_size=64, num_hidden_layers=1,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=16, num_experts=1,
+        num_experts_per_tok=1, moe_intermediate_size=32,
+    )  # fmt: skip
+    decoder = Qwen3Moe(config)
+    with torch.no_grad():
+        for parameter in decoder.parameters():
+            parameter.normal_()
+    save_decoder(decoder, tmp_path / "original", torch.float16)
+    quantization, store = METHODS["gptq"]
+    folder = write_quantized(tmp_path / "original", tmp_path, quantization, store, skip)[0]
+    said = bass_command("info", str(folder))
+    assert said.status == 0, said.err
+    words = "quantized as stored, but for experts: these are dequantized at load\n"
+    assert (words in said.out) == (not skip)
+    assert "quantized as stored" in said.out

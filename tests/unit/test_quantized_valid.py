@@ -44,7 +44,8 @@ TARGETS: dict[str, list[tuple[int, list[str]]]] = {
     "class last": [(8, [DOWNS]), (4, ["Linear"])],
     "names last": [(4, ["re:.*"]), (8, [DOWN, DOWN.replace("1", "0")])],
     "one of one group": [(4, ["Linear", OTHERS]), (8, ["re:.*[0-9]{1,2}.mlp.down"])],
-    "two patterns": [(8, [DOWNS]), (4, ["re:.*"])],
+    "two patterns": [(4, ["re:model.*_proj"]), (8, ["re:.*down_proj"])],
+    "equal targets": [(4, [DOWNS, "Linear"]), (8, [DOWNS])],
     "choices": [(4, ["re:.*self_attn\\.(q|k|v)_proj$", "re:.+(o|gate|up)_proj"]), (8, ["Linear"])],
     "lookahead": [(4, [OTHERS]), (8, ["Linear"])],
 }
@@ -96,9 +97,14 @@ def test_a_module_belongs_to_the_group_that_matches_it_best(name: str, tmp_path:
 def test_a_name_is_before_a_pattern_and_a_pattern_before_a_class() -> None:
     modules = ["a.b", "a.c", "d", "lm.a.b"]
     kinds = [(["Linear"], 0), (["re:a"], 1), (["re:a\\.b", "re:.*\\.c"], 2), (["a.b"], 3)]
-    assert by_target(kinds, modules) == {"a.b": 3, "a.c": 1, "d": 0, "lm.a.b": 0}
-    assert by_target(kinds[::-1], modules) == {"a.b": 3, "a.c": 2, "d": 0, "lm.a.b": 0}
+    wanted = {"a.b": 3, "a.c": 2, "d": 0, "lm.a.b": 0}
+    assert by_target(kinds, modules) == by_target(kinds[::-1], modules) == wanted
     assert by_target(kinds[1:2], modules) == {"a.b": 1, "a.c": 1}
+
+
+def test_patterns_are_sorted_and_the_last_of_equal_targets_counts() -> None:
+    kinds = [(["re:a.*", "b"], 0), (["re:.*c"], 1), (["b", "Linear"], 2), (["Linear"], 3)]
+    assert by_target(kinds, ["a.c", "a.d", "b", "e"]) == {"a.c": 1, "a.d": 0, "b": 2, "e": 3}
 
 
 def test_a_pattern_that_takes_years_is_refused_within_seconds() -> None:
@@ -198,6 +204,28 @@ METHOD_NAMES: dict[str, tuple[str, dict[str, Any]]] = {
             "extra_config": {"lm_head": {"bits": 16, "data_type": "float"}},
         },
     ),
+    "auto-round with all fields of a layer": (
+        "gptq",
+        {
+            "quant_method": "auto-round",
+            "packing_format": "auto_round:auto_gptq",
+            "extra_config": {
+                "model.layers.0.mlp.up_proj": {
+                    "bits": 4,
+                    "data_type": "int",
+                    "act_bits": 16,
+                    "act_group_size": None,
+                    "act_dynamic": True,
+                    "super_bits": None,
+                    "rotation_config": None,
+                }
+            },
+        },
+    ),
+    "auto-round of awq by its backend": (
+        "awq",
+        {"quant_method": "auto-round", "backend": "auto_round:awq:gemm"},
+    ),
     "auto-round of awq": (
         "awq",
         {"quant_method": "intel/auto-round", "packing_format": "auto_round:auto_awq"},
@@ -221,6 +249,8 @@ def test_other_names_of_methods_are_known(name: str, tmp_path: Path) -> None:
         ({"backend": "auto_round:exllamav2"}, "auto-round with `backend='auto_round:exllama"),
         ({"extra_config": {"a": {"bits": 8}}}, "auto-round with `extra_config="),
         ({"extra_config": {"a": 5}}, "auto-round with `extra_config="),
+        ({"extra_config": {"a": {"act_bits": 8}}}, "auto-round with `extra_config="),
+        ({"act_bits": 8}, "auto-round with `act_bits=8`"),
     ],
 )
 def test_what_auto_round_does_otherwise_is_named(

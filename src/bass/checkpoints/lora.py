@@ -25,7 +25,7 @@ from bass.checkpoints.folder import (
 )
 from bass.checkpoints.lora_config import LoraConfig
 from bass.checkpoints.lora_targets import lacking, respelling
-from bass.checkpoints.names import without_wrappers
+from bass.checkpoints.names import of_tower, without_wrappers
 from bass.checkpoints.shards import FLOATS, Stored, TensorFiles, TensorReader, read_header
 from bass.errors import CheckpointError, counted
 from bass.models.decoder import CausalDecoder
@@ -113,12 +113,13 @@ class Adapter:
         found: dict[str, Update] = {}
         names: dict[str, str] = {}  # of the adapter
         strange: list[str] = []
+        towers: list[str] = []  # left out, as those of the checkpoint are
         doubled: list[str] = []
         for name, update in self.updates.items():
             spelled = _spellings(name, base.decoder.prefix)
             own = next((tied.get(n, n) for n in spelled if n in tied or n in transposed), None)
             if own is None:
-                strange.append(name)
+                (towers if of_tower(name) else strange).append(name)
                 continue
             if own in found:
                 doubled += [name, names[own]]
@@ -129,8 +130,8 @@ class Adapter:
         embedding, head = base.sources["embed"].tensors[0], tied.get(base.ends[1], "")
         if tied:
             self._tie(base, found, embedding, head)
-        if strange or (tied and head in found and embedding not in found):
-            raise _unknown(self.folder, base, strange or [names[head]])
+        if strange or not found or (tied and head in found and embedding not in found):
+            raise _unknown(self.folder, base, strange or towers or [names[head]])
         for own, update in found.items():
             self._check_shape(embedding if tied and own == head else own, update, base)
         self._check_complete(base, names)

@@ -29,6 +29,7 @@ _TOWERS = (
     "embed_audio",
 )  # fmt: skip
 _HARMLESS = re.compile(rf"(?:model\.)?(?:{'|'.join(_OTHER_HEADS + _TOWERS)})(?:\..*)?")
+_OF_TOWERS = re.compile(rf"(?:model\.)?(?:{'|'.join(_TOWERS)})\..*")
 # buffers that follow from the config
 _BUFFERS = (".position_ids", ".inv_freq", ".original_inv_freq", ".masked_bias", ".causal_mask")
 
@@ -76,6 +77,11 @@ def _complete(names: Collection[str], inner: list[str], prefix: str) -> bool:
 def is_unused(name: str, family: type[CausalDecoder] | CausalDecoder) -> bool:
     """Whether a tensor that the decoder does not have changes nothing that it computes."""
     return name.endswith((*family.ignored, *_BUFFERS)) or _HARMLESS.fullmatch(name) is not None
+
+
+def of_tower(name: str) -> bool:
+    """Whether a tensor belongs to another modality, of which a text half is read without."""
+    return _OF_TOWERS.fullmatch(name) is not None
 
 
 def named_as_stored(

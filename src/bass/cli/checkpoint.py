@@ -8,6 +8,7 @@ from bass.api.plan import backend_for, find_device, find_family, layout_for
 from bass.api.resolve import find_class, make, names
 from bass.checkpoints.folder import some
 from bass.checkpoints.quantized import summary
+from bass.checkpoints.shards import StoredQuantized
 from bass.checkpoints.weights import CheckpointIndex
 from bass.cli import kernels
 from bass.cli.parsing import ONE, Option, Parser
@@ -161,6 +162,21 @@ def experts(index: CheckpointIndex) -> str:
     )
 
 
+def wide_experts(index: CheckpointIndex) -> bool:
+    """Whether quantized experts of the checkpoint are dequantized at load."""
+    decoder = as_loaded(index, index.dtypes[0])
+    layers = [
+        name for name, module in decoder.named_modules()
+        if isinstance(module, Experts) and not module.in_four_bits
+    ]  # fmt: skip
+    return any(
+        isinstance(index.files.stored[tensor], StoredQuantized)
+        for name, source in index.sources.items()
+        if name.rpartition(".")[0] in layers
+        for tensor in source.tensors
+    )
+
+
 def text_half(index: CheckpointIndex) -> str:
     """What of a multimodal folder is read; empty for any other folder."""
     if index.half_of is None:
@@ -199,7 +215,8 @@ def weights(checkpoint: Checkpoint, draft: bool) -> list[str]:
     stored = index.weight_bytes(dtype)
     lines = [f"{'weights':20}{stored / 2**20:,.2f} MiB in {str(dtype).removeprefix('torch.')}"]
     if index.scheme is not None:
-        return [f"{lines[0]}, quantized as stored"]
+        but = ", but for experts: these are dequantized at load" if wide_experts(index) else ""
+        return [f"{lines[0]}, quantized as stored{but}"]
     for name in names("quantization"):
         try:
             size = index.weight_bytes(dtype, make("quantization", name), draft)

@@ -85,9 +85,23 @@ MUTANTS = (
     Mutant(
         "a pattern is before a name",
         "quantized.targets.by_target",
-        "{module: first[module] for module in modules if module in first}",
-        "{module: first[module] for module in modules if module in {*first} - {*found}}",
+        "{module: last[module] for module in modules if module in last}",
+        "{module: last[module] for module in modules if module in {*last} - {*found}}",
         (f"{VALID}::test_a_module_belongs_to_the_group_that_matches_it_best",),
+    ),
+    Mutant(
+        "patterns have the order of the config",
+        "quantized.targets.by_target",
+        "sorted(last)",
+        "[*last]",
+        (f"{VALID}::test_patterns_are_sorted_and_the_last_of_equal_targets_counts",),
+    ),
+    Mutant(
+        "activations of AutoRound count in no layer",
+        "quantized.configs.auto_round",
+        "fields != everywhere",
+        'fields["bits"] != everywhere["bits"]',
+        (f"{VALID}::test_what_auto_round_does_otherwise_is_named",),
     ),
     Mutant(
         "the last pattern that matches decides",

@@ -24,7 +24,17 @@ ORDERS = {"group": True, "dynamic": True, "weight": False, "static": False}
 QUANTIZED_FORMATS = ("int-quantized", "float-quantized", "naive-quantized", "pack-quantized")
 # of AutoRound: the layout of a matrix -> method
 PACKINGS = {"auto_gptq": "gptq", "gptq": "gptq", "auto_awq": "awq", "awq": "awq"}
-UNQUANTIZED = 16  # bits of a layer that AutoRound leaves as it is
+UNQUANTIZED = 16  # bits that AutoRound leaves as they are
+# fields of a layer that decide its layout, with their defaults
+DECIDING = {
+    "bits": None,
+    "group_size": None,
+    "sym": None,
+    "data_type": "int",
+    "act_bits": UNQUANTIZED,
+    "super_bits": None,
+    "super_group_size": None,
+}
 
 
 def fp8(config: dict[str, Any]) -> FormatsOf:
@@ -111,20 +121,26 @@ def compressed_tensors(config: dict[str, Any]) -> FormatsOf:
 
 def auto_round(config: dict[str, Any]) -> FormatsOf:
     """AutoRound in the layout of GPTQ or AWQ."""
-    layout = _given(config, "packing_format", "auto_round:auto_gptq")
     backend = str(config.get("backend") or "auto_round:gptq")
-    if config.get("packing_format") is None and not backend.startswith("auto_round:gptq"):
+    method = backend.removeprefix("auto_round:").partition(":")[0]
+    if config.get("packing_format") is None and method not in ("gptq", "awq"):
         raise _unread("auto-round", "backend", backend)  # 0.3, whose zero points are others
+    layout = _given(config, "packing_format", method)
     method = PACKINGS.get(str(layout).removeprefix("auto_round:"))
     if method is None:
         raise _unread("auto-round", "packing_format", layout)
     if (kind := _given(config, "data_type", "int")) != "int":
         raise _unread("auto-round", "data_type", kind)
+    if (bits := _given(config, "act_bits", UNQUANTIZED)) != UNQUANTIZED:
+        raise _unread("auto-round", "act_bits", bits)
+    everywhere = {field: _given(config, field, default) for field, default in DECIDING.items()}
     own = _given(config, "extra_config", {})
     for layer in own.values() if isinstance(own, dict) else (own,):
-        fields = layer if isinstance(layer, dict) else {"bits": None}
+        if not isinstance(layer, dict):
+            raise _unread("auto-round", "extra_config", own)
+        fields = {field: _given(layer, field, everywhere[field]) for field in DECIDING}
         # of layers that are not quantized the tensors tell
-        if fields.get("bits") != UNQUANTIZED and config | fields != config:
+        if fields["bits"] != UNQUANTIZED and fields != everywhere:
             raise _unread("auto-round", "extra_config", own)
     return gptq(config) if method == "gptq" else awq(config)
 

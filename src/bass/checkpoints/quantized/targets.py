@@ -16,16 +16,13 @@ def by_target(
     """The group of each module that one describes, as `compressed-tensors` chooses it: a target is
     a module's name, a pattern `re:...`, or a class, and the first kind decides that matches.
 
-    Among targets of one kind the first decides.
+    Among patterns the first in alphabetical order decides, among groups of one target the last.
     """
-    first: dict[str, Group] = {}
-    for targets, group in groups:
-        for target in targets:
-            first.setdefault(target, group)
-    patterns = {t.removeprefix(PATTERN): g for t, g in first.items() if t.startswith(PATTERN)}
-    found = dict.fromkeys(modules, first[CLASS]) if CLASS in first else {}
+    last = {target: group for targets, group in groups for target in targets}
+    patterns = {t.removeprefix(PATTERN): last[t] for t in sorted(last) if t.startswith(PATTERN)}
+    found = dict.fromkeys(modules, last[CLASS]) if CLASS in last else {}
     found |= by_pattern(patterns, modules)
-    return found | {module: first[module] for module in modules if module in first}
+    return found | {module: last[module] for module in modules if module in last}
 
 
 def by_pattern(patterns: Mapping[str, Group], modules: Sequence[str]) -> dict[str, Group]:
