@@ -32,7 +32,7 @@ def judge(path: Path, data: Path) -> None:
     manifest = read_manifest(path)
     config, count = manifest["config"], manifest["problems"]  # fewer with `--limit`
     problems = read_problems("humaneval", data)[:count]
-    evaluation = Evaluation("humaneval", problems, config["options"])
+    evaluation = Evaluation(config["task"], problems, config["options"])
     if evaluation.fingerprint != config["problems"]:
         raise RequestError(
             f"`{path}` has samples of other problems than `{data}`: give the file that "
@@ -43,7 +43,7 @@ def judge(path: Path, data: Path) -> None:
         for method in METHODS:
             if drawn := folder.samples(method):
                 done = [one for one in problems if one.task_id in drawn]
-                part = Evaluation("humaneval", done, config["options"])
+                part = Evaluation(config["task"], done, config["options"])
                 score(part, method, drawn, folder, lambda stage, done, total: None)
                 print(f"{path}, {method}: {len(done)} problems judged", file=sys.stderr)
 

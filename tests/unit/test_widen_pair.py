@@ -1,4 +1,4 @@
-"""The widened pair computes what the narrow one does, and its problems are read by `bass eval`."""
+"""The widened pair computes what the narrow one does."""
 
 import dataclasses
 import importlib
@@ -20,7 +20,7 @@ from bass.checkpoints.folder import SINGLE
 from bass.checkpoints.weights import load_decoder, read_index
 from bass.errors import RequestError
 from bass.evaluation.evaluate import Evaluation
-from bass.evaluation.sandbox import Sandbox
+from bass.evaluation.small_problems import small_problems
 from bass.evaluation.tasks import read_problems
 from bass.models.llama import Llama, LlamaConfig
 from bass.runs.evaluation_folder import Sample, opened
@@ -43,11 +43,6 @@ def scripts(name: str) -> Iterator[ModuleType]:
 @pytest.fixture(scope="module")
 def widen() -> Iterator[ModuleType]:
     yield from scripts("widen")
-
-
-@pytest.fixture(scope="module")
-def problems() -> Iterator[ModuleType]:
-    yield from scripts("problems")
 
 
 @pytest.fixture(scope="module")
@@ -220,19 +215,6 @@ def test_a_shape_that_cannot_compute_the_same_is_an_error(
         widen.Widening(narrow, shape(**changes))
 
 
-def test_problems_are_the_same_for_a_seed_and_are_read_by_eval(
-    problems: ModuleType, tmp_path: Path
-) -> None:
-    drawn = list(problems.problems(2, 0))
-    assert drawn == list(problems.problems(2, 0))
-    assert drawn != list(problems.problems(2, 1))
-    path = tmp_path / "problems.jsonl"
-    path.write_text("".join(json.dumps(one) + "\n" for one in drawn), encoding="utf-8")
-    read = read_problems("humaneval", path)
-    assert len(read) == len(drawn)
-    assert len({one.prompt for one in read}) == len(read)
-
-
 def test_the_curves_are_those_of_the_folders_with_the_smallest_batch_first(
     curves: ModuleType,
     tmp_path: Path,
@@ -262,9 +244,9 @@ def test_the_curves_are_those_of_the_folders_with_the_smallest_batch_first(
 
 
 def test_samples_are_judged_after_the_evaluation_and_only_by_their_own_problems(
-    curves: ModuleType, problems: ModuleType, tmp_path: Path
+    curves: ModuleType, tmp_path: Path
 ) -> None:
-    drawn = list(problems.problems(1, 0))[:2]
+    drawn = list(small_problems(1, 0))[:2]
     data, folder = tmp_path / "problems.jsonl", tmp_path / "run"
     data.write_text("".join(json.dumps(one) + "\n" for one in drawn), encoding="utf-8")
     read = read_problems("humaneval", data)
@@ -289,16 +271,3 @@ def test_samples_are_judged_after_the_evaluation_and_only_by_their_own_problems(
     data.write_text(json.dumps(drawn[0]) + "\n", encoding="utf-8")
     with pytest.raises(RequestError, match="samples of other problems than"):
         curves.judge(folder, data)
-
-
-@pytest.mark.nightly
-def test_the_solutions_of_the_problems_pass_and_an_empty_completion_does_not(
-    problems: ModuleType, tmp_path: Path
-) -> None:
-    path = tmp_path / "problems.jsonl"
-    records = (json.dumps(one) + "\n" for one in problems.problems(1, 0))
-    path.write_text("".join(records), encoding="utf-8")
-    read = read_problems("humaneval", path)
-    programs = [one.program(text) for one in read for text in (one.solution, " pass\n")]
-    passed = [Sandbox().check(program).passed for program in programs]
-    assert passed == [True, False] * len(read)

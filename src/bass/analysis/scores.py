@@ -42,7 +42,13 @@ class Point:
 
 
 # kind of score of each task
-SCORES = {"humaneval": "code", "mbpp": "code", "gsm8k": "exact_match", "summaries": "rouge2"}
+SCORES = {
+    "humaneval": "code",
+    "mbpp": "code",
+    "gsm8k": "exact_match",
+    "summaries": "rouge2",
+    "small-problems": "code",
+}
 CLOCKS = ("prefill", "start")
 
 

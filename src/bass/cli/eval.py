@@ -33,7 +33,7 @@ from bass.evaluation.evaluate import (
     with_shots,
 )
 from bass.evaluation.sources import on_hub
-from bass.evaluation.tasks import TASKS, Problem, read_problems
+from bass.evaluation.tasks import BUILT_IN, TASKS, Problem, read_problems
 from bass.interrupt import displayed, interruptible
 from bass.problems import Problems
 from bass.provenance.described import described
@@ -54,7 +54,7 @@ _OPTIONS = (
         "data",
         help=(
             "file of problems: .jsonl, .json, either with .gz, .parquet, or one on the hub as "
-            "org/name[@revision]:path/of/file"
+            f"org/name[@revision]:path/of/file; {', '.join(BUILT_IN)} needs none"
         ),
         metavar="FILE",
     ),
@@ -192,7 +192,8 @@ def without_long(llm: LLM, evaluation: Evaluation, new_tokens: int) -> Evaluatio
 def _problems(config: Namespace, wrong: Problems) -> list[Problem]:
     """The problems of the task; nothing is downloaded if an error was found before."""
     task, data = config.task, config.data
-    if task in TASKS and data is not None and not (wrong.sentences and on_hub(data)):
+    given = data is not None or task in BUILT_IN
+    if task in TASKS and given and not (wrong.sentences and data is not None and on_hub(data)):
         with wrong.noted():
             return read_problems(task, data)
     return []
@@ -201,7 +202,7 @@ def _problems(config: Namespace, wrong: Problems) -> list[Problem]:
 def _examine(config: Namespace, wrong: Problems) -> None:
     """Record every error in the command's own options."""
     for name in ("task", "data", "output"):
-        if config[name] is None:
+        if config[name] is None and not (name == "data" and config.task in BUILT_IN):
             known = f", one of {', '.join(TASKS)}" if name == "task" else ""
             wrong.add(
                 f"`--{name}` is missing: name the "

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bass.errors import RequestError, unknown_name
+from bass.errors import OptionError, RequestError, unknown_name
 from bass.evaluation.record_code import LONGEST_CODE, Parser, bound, check_length, used
 from bass.evaluation.sandbox import Program
+from bass.evaluation.small_problems import small_problems
 from bass.evaluation.sources import locate, read_records
 
 # Characters of a reference summary, some 10,000 words; each takes ROUGE 2 microseconds for every
@@ -47,15 +48,27 @@ class Problem:
         return Program(self.opening + completion, self.tests, self.names, self.before)
 
 
-def read_problems(task: str, data: str | Path) -> list[Problem]:
-    """All problems of a file or a file on the hub, see `sources.locate`.
+def read_problems(task: str, data: str | Path | None = None) -> list[Problem]:
+    """All problems of a file or a file on the hub, see `sources.locate`; without `data` those of a
+    task in `BUILT_IN`.
 
     Raises `RequestError` or `OptionError`, one sentence each.
     """
     if task not in TASKS:
         raise unknown_name("task", task, TASKS)
-    path = locate(data)
     problems, parser = [], Parser()
+    if task in BUILT_IN:
+        if data is not None:
+            raise OptionError(
+                f"The problems of `{task}` are built in, and `--data {data}` names others: leave "
+                "one of the two out."
+            )
+        return [
+            TASKS[task](record, number, parser) for number, record in enumerate(BUILT_IN[task](), 1)
+        ]
+    if data is None:
+        raise OptionError(f"The task `{task}` needs a file of problems: name it with `--data`.")
+    path = locate(data)
     for number, record in enumerate(read_records(path), 1):
         try:
             problems.append(TASKS[task](record, number, parser))
@@ -207,7 +220,9 @@ TASKS: dict[str, Callable[[dict[str, Any], int, Parser], Problem]] = {
     "mbpp": mbpp,
     "gsm8k": gsm8k,
     "summaries": summaries,
+    "small-problems": humaneval,
 }
+BUILT_IN = {"small-problems": small_problems}  # their records
 
 
 def final_number(text: str) -> str | None:
