@@ -19,9 +19,11 @@ from bass.api import assembly, engines
 from bass.api.engines import batch_sizes
 from bass.api.memory import Memory
 from bass.api.options import RequestOptions
+from bass.api.warm_up import LENGTHS
 from bass.drafters import Ensemble, ModelDraft
 from bass.engine.graphs import trial
 from bass.engine.shapes import StepShapes
+from bass.engine.slots import Slots
 from bass.engine.step import Step, StepReport
 from bass.errors import OptionError, PolicyError, RequestError, StrategyError
 from bass.interfaces import Verifier
@@ -175,6 +177,34 @@ def test_after_a_load_no_call_captures_anything_and_tokens_are_those_without_gra
         ]
     assert captures.count == before
     assert storage is llm._engines.engines.storage  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("calls", [None, [[[i] * 30 for i in range(3, 9)], [[3] * 9]]])
+def test_a_warm_up_feeds_prompts_of_each_length_alone_and_together(
+    calls: Any, silent_pair: Pair, captures: type[Captured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that get new requests while others run are fed in numbers that no first step has."""
+    fed: set[tuple[int, int]] = set()
+    feed = Slots._feed
+
+    def recorded(slots: Slots, prompts: list[list[int]], start: int) -> None:
+        fed.add((len(prompts), max(map(len, prompts))))
+        feed(slots, prompts, start)
+
+    monkeypatch.setattr(Slots, "_feed", recorded)
+    lazy = "auto" if calls is None else "lazy"
+    llm = bass.load(
+        silent_pair.target, silent_pair.draft, device="cpu", policy=Fixed(2), max_batch_size=4,
+        cuda_graphs=lazy,
+    )  # fmt: skip
+    if calls is not None:
+        options = RequestOptions(max_new_tokens=9, ignore_eos=True)
+        llm.warm_up_for([(prompts, options) for prompts in calls])
+    before = captures.count
+    wanted = {*itertools.product((1, 2, 4), (n for n in LENGTHS if n < 39))}
+    assert wanted <= fed
+    llm.generate([[i] * 20 for i in range(3, 13)], max_new_tokens=9, ignore_eos=True)
+    assert captures.count == before
 
 
 def test_a_lazy_call_captures_what_it_can_need_before_its_first_token(

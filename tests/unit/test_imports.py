@@ -55,6 +55,7 @@ ORDER: list[set[str]] = [
 ORDER_OF_API: list[set[str]] = [
     {"kinds", "values", "loading", "results"},
     {"resolve", "options", "generation"},
+    {"warm_up"},
     {"checks"},
     {"requests"},
     {"plan", "progress"},

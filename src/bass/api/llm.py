@@ -1,7 +1,6 @@
 """The user's entry point: `load` a target and a draft, then `generate`, `stream` or `chat`."""
 
 import functools
-import itertools
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -32,6 +31,7 @@ from bass.api.plan import LoadPlan, Strategies, use_graphs
 from bass.api.progress import captured, finished, reported
 from bass.api.requests import Prompts, requests_for
 from bass.api.results import Result
+from bass.api.warm_up import first_step, prefill
 from bass.drafters import NoDrafter
 from bass.engine.cost import NOTHING, PairCost, measure_peaks, model_cost
 from bass.engine.requests import Request
@@ -42,7 +42,6 @@ from bass.policies import Fixed
 from bass.text.conversation import conversations
 
 Conversation = Iterable[Mapping[str, Any]]
-FIRST_PROMPTS = (2, 40, 300)  # tokens of the prompts of a warm-up: one window, and several
 
 
 def load(
@@ -302,7 +301,7 @@ class LLM:
         """
         check_flag("progress", progress)
         if prompts is not None:
-            _first_step(self.stream(prompts, **options))
+            first_step(self.stream(prompts, **options))
             return
         if options:
             raise OptionError(
@@ -315,11 +314,9 @@ class LLM:
                 captured(engines.capture(), progress)
             if progress:
                 reported(f"memory: {self.memory}")
-        sizes = (self.max_batch_size,) if engines is None else engines.sizes
-        for length, rows in itertools.product(FIRST_PROMPTS, sizes):
-            if length < self.max_model_len:
-                prompts = [[0] * length] * rows
-                _first_step(self.stream(prompts, max_new_tokens=1, ignore_eos=True))
+        vocab = self.models.target.shape.vocab_size
+        for rows in (self.max_batch_size,) if engines is None else engines.sizes:
+            prefill(self.stream, [row % vocab for row in range(rows)], self.max_model_len)
 
     @property
     def memory(self) -> Memory:
@@ -330,8 +327,9 @@ class LLM:
         """Do in advance what any of these calls, which come one by one, would wait for.
 
         Where steps run as CUDA graphs, this allocates storage for the longest row of all calls, and
-        takes the first step of the longest and of the shortest call of each batch size. Elsewhere
-        there is nothing to do.
+        takes the first step of the longest and of the shortest call of each batch size, and of
+        prompts of other lengths, as rows get new requests while others run. Elsewhere there is
+        nothing to do.
         """
         if not (self.graphs and calls):
             return
@@ -346,7 +344,9 @@ class LLM:
         for batch in {*batches}:
             places = [i for i, rows in enumerate(batches) if rows == batch]
             for i in {max(places, key=longest.__getitem__), min(places, key=shortest.__getitem__)}:
-                _first_step(self.start(*calls[i]))
+                first_step(self.start(*calls[i]))
+            for different in (1 << i for i in range(batch.bit_length())):
+                prefill(self.stream, [row % different for row in range(batch)], max(longest))
 
     def start(self, prompts: Prompts, options: RequestOptions, first_sample: int = 0) -> Generation:
         """`stream`, with the options in one value.
@@ -384,14 +384,6 @@ class LLM:
         drafting = [model_cost(draft)] if draft is not None else []
         drafting += [model_cost(target, layers)] if layers else []
         return PairCost(model_cost(target), sum(drafting, NOTHING))
-
-
-def _first_step(generation: Generation) -> None:
-    """Take the first step of a generation, and end it."""
-    try:
-        next(iter(generation))
-    finally:
-        generation.close()
 
 
 def _end_tokens(requests: list[Request]) -> int:

@@ -51,8 +51,22 @@ MUTANTS = (
     Mutant(
         "storage is for the first of the calls to come",
         "LLM.warm_up_for",
-        "max(longest)",
-        "longest[0]",
+        "self._engines.reserve(max(batches), max(longest), max(map(_end_tokens, requests)))",
+        "self._engines.reserve(max(batches), longest[0], max(map(_end_tokens, requests)))",
         (f"{ENGINES}::test_after_a_warm_up_for_calls_none_of_them_captures_or_allocates",),
+    ),
+    Mutant(
+        "a warm-up feeds one prompt for all rows",
+        "LLM.warm_up",
+        "[row % vocab for row in range(rows)]",
+        "[0] * rows",
+        (f"{ENGINES}::test_a_warm_up_feeds_prompts_of_each_length_alone_and_together",),
+    ),
+    Mutant(
+        "a warm-up for calls feeds as many prompts as rows alone",
+        "LLM.warm_up_for",
+        "row % different",
+        "row",
+        (f"{ENGINES}::test_a_warm_up_feeds_prompts_of_each_length_alone_and_together",),
     ),
 )
