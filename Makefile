@@ -18,7 +18,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test lint mutants families options nightly gpu sanitize docs clean
+.PHONY: help demo quick test lint mutants families options nightly gpu sanitize paper docs clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ SANITIZED := $(BIN)/python -m pytest -n 0 -p no:cacheprovider tests/kernels -k "
 sanitize: $(VENV)/installed-dev  ## the kernels under compute-sanitizer: accesses out of bounds, races in shared memory
 	BASS_TEST_DEVICE=cuda PYTORCH_NO_CUDA_MEMORY_CACHING=1 $(SANITIZER) --tool memcheck --error-exitcode 1 $(SANITIZED)
 	BASS_TEST_DEVICE=cuda PYTORCH_NO_CUDA_MEMORY_CACHING=1 $(SANITIZER) --tool racecheck --error-exitcode 1 $(SANITIZED)
+
+paper: $(VENV)/installed  ## on a GPU: the experiments of the BASS paper, and the tables of docs/paper.md
+	$(BIN)/python benchmarks/paper.py
 
 # The theme is maintained until May 2027, as each build would warn. Its successor Zensical builds this mkdocs.yml unchanged.
 docs: $(VENV)/installed-docs  ## build the documentation into site/
