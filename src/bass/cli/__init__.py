@@ -21,6 +21,7 @@ COMMANDS = {
     "generate": "continue a prompt, live on a terminal, as plain text or JSON elsewhere",
     "ablate": "run a config's cells, as a grid over strategies and settings, into a folder",
     "report": "make one HTML page of a run, or of the difference of two",
+    "table": "write the table of a run as Markdown, LaTeX or CSV",
     "eval": "score a pair on HumanEval, MBPP, GSM8K or summaries, within time budgets",
     "bench": "measure latency and throughput of a pair, compared with the bound by bytes",
     "list": "show every registered strategy with its parameters",
@@ -31,6 +32,7 @@ MODULES = {
     "generate": "generate",
     "ablate": "ablate",
     "report": "report",
+    "table": "table",
     "eval": "eval",
     "bench": "bench",
     "list": "strategies",
@@ -54,6 +56,7 @@ _INTERRUPTED = {
     "info": "Interrupted.",
     "list": "Interrupted.",
     "report": "Interrupted: no page was written.",
+    "table": "Interrupted: no table was written.",
 }
 UNEXPECTED, FAILED, INTERRUPTED = 1, 2, 130
 LONGEST = 5000  # characters of an error

@@ -96,7 +96,8 @@ def exactness(entry: CellEntry, settings: Mapping[str, Any]) -> str:
             f"not covered by the project's tests ({', '.join(sorted(own))}): run "
             f"{' and '.join(f'{call}(...)' for call in calls)}"
         )
-    return "covered by " + ", ".join(tests_of(settings))
+    tests = tests_of(settings)
+    return f"covered by {', '.join(tests)}" if tests else "unknown: no strategy is recorded"
 
 
 def tests_of(settings: Mapping[str, Any]) -> Sequence[str]:

@@ -3,7 +3,7 @@
 A cell without a value is empty, and a note below the table gives the reason.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -15,9 +15,10 @@ from bass.errors import RunFolderError, counted
 from bass.report.cells import Cell, read_cells
 from bass.report.claims import claims
 from bass.report.exactness import exactness
+from bass.report.pass_at_k import PassAtK, check_labels
 from bass.report.table_rows import Part, data_sheet, part_of
 from bass.runs.run_folder import RunFolder
-from bass.runs.words import called
+from bass.runs.words import called, listed
 from bass.runs.work import AS_ORDERED
 
 Value = str | float | int | None
@@ -44,13 +45,13 @@ class Column:
     interval: bool = False
 
 
-_RATIO = "time per token of the fastest autoregressive cell of the same work and batch, over its own"
+_RATIO = (
+    "time per token of the fastest autoregressive cell of the same work and batch, over its own"
+)
 COLUMNS = (
     Column("tau", "tau", METRICS["tau"].doc, "tokens per call", "tau", True),
     Column("acceptance", "accepted by position", "conditional acceptance by position", "share"),
-    Column(
-        "ms_per_token", "ms per token", METRICS["all"].doc, "seconds per token", "all", True
-    ),
+    Column("ms_per_token", "ms per token", METRICS["all"].doc, "seconds per token", "all", True),
     Column("ms_first", "first", METRICS["first"].doc, "seconds per token", "first"),
     Column("ms_last", "last", METRICS["last"].doc, "seconds per token", "last"),
     Column(
@@ -141,8 +142,12 @@ class _Reasons:
             yield f"Empty{where}: {', '.join(f'`{name}`' for name in names)}. {reason}."
 
 
-def table(run: RunFolder) -> Table:
-    """The table of the finished cells. Raises `RunFolderError` where none is."""
+def table(run: RunFolder, evaluations: Sequence[PassAtK] = ()) -> Table:
+    """The table of the finished cells, with pass@k of these evaluations.
+
+    Raises `RunFolderError` where no cell is finished, and `OptionError` for an evaluation that
+    matches none.
+    """
     manifest, cells = run.manifest, read_cells(run)
     done = [cell for cell in cells if cell.done]
     if not done:
@@ -150,6 +155,7 @@ def table(run: RunFolder) -> Table:
             f"{run.path}: none of its {counted(len(cells), 'cell')} is finished: give the run's "
             "command again, which continues it."
         )
+    check_labels(evaluations, done)
     named = categories(line for cell in done for line in cell.lines.requests)
     parts = {
         (cell.entry.id, category): part
@@ -169,6 +175,7 @@ def table(run: RunFolder) -> Table:
             | ({"category": category} if named else {})
             | _row(part, category, parts, rates, manifest.device, empty)
         )
+        _pass_at_k(rows[-1], part, category, evaluations, empty)
     positions = max((len(part.acceptance) for part in parts.values()), default=0)
     labels_ = [*manifest.axes, *(["category"] if named else [])]
     notes = _notes(run, cells, parts, rates)
@@ -177,7 +184,7 @@ def table(run: RunFolder) -> Table:
         labels_,
         positions,
         rows,
-        [*notes, *empty.sentences(len(rows))],
+        [*notes, *(one.note for one in evaluations), *empty.sentences(len(rows))],
     )
 
 
@@ -226,15 +233,12 @@ def _row(
         empty("acceptance", "Nothing is drafted")
     _speedup(row, part, [one for (_, name), one in parts.items() if name == category], empty)
     _of_data_sheet(row, part, device, empty)
-    found = distance(
-        [*part.generations.values()], rates[_drafts_alike(part.cell), category]
-    )
+    found = distance([*part.generations.values()], rates[_drafts_alike(part.cell), category])
     for name in ("distance", "over", "under"):
         if found is None:
             empty(f"oracle_{name}", "Nothing is drafted")
         else:
             row[f"oracle_{name}"] = found.total if name == "distance" else getattr(found, name)
-    empty("pass_at_k", "An ablation does not score texts: `bass eval` measures pass@k")
     row["runs"] = part.runs
     row["exactness"] = exactness(part.cell.entry, part.cell.settings)
     return row
@@ -261,9 +265,7 @@ def _fill(row: dict[str, Value], column: Column, part: Part, empty: _Reasons) ->
             row[f"{name}_low"], row[f"{name}_high"] = found
 
 
-def _speedup(
-    row: dict[str, Value], part: Part, others: Sequence[Part], empty: _Reasons
-) -> None:
+def _speedup(row: dict[str, Value], part: Part, others: Sequence[Part], empty: _Reasons) -> None:
     if not part.cell.entry.lossless:
         empty("speedup", "A cell that is not lossless is not compared with those that are")
         return
@@ -273,11 +275,32 @@ def _speedup(
         return
     row["speedup"] = found.times
     if part is base:
-        empty("speedup_low", "The cell is the autoregressive decoding that others are compared with")
+        empty(
+            "speedup_low", "The cell is the autoregressive decoding that others are compared with"
+        )
     elif found.low is None or found.high is None:
         empty("speedup_low", f"An interval needs {FEWEST_RUNS} or more runs")
     else:
         row["speedup_low"], row["speedup_high"] = found.low, found.high
+
+
+def _pass_at_k(
+    row: dict[str, Value],
+    part: Part,
+    category: str,
+    evaluations: Sequence[PassAtK],
+    empty: _Reasons,
+) -> None:
+    if not evaluations:
+        empty("pass_at_k", "An ablation does not score texts: give evaluations (`--evaluation`)")
+        return
+    found = [value for one in evaluations if (value := one.value(part.cell)) is not None]
+    if category != EVERY:
+        empty("pass_at_k", "The evaluation is of other prompts, without these categories")
+    elif not found:
+        empty("pass_at_k", "No evaluation has the same method and sampling options")
+    else:
+        row["pass_at_k"] = found[0]
 
 
 def _of_data_sheet(row: dict[str, Value], part: Part, device: str, empty: _Reasons) -> None:
@@ -299,8 +322,8 @@ def _notes(
 ) -> list[str]:
     manifest = run.manifest
     longest = max((len(one) for one in rates.values()), default=0)
-    bases: Callable[[], Iterator[str]] = lambda: (  # noqa: E731
-        base.cell.title
+    bases = dict.fromkeys(
+        base.cell.choice
         for part in parts.values()
         if (base := part.fastest_plain([*parts.values()])) is not None
     )
@@ -308,7 +331,7 @@ def _notes(
         f"Measured on {manifest.device} with bass {manifest.bass} ({manifest.commit}), torch "
         f"{manifest.torch}. In brackets: 95 % intervals, of tau over prompts, of times over runs.",
         "Speed-up: over the fastest autoregressive decoding of the same batch and work, which is "
-        f"{', '.join(dict.fromkeys(bases())) or 'none'}.",
+        f"{listed([*bases]) if bases else 'missing'}.",
         "Distance to the oracle: what is not drafted although it would be accepted is estimated "
         f"from the acceptance by position of all cells with the same drafts, up to {longest} "
         "tokens, the longest draft of the run.",

@@ -148,9 +148,7 @@ def _calls(cell: Cell, repeats: int) -> list[Call]:
     for i, one in enumerate(cell.generations):
         size = max((line.request for line in one.requests), default=0) + 1
         own = list(range(size // samples)) if samples else [i % max(count, 1)]
-        calls.append(
-            Call(i, [[0] for _ in own], samples or size, i // max(count, 1), 0, own)
-        )
+        calls.append(Call(i, [[0] for _ in own], samples or size, i // max(count, 1), 0, own))
     return calls
 
 
@@ -165,6 +163,9 @@ def data_sheet(name: str, cell: Cell, device: str) -> float | str:
         sheet = data_sheet_bandwidth(device)
         return f"No data sheet is known of {device}" if sheet is None else facts.bandwidth / sheet
     dtype = cell.entry.target.get("dtype", "")
+    read = facts.target["weight_bytes"] / max(facts.target["flops_per_token"], 1)
+    if dtype == "auto" and round(2 * read, 1) == 2:  # two FLOPs and two bytes for each weight
+        dtype = "bfloat16"  # or float16, which has the same peak
     sheet = data_sheet_flops(device, dtype)
     if sheet is not None:
         return facts.flops / sheet
