@@ -40,15 +40,23 @@ def pooled_rates(generations: Iterable[Repeat]) -> Float[np.ndarray, " longest"]
     """Conditional acceptance by position over all these generations, up to the last position that
     was judged. The last known rate stands for a position that no draft reached.
     """
-    judged, accepted = _calls(generations)
-    longest = int(judged.max(initial=0))
-    rates, known = np.ones(longest), 1.0
-    for i in range(longest):
-        reached = (judged > i) & (accepted >= i)
-        if reached.any():
-            known = float((accepted[reached] > i).mean())
+    passed, reached = pooled_counts(generations)
+    rates, known = np.ones(len(reached)), 1.0
+    for i, count in enumerate(reached):
+        known = float(passed[i] / count) if count else known
         rates[i] = known
     return rates
+
+
+def pooled_counts(
+    generations: Iterable[Repeat],
+) -> tuple[Int[np.ndarray, " longest"], Int[np.ndarray, " longest"]]:
+    """By position: how many drafts had it accepted, and how many had it judged after nothing but
+    accepted tokens.
+    """
+    judged, accepted = _calls(generations)
+    at = np.arange(int(judged.max(initial=0)))[:, None]
+    return (accepted > at).sum(1), ((judged > at) & (accepted >= at)).sum(1)
 
 
 def further(rates: Float[np.ndarray, " longest"]) -> Float[np.ndarray, " lengths"]:

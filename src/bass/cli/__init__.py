@@ -22,6 +22,7 @@ COMMANDS = {
     "ablate": "run a config's cells, as a grid over strategies and settings, into a folder",
     "report": "make one HTML page of a run, or of the difference of two",
     "table": "write the table of a run as Markdown, LaTeX or CSV",
+    "trace": "export the acceptance of a run, and replay it with other policies",
     "eval": "score a pair on HumanEval, MBPP, GSM8K or summaries, within time budgets",
     "bench": "measure latency and throughput of a pair, compared with the bound by bytes",
     "list": "show every registered strategy with its parameters",
@@ -33,6 +34,7 @@ MODULES = {
     "ablate": "ablate",
     "report": "report",
     "table": "table",
+    "trace": "trace",
     "eval": "eval",
     "bench": "bench",
     "list": "strategies",
@@ -57,6 +59,7 @@ _INTERRUPTED = {
     "list": "Interrupted.",
     "report": "Interrupted: no page was written.",
     "table": "Interrupted: no table was written.",
+    "trace": "Interrupted: no file was written.",
 }
 UNEXPECTED, FAILED, INTERRUPTED = 1, 2, 130
 LONGEST = 5000  # characters of an error
