@@ -143,7 +143,8 @@ def read(path: Path) -> list[CellTrace]:
     found = read_lines(path, CellTrace.from_json)
     if found.dropped or not found.values:
         raise RunFolderError(
-            f"{found.dropped or f'{path} holds no trace.'} Export it again with `bass trace export`."
+            f"{found.dropped or f'{path} holds no trace.'} Export it again with `bass trace "
+            "export`."
         )
     return found.values
 
