@@ -21,11 +21,24 @@ from bass.renamed import MODULES, MovedModules, renamed  # noqa: E402
 if TYPE_CHECKING:
     from bass.api.llm import LLM, load
     from bass.api.results import Completion, Result, Stats, StreamEvent
+    from bass.report.run import Run, open_run
 
-__all__ = ["LLM", "BassError", "Completion", "Result", "Stats", "StreamEvent", "load"]
+__all__ = [
+    "LLM",
+    "BassError",
+    "Completion",
+    "Result",
+    "Run",
+    "Stats",
+    "StreamEvent",
+    "load",
+    "open_run",
+]
 
-_HOMES = dict.fromkeys(("LLM", "load"), "bass.api.llm") | dict.fromkeys(
-    ("Completion", "Result", "Stats", "StreamEvent"), "bass.api.results"
+_HOMES = (
+    dict.fromkeys(("LLM", "load"), "bass.api.llm")
+    | dict.fromkeys(("Completion", "Result", "Stats", "StreamEvent"), "bass.api.results")
+    | dict.fromkeys(("Run", "open_run"), "bass.report.run")
 )
 sys.meta_path.append(MovedModules)
 _moved = renamed(

@@ -21,6 +21,8 @@ COMMANDS = {
     "generate": "continue a prompt, live on a terminal, as plain text or JSON elsewhere",
     "ablate": "run a config's cells, as a grid over strategies and settings, into a folder",
     "report": "make one HTML page of a run, or of the difference of two",
+    "table": "write the table of a run as Markdown, LaTeX or CSV",
+    "trace": "export the acceptance of a run, and replay it with other policies",
     "eval": "score a pair on HumanEval, MBPP, GSM8K or summaries, within time budgets",
     "bench": "measure latency and throughput of a pair, compared with the bound by bytes",
     "list": "show every registered strategy with its parameters",
@@ -31,6 +33,8 @@ MODULES = {
     "generate": "generate",
     "ablate": "ablate",
     "report": "report",
+    "table": "table",
+    "trace": "trace",
     "eval": "eval",
     "bench": "bench",
     "list": "strategies",
@@ -54,6 +58,8 @@ _INTERRUPTED = {
     "info": "Interrupted.",
     "list": "Interrupted.",
     "report": "Interrupted: no page was written.",
+    "table": "Interrupted: no table was written.",
+    "trace": "Interrupted: no file was written.",
 }
 UNEXPECTED, FAILED, INTERRUPTED = 1, 2, 130
 LONGEST = 5000  # characters of an error

@@ -26,6 +26,7 @@ from bass.analysis.metrics import FIGURES, METRICS
 from bass.analysis.noise import remarks
 from bass.analysis.units import NOTHING
 from bass.api.options import help_of, named_elsewhere
+from bass.cli import table as table_command
 from bass.cli.display import printable
 from bass.cli.generate import INTERRUPTED
 from bass.cli.parsing import ONE, Option, Parser, taken
@@ -43,6 +44,7 @@ from bass.plain_yaml import PlainYamlError, read_yaml
 from bass.problems import Problems
 from bass.report.cells import words
 from bass.report.claims import claims
+from bass.report.table_formats import format_of
 from bass.runs.records import Summary
 from bass.runs.run_folder import RunFolder
 from bass.runs.settings import SETTINGS, Settings
@@ -58,6 +60,11 @@ _OPTIONS = (
         "output",
         help="the run folder; by default runs/NAME, after the config's name",
         metavar="FOLDER",
+    ),
+    Option(
+        "table",
+        help="also write the table of the run there: FILE.md, FILE.tex or FILE.csv",
+        metavar="FILE",
     ),
     Option("quick", bool, "apply the config's `quick` part: minutes, not hours"),
     Option("dry_run", bool, "list the cells, time a few tokens, and run nothing"),
@@ -92,6 +99,7 @@ def run(parser: Parser, argv: list[str]) -> int:
     )
     overrides, argv = take_overrides(parser, argv)
     config = parser.parse(argv)
+    page = _table_file(config.table)
     problems = Problems()
     made, _ = examined(
         with_overrides(read_config(config.config), config.quick, overrides, problems), problems
@@ -120,7 +128,19 @@ def run(parser: Parser, argv: list[str]) -> int:
             soft_wrap=True,
         )
         return INTERRUPTED
-    return print_outcome(ablation, summaries, time.perf_counter() - began)
+    status = print_outcome(ablation, summaries, time.perf_counter() - began)
+    if page is not None and any(one.state == "done" for one in summaries.values()):
+        table_command.write(RunFolder(folder), *page)
+    return status
+
+
+def _table_file(name: str | None) -> tuple[Path, str] | None:
+    """The file of the table and its format, checked before the run."""
+    if name is None:
+        return None
+    kind = format_of(None, Path(name))
+    table_command.check_file(Path(name), "--table")
+    return Path(name), kind
 
 
 def print_outcome(ablation: Ablation, summaries: Mapping[str, Summary], seconds: float) -> int:

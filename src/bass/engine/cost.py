@@ -270,6 +270,22 @@ DATA_SHEETS = {
 }
 
 
+# dense FLOP/s of bfloat16 and float16 by the data sheets, without sparsity
+DATA_SHEET_FLOPS = {
+    "NVIDIA H200": 989e12,
+    "NVIDIA H100 80GB HBM3": 989e12,
+    "NVIDIA A100-SXM4-80GB": 312e12,
+}
+
+
+def data_sheet_flops(device_name: str, dtype: str) -> float | None:
+    """The dense FLOP/s of the data sheet; None for a device that is not known, or a dtype other
+    than `bfloat16` and `float16`.
+    """
+    known = dtype.removeprefix("torch.") in ("bfloat16", "float16")
+    return DATA_SHEET_FLOPS.get(device_name) if known else None
+
+
 def data_sheet_bandwidth(device_name: str) -> float | None:
     """The bandwidth of the data sheet; None for a device that is not known."""
     return DATA_SHEETS.get(device_name)

@@ -3,6 +3,7 @@
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
@@ -58,16 +59,28 @@ def lead(cell: Cell, other: Cell, metric: Metric, among: int) -> Lead | None:
     The interval is that of the logarithm to first order: log(mean) changes by the sum of
     (x_i - mean) / (n mean).
     """
-    paired = same_work(cell, other)
-    own, others = _values(cell, other, metric, paired)
     a, b = cell.value(metric.name), other.value(metric.name)
     if not a or not b:
         return None
-    if min(len(own), len(others)) < 2:
+    paired = same_work(cell, other)
+    return lead_of(cell.values(metric.name), other.values(metric.name), a, b, paired, among)
+
+
+def lead_of(
+    own: Mapping[int, float],
+    others: Mapping[int, float],
+    a: float,
+    b: float,
+    paired: bool,
+    among: int = 1,
+) -> Lead:
+    """`lead` of values by repeat, with the means `a` and `b`; `paired`: by the repeats of both."""
+    x, y = _aligned(own, others, paired)
+    if min(len(x), len(y)) < 2:
         return Lead(b / a, None, None)
     # an estimate of 0
-    around = compare(own / a, others / b, paired, LEVEL, among).difference
-    return Lead(b / a, *(b / a * math.exp(min(x, 50)) for x in (around.low, around.high)))
+    around = compare(x / a, y / b, paired, LEVEL, among).difference
+    return Lead(b / a, *(b / a * math.exp(min(bound, 50)) for bound in (around.low, around.high)))
 
 
 def difference(
@@ -85,7 +98,12 @@ def _values(
     a: Cell, b: Cell, metric: Metric, paired: bool
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " m"]]:
     """The values of both cells, of those that both have if they are to be paired."""
-    x, y = a.values(metric.name), b.values(metric.name)
+    return _aligned(a.values(metric.name), b.values(metric.name), paired)
+
+
+def _aligned(
+    x: Mapping[int, float], y: Mapping[int, float], paired: bool
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " m"]]:
     if paired:
         both = sorted(x.keys() & y.keys())
         x, y = ({i: values[i] for i in both} for values in (x, y))

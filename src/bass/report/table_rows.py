@@ -1,0 +1,174 @@
+"""The figures of one row of the table: those of a cell, or of a category of its prompts."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+
+from bass.analysis.categories import SHARED, of_category
+from bass.analysis.independent import independent, metrics
+from bass.analysis.metrics import METRICS
+from bass.analysis.repeats import Repeat, repeats_of
+from bass.analysis.statistics import interval, without_spread
+from bass.api import results
+from bass.engine.cost import data_sheet_bandwidth, data_sheet_flops
+from bass.report.cells import Cell
+from bass.report.contrast import Lead, lead_of, same_work
+from bass.runs.settings import Call
+
+_NAMES = tuple(name for name, metric in METRICS.items() if metric.over != "one value")
+_OF_PLAIN = "No finished cell of autoregressive decoding decodes the same requests"
+
+
+@final
+@dataclass(frozen=True, eq=False)  # identity: a comparison of all lines would be slow
+class Part:
+    """A cell, or a category of its prompts.
+
+    generations: by their index in the cell. whole: whether times of steps are its own. repeats,
+    prompts: independent values, see `bass.analysis.independent`.
+    """
+
+    cell: Cell
+    category: str
+    generations: Mapping[int, Repeat]
+    whole: bool
+    repeats: Sequence[Mapping[str, float]]
+    prompts: Sequence[Mapping[str, float]]
+
+    @property
+    def runs(self) -> int:
+        """The number of repeats."""
+        return len(self.repeats)
+
+    @functools.cached_property
+    def _values(self) -> dict[str, float]:
+        return metrics(self.repeats, self.prompts)
+
+    def value(self, name: str) -> float | None:
+        """The mean of the independent values; None where the metric does not apply."""
+        return None if self.missing(name) else self._values[name]
+
+    def by_repeat(self, name: str) -> dict[int, float]:
+        """The values of repeats that have one."""
+        return {i: one[name] for i, one in enumerate(self.repeats) if name in one}
+
+    def missing(self, name: str) -> str | None:
+        """Why there is no value of the metric; None if there is one."""
+        if not self.whole and name in SHARED:
+            return "Prompts of all categories share the steps: leave `samples` out of the config"
+        if name == "exact_match_rate":
+            if self.cell.settings.get("temperature") != 0:
+                return "Exact matches are those of greedy decoding, at temperature 0"
+            if name not in self._values and not self.cell.speculative:
+                return "The cell is autoregressive decoding itself"
+        if name in self._values:
+            return None
+        return _OF_PLAIN if name == "exact_match_rate" else "The metric does not apply"
+
+    def interval(self, name: str, fewest: int) -> tuple[float, float] | None:
+        """The interval of the mean, of `fewest` or more independent values with a spread."""
+        ones = self.repeats if METRICS[name].over == "repeats" else self.prompts
+        values = np.array([one[name] for one in ones if name in one])
+        if len(values) < fewest or without_spread(values):
+            return None
+        found = interval(values)
+        return found.low, found.high
+
+    @functools.cached_property
+    def acceptance(self) -> list[float | None]:
+        """Conditional acceptance by position, pooled over all calls."""
+        steps = [step for one in self.generations.values() for step in one.steps]
+        return results.acceptance_by_position(steps)[0]
+
+    def fastest_plain(self, others: Sequence["Part"]) -> "Part | None":
+        """The fastest autoregressive decoding of the same target, work and batch."""
+        plains = {
+            part: seconds
+            for part in others
+            if part.category == self.category
+            and not part.cell.speculative
+            and part.cell.same_target == self.cell.same_target
+            and (seconds := part.value("all")) is not None
+        }
+        return min(plains, key=lambda part: plains[part], default=None)
+
+    def lead_over(self, other: "Part", fewest: int) -> Lead | None:
+        """How many times as fast it is, with an interval over `fewest` or more repeats."""
+        a, b = self.value("all"), other.value("all")
+        if not a or not b:
+            return None
+        own, others = self.by_repeat("all"), other.by_repeat("all")
+        if min(len(own), len(others)) < fewest or self is other:
+            return Lead(b / a, None, None)
+        return lead_of(own, others, a, b, same_work(self.cell, other.cell))
+
+
+def part_of(cell: Cell, category: str, plain: Cell | None) -> Part | None:
+    """The part of a finished cell with this category, or all of it (``); None where there is none.
+
+    plain: the cell that exact matches are counted over.
+    """
+    generations, summary = cell.generations, cell.summary
+    assert summary is not None
+    if not category:
+        whole = dict(enumerate(generations))
+        return Part(cell, category, whole, True, summary.repeats, summary.prompts)
+    compared = _with_plain(cell, generations, plain)
+    own, is_whole = of_category(compared, category)
+    if not own:
+        return None
+    calls = _calls(cell, len(summary.repeats))
+    names = [name for name in _NAMES if is_whole or name not in SHARED]
+    found = independent([calls[i] for i in own], [*own.values()], names)
+    prompts = [one for one in found.prompts if one]
+    return Part(cell, category, own, is_whole, found.repeats, prompts)
+
+
+def _with_plain(cell: Cell, generations: Sequence[Repeat], plain: Cell | None) -> list[Repeat]:
+    """The generations, each with that of autoregressive decoding of the same prompts and seed."""
+    if plain is None or not plain.done:
+        return [*generations]
+    of_plain = dict(zip(plain.lines.repeats, repeats_of(plain.lines), strict=True))
+    return [
+        replace(one, plain=of_plain.get(number))
+        for number, one in zip(cell.lines.repeats, generations, strict=True)
+    ]
+
+
+def _calls(cell: Cell, repeats: int) -> list[Call]:
+    """The calls of a cell, as far as `independent` reads them: each repeat has the same ones. A
+    prompt that occurs twice counts as two.
+    """
+    count = len(cell.generations) // max(repeats, 1)
+    samples = cell.settings.get("samples")
+    calls = []
+    for i, one in enumerate(cell.generations):
+        size = max((line.request for line in one.requests), default=0) + 1
+        own = list(range(size // samples)) if samples else [i % max(count, 1)]
+        calls.append(Call(i, [[0] for _ in own], samples or size, i // max(count, 1), 0, own))
+    return calls
+
+
+def data_sheet(name: str, cell: Cell, device: str) -> float | str:
+    """The factor from the share of the measured peak to that of the data sheet; or why there is
+    none, in a sentence without its period.
+    """
+    facts = cell.summary and cell.summary.facts
+    if facts is None:
+        return "The cell has no measured peaks"
+    if name == "mbu":
+        sheet = data_sheet_bandwidth(device)
+        return f"No data sheet is known of {device}" if sheet is None else facts.bandwidth / sheet
+    dtype = cell.entry.target.get("dtype", "")
+    read = facts.target["weight_bytes"] / max(facts.target["flops_per_token"], 1)
+    if dtype == "auto" and round(2 * read, 1) == 2:  # two FLOPs and two bytes for each weight
+        dtype = "bfloat16"  # or float16, which has the same peak
+    sheet = data_sheet_flops(device, dtype)
+    if sheet is not None:
+        return facts.flops / sheet
+    if data_sheet_bandwidth(device) is None:
+        return f"No data sheet is known of {device}"
+    return f"The data sheet's FLOP/s are of bfloat16 and float16, and the dtype is {dtype}"
