@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bass.analysis import traces
-from bass.analysis.traces import CellTrace
+from bass.analysis.traces import CellTrace, measured_cost
 from bass.cli.trace import replayed
 from bass.errors import BassError, OptionError
 from bass.policies import BatchAdaptive, Fixed
@@ -94,12 +94,13 @@ def test_the_measured_cost_is_the_line_through_the_steps(file: Path) -> None:
     """
     by_cell = {one.cell: one for one in traces.read(file)}
     varied = next(one for cell, one in by_cell.items() if "bass-b4" in cell)
-    cost = varied.cost()
+    cost = measured_cost([varied])
     assert cost.weights == pytest.approx(5.8, abs=1.5)
     assert cost.draft_weights == pytest.approx(0.4, abs=0.2)
     fixed = next(one for cell, one in by_cell.items() if "fixed-b4" in cell)
     with pytest.raises(OptionError, match="does not show what a drafted token costs"):
-        fixed.cost()
+        measured_cost([fixed])
+    assert measured_cost([fixed, varied]).weights == pytest.approx(cost.weights, abs=1.0)
 
 
 def test_no_policy_is_faster_than_the_lower_bound_of_the_oracle_at_batch_1(file: Path) -> None:

@@ -93,27 +93,33 @@ class CellTrace(Json):
         """The share of calls of which it is not known how much more would have been accepted."""
         return float((self._flat[2] < 0).mean())
 
-    def cost(self) -> CostModel:
-        """Milliseconds of a step by its longest draft, a straight line through the recorded steps;
-        for this batch alone. Raises `OptionError` if all steps have the same length.
-        """
-        k, ms = np.array(self.step_k), np.array(self.step_ms)
-        lengths = np.unique(k)
-        if len(lengths) < 2:
-            raise OptionError(
-                f"All steps of `{self.cell}` draft {lengths[0]} tokens, which does not show what a "
-                "drafted token costs: give another `--cost`, or a cell whose lengths vary."
-            )
-        # the medians of each length, since single steps may be disturbed
-        medians = np.array([np.median(ms[k == length]) for length in lengths])
-        weights = np.sqrt([(k == length).sum() for length in lengths])
-        slope, start = np.polyfit(lengths, medians, 1, w=weights)
-        if start <= 0:
-            raise OptionError(
-                f"The times of the steps of `{self.cell}` do not grow with their lengths as a line "
-                "does: give another `--cost`."
-            )
-        return CostModel(float(start), 0.0, 0.0, 0.0, max(float(slope), 0.0), 0.0)
+
+def measured_cost(found: Sequence[CellTrace]) -> CostModel:
+    """Milliseconds of a step by its longest draft, a straight line through the recorded steps of
+    these cells; for their batch alone.
+
+    Raises `OptionError` if all steps have the same length, or longer ones take no longer.
+    """
+    k = np.array([length for one in found for length in one.step_k])
+    ms = np.array([time for one in found for time in one.step_ms])
+    named = f"`{found[0].cell}`" if len(found) == 1 else f"the {len(found)} cells of that batch"
+    lengths = np.unique(k)
+    if len(lengths) < 2:
+        raise OptionError(
+            f"All steps of {named} draft {lengths[0]} tokens, which does not show what a drafted "
+            "token costs: give another `--cost`, or a trace with a cell whose lengths vary."
+        )
+    # the medians of each length, since single steps may be disturbed
+    medians = np.array([np.median(ms[k == length]) for length in lengths])
+    weights = np.sqrt([(k == length).sum() for length in lengths])
+    slope, start = np.polyfit(lengths, medians, 1, w=weights)
+    if start <= 0 or slope < 0:
+        raise OptionError(
+            f"The times of the steps of {named} do not grow with their lengths as a line does "
+            f"({start:.3g} ms and {slope:.3g} ms for each drafted token): the machine was busy, so "
+            "run it again, or give another `--cost`."
+        )
+    return CostModel(float(start), 0.0, 0.0, 0.0, float(slope), 0.0)
 
 
 def export(run: RunFolder, output: Path) -> list[CellTrace]:

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from bass.analysis import traces
-from bass.analysis.traces import CellTrace
+from bass.analysis.traces import CellTrace, measured_cost
 from bass.api.resolve import make
 from bass.cli.parsing import ONE, Option, Parser
 from bass.cli.table import check_file
@@ -80,8 +80,8 @@ def _replay(parser: Parser, argv: list[str]) -> int:
         Option("cell", help="replay only this cell; default: each in turn"),
         Option(
             "cost",
-            help="the time of a step: `measured` (a line through the recorded steps), `h200` "
-            "(7.7B and 310M), or `c=0.1`, the time of a draft pass over the target's",
+            help="the time of a step: `measured` (a line through the recorded steps of the cell, or "
+            "of all cells of its batch if it drafts one length), `h200` (7.7B and 310M), or `c=0.1`, the time of a draft pass over the target's",
             default="measured",
         ),
         Option("batch", int, "rows of the simulated batch; default: as recorded"),
@@ -94,13 +94,14 @@ def _replay(parser: Parser, argv: list[str]) -> int:
     policies = [(_named(text), text) for text in config.policies]
     for _, text in policies:
         _made(text)
-    found = _chosen(traces.read(Path(config.file)), config.cell)
+    every = traces.read(Path(config.file))
+    found = _chosen(every, config.cell)
     output = console()
     if not output.is_terminal:
         output.width = max(output.width, WIDTH)
     for one in found:
         batch = config.batch or one.batch
-        rows = replayed(one, policies, _cost(config.cost, one, batch), batch, config.seed)
+        rows = replayed(one, policies, _cost(config.cost, one, batch, every), batch, config.seed)
         output.print(_shown(one, rows, batch, config.cost))
     worst = max(one.censored for one in found)
     output.print(
@@ -188,14 +189,17 @@ def _chosen(found: list[CellTrace], cell: str | None) -> list[CellTrace]:
     return chosen
 
 
-def _cost(name: str, trace: CellTrace, batch: int) -> CostModel:
+def _cost(name: str, trace: CellTrace, batch: int, every: Sequence[CellTrace]) -> CostModel:
     if name == "measured":
         if batch != trace.batch:
             raise OptionError(
                 f"The measured times of `{trace.cell}` are those of batch {trace.batch}, and "
                 f"`--batch` is {batch}: leave it out, or give another `--cost`."
             )
-        return trace.cost()
+        alone = len({*trace.step_k}) > 1
+        return measured_cost(
+            [trace] if alone else [one for one in every if one.batch == trace.batch]
+        )
     if name == "h200":
         return CostModel()
     if name.startswith(_RATIO):

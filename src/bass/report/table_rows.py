@@ -69,13 +69,15 @@ class Part:
         return _OF_PLAIN if name == "exact_match_rate" else "The metric does not apply"
 
     def interval(self, name: str, fewest: int) -> tuple[float, float] | None:
-        """The interval of the mean, of `fewest` or more independent values with a spread."""
+        """The interval of the mean, of `fewest` or more independent values with a spread; not below
+        0, since no figure of the table is.
+        """
         ones = self.repeats if METRICS[name].over == "repeats" else self.prompts
         values = np.array([one[name] for one in ones if name in one])
         if len(values) < fewest or without_spread(values):
             return None
         found = interval(values)
-        return found.low, found.high
+        return max(found.low, 0.0), found.high
 
     @functools.cached_property
     def acceptance(self) -> list[float | None]:
