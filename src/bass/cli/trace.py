@@ -80,8 +80,9 @@ def _replay(parser: Parser, argv: list[str]) -> int:
         Option("cell", help="replay only this cell; default: each in turn"),
         Option(
             "cost",
-            help="the time of a step: `measured` (a line through the recorded steps of the cell, or "
-            "of all cells of its batch if it drafts one length), `h200` (7.7B and 310M), or `c=0.1`, the time of a draft pass over the target's",
+            help="the time of a step: `measured` (a line through the recorded steps of the cell, "
+            "or of all cells of its batch if it drafts one length), `h200` (7.7B and 310M), or "
+            "`c=0.1`, the time of a draft pass over the target's",
             default="measured",
         ),
         Option("batch", int, "rows of the simulated batch; default: as recorded"),
@@ -176,7 +177,7 @@ def _shown(trace: CellTrace, rows: Sequence[Replayed], batch: int, cost: str) ->
         table.add_column(head, justify="right")
     for row in rows:
         figures = (row.ms_per_token, row.speedup, row.tau, row.drafted, 100 * row.regret)
-        table.add_row(escape(row.policy), *(f"{figure:.3g}" for figure in figures))
+        table.add_row(escape(row.policy), *(f"{round(figure, 6) + 0.0:.3g}" for figure in figures))
     return table
 
 
