@@ -18,7 +18,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test lint mutants families options nightly gpu sanitize paper docs clean
+.PHONY: help demo quick test lint mutants families options picture nightly gpu sanitize paper docs clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ families: $(VENV)/installed-dev  ## compare every model family with transformers
 
 options: $(VENV)/installed-dev  ## write the tables of options in the documentation
 	cd tests && $(abspath $(BIN))/python -m support.options_page
+
+picture: $(VENV)/installed-dev  ## draw the README's picture from a run of the embedded pair
+	cd tests && $(abspath $(BIN))/python -m support.readme_picture
 
 nightly: $(VENV)/installed-dev $(VENV)/installed-docs  ## the slow tests, with many more random cases (an hour or two)
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) -m "not gpu"
