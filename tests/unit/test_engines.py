@@ -7,6 +7,7 @@ runs in it, and works with its own rows alone.
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, final
 
 import pytest
@@ -34,7 +35,7 @@ from bass.testing.policies import ByRow
 from bass.testing.worlds import LlamaWorld, TableWorld
 from support.engines import DRAFTER_MAKERS, PAIRINGS, Setup, mixed_requests
 from support.matrix import matrix, night
-from unit.checkpoints import Pair
+from unit.checkpoints import Pair, write_checkpoint
 from unit.test_steps import Learns
 
 
@@ -177,6 +178,20 @@ def test_after_a_load_no_call_captures_anything_and_tokens_are_those_without_gra
         ]
     assert captures.count == before
     assert storage is llm._engines.engines.storage  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("warm_up_for", [False, True])
+def test_a_warm_up_of_more_rows_than_there_are_tokens(
+    warm_up_for: bool, tmp_path: Path, captures: type[Captured]
+) -> None:
+    target = write_checkpoint(tmp_path, None, 32, 1, 3)
+    graphs = "lazy" if warm_up_for else "auto"
+    llm = bass.load(
+        target, drafter="none", device="cpu", policy=Fixed(0), max_batch_size=4, cuda_graphs=graphs
+    )
+    if warm_up_for:
+        llm.warm_up_for([([[1] * 20] * 4, RequestOptions(max_new_tokens=3, ignore_eos=True))])
+    assert captures.count > 0
 
 
 @pytest.mark.parametrize("calls", [None, [[[i] * 30 for i in range(3, 9)], [[3] * 9]]])

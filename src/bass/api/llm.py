@@ -316,7 +316,7 @@ class LLM:
                 reported(f"memory: {self.memory}")
         vocab = self.models.target.shape.vocab_size
         for rows in (self.max_batch_size,) if engines is None else engines.sizes:
-            prefill(self.stream, [row % vocab for row in range(rows)], self.max_model_len)
+            prefill(self.stream, rows, min(rows, vocab), self.max_model_len)
 
     @property
     def memory(self) -> Memory:
@@ -341,12 +341,13 @@ class LLM:
         longest = [max(request.limit for request in ours) for ours in requests]
         shortest = [min(len(request.prompt) for request in ours) for ours in requests]
         self._engines.reserve(max(batches), max(longest), max(map(_end_tokens, requests)))
+        vocab = self.models.target.shape.vocab_size
         for batch in {*batches}:
             places = [i for i, rows in enumerate(batches) if rows == batch]
             for i in {max(places, key=longest.__getitem__), min(places, key=shortest.__getitem__)}:
                 first_step(self.start(*calls[i]))
-            for different in (1 << i for i in range(batch.bit_length())):
-                prefill(self.stream, [row % different for row in range(batch)], max(longest))
+            for i in range(min(batch, vocab).bit_length()):
+                prefill(self.stream, batch, 1 << i, max(longest))
 
     def start(self, prompts: Prompts, options: RequestOptions, first_sample: int = 0) -> Generation:
         """`stream`, with the options in one value.

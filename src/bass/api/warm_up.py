@@ -1,6 +1,6 @@
 """The first steps of a warm-up, which compile the kernels that later prefills use."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from bass.api.generation import Generation
 
@@ -17,11 +17,11 @@ def first_step(generation: Generation) -> None:
         generation.close()
 
 
-def prefill(stream: Callable[..., Generation], tokens: Sequence[int], most: int) -> None:
-    """Prefill a batch for each of the lengths below `most`, whose rows repeat one of `tokens` each:
-    equal rows are fed once.
+def prefill(stream: Callable[..., Generation], rows: int, different: int, most: int) -> None:
+    """Prefill batches of `rows` prompts of each of the lengths below `most`, with tokens 0 to
+    `different` - 1: equal rows are fed once.
     """
     for length in LENGTHS:
         if length < most:
-            prompts = [[token] * length for token in tokens]
+            prompts = [[row % different] * length for row in range(rows)]
             first_step(stream(prompts, max_new_tokens=1, ignore_eos=True))

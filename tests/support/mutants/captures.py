@@ -58,15 +58,15 @@ MUTANTS = (
     Mutant(
         "a warm-up feeds one prompt for all rows",
         "LLM.warm_up",
-        "[row % vocab for row in range(rows)]",
-        "[0] * rows",
+        "min(rows, vocab)",
+        "1",
         (f"{ENGINES}::test_a_warm_up_feeds_prompts_of_each_length_alone_and_together",),
     ),
     Mutant(
         "a warm-up for calls feeds as many prompts as rows alone",
         "LLM.warm_up_for",
-        "row % different",
-        "row",
+        "1 << i",
+        "batch",
         (f"{ENGINES}::test_a_warm_up_feeds_prompts_of_each_length_alone_and_together",),
     ),
 )
