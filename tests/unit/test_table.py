@@ -3,6 +3,7 @@ says of exactness is true.
 """
 
 import csv
+import errno
 import io
 import os
 import re
@@ -356,3 +357,19 @@ def test_one_command_runs_and_writes_the_table(tmp_path: Path, bass_command: Com
     assert [row["method"] for row in read] == ["autoregressive", "fixed-4", "bass"]
     assert {row["exact_match_rate"] for row in read} == {"", "1.0"}
     assert all(row["exactness"].startswith("covered by tests/laws/") for row in read)
+
+
+def test_a_disk_that_is_full_is_one_sentence(
+    run: RunFolder, tmp_path: Path, bass_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("bass.cli.output.write_atomically", full)
+    monkeypatch.setattr("bass.analysis.traces.write_atomically", full)
+    for command, name in ((("table",), "a.md"), (("trace", "export"), "a.jsonl")):
+        said = bass_command(*command, str(run.path), "--output", str(tmp_path / name))
+        assert said.status == 2
+        assert (
+            f"{name}` cannot be written (No space left on device): name another file." in said.err
+        )

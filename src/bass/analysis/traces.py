@@ -2,6 +2,7 @@
 steps, for the simulator of policies.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +76,7 @@ class CellTrace(Json):
                 f"version {FORMAT}: {cls.REMEDY}."
             )
 
-    @property
+    @functools.cached_property
     def _flat(self) -> list[np.ndarray]:
         return [
             np.array([call for calls in lists for call in calls], dtype=np.int64)

@@ -26,10 +26,11 @@ from bass.analysis.metrics import FIGURES, METRICS
 from bass.analysis.noise import remarks
 from bass.analysis.units import NOTHING
 from bass.api.options import help_of, named_elsewhere
-from bass.cli import table as table_command
 from bass.cli.display import printable
 from bass.cli.generate import INTERRUPTED
+from bass.cli.output import check_output
 from bass.cli.parsing import ONE, Option, Parser, taken
+from bass.cli.table import write_table
 from bass.cli.terminal import Screen, console, say
 from bass.errors import BassError, OptionError
 from bass.experiments.cells import Task
@@ -130,7 +131,7 @@ def run(parser: Parser, argv: list[str]) -> int:
         return INTERRUPTED
     status = print_outcome(ablation, summaries, time.perf_counter() - began)
     if page is not None and any(one.state == "done" for one in summaries.values()):
-        table_command.write(RunFolder(folder), *page)
+        write_table(RunFolder(folder), *page)
     return status
 
 
@@ -139,7 +140,7 @@ def _table_file(name: str | None) -> tuple[Path, str] | None:
     if name is None:
         return None
     kind = format_of(None, Path(name))
-    table_command.check_file(Path(name), "--table")
+    check_output(Path(name), "--table")
     return Path(name), kind
 
 

@@ -143,9 +143,14 @@ def as_loaded(index: CheckpointIndex, dtype: torch.dtype) -> CausalDecoder:
     return index.decoder if index.scheme is None else index.load(torch.device("meta"), dtype)
 
 
+def is_mixture(index: CheckpointIndex) -> bool:
+    """Whether the decoder has experts."""
+    return any(isinstance(module, Experts) for module in index.decoder.modules())
+
+
 def experts(index: CheckpointIndex) -> str:
     """The experts of a mixture, and how many of them a step reads; empty without."""
-    if not any(isinstance(module, Experts) for module in index.decoder.modules()):
+    if not is_mixture(index):
         return ""
     decoder = as_loaded(index, index.dtypes[0])
     layers = [module for module in decoder.modules() if isinstance(module, Experts)]
@@ -164,6 +169,8 @@ def experts(index: CheckpointIndex) -> str:
 
 def wide_experts(index: CheckpointIndex) -> bool:
     """Whether quantized experts of the checkpoint are dequantized at load."""
+    if not is_mixture(index):
+        return False
     decoder = as_loaded(index, index.dtypes[0])
     layers = [
         name for name, module in decoder.named_modules()

@@ -1,14 +1,12 @@
 """`bass report`: writes an HTML page of one run or evaluation, or of a comparison of two."""
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 
 from bass.analysis.evaluated import both, read_evaluation
+from bass.cli.output import check_folder, check_output, check_parent, write
 from bass.cli.parsing import MAYBE, ONE, Option, Parser
 from bass.cli.terminal import say
 from bass.errors import OptionError, RunFolderError
-from bass.files import check_replaceable, write_atomically
 from bass.plain_json import parse_json
 from bass.report.drawing import Plot
 from bass.report.evaluation import page as page_of_evaluation
@@ -54,7 +52,7 @@ def run(parser: Parser, argv: list[str]) -> int:
         raise RunFolderError(
             f"A file of {folders[0]} is nested too deeply: it is damaged, or not part of a run."
         ) from error
-    _write(output, html)
+    write(output, html)
     for sentence in reported:
         say(sentence)
     say(f"{output}: {len(html.encode()) / 1e6:.1f} MB")
@@ -62,25 +60,9 @@ def run(parser: Parser, argv: list[str]) -> int:
         where.mkdir(parents=True, exist_ok=True)
         for plot in plots:
             for kind in ("svg", "png"):
-                _write(where / f"{plot.name}.{kind}", plot.file(kind))
+                write(where / f"{plot.name}.{kind}", plot.file(kind))
         say(f"{where}: {len(plots)} plots, each as SVG and PNG")
     return 0
-
-
-def _write(path: Path, content: str | bytes) -> None:
-    with _replacing(path):
-        write_atomically(path, content)
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[None]:
-    """Raise `OptionError` for an error of replacing the file at the path."""
-    try:
-        yield
-    except OSError as error:
-        raise OptionError(
-            f"`{path}` cannot be written ({error.strerror}): name another file."
-        ) from error
 
 
 def _runs(folders: list[Path], where: Path | None) -> tuple[str, list[Plot], list[str]]:
@@ -120,21 +102,13 @@ def _is_evaluation(folder: Path) -> bool:
 def _check_places(folders: list[Path], output: Path, where: Path | None) -> None:
     """Check the output paths before the work, which may take minutes."""
     for folder in folders:
-        if not folder.is_dir():
-            raise OptionError(
-                f"`{folder}` is no folder: give one that `bass ablate` or `bass eval` wrote."
-            )
-    if not output.parent.is_dir():
-        raise OptionError(
-            f"`--output {output}` is in a folder that does not exist: make `{output.parent}`, or "
-            "name another file."
-        )
+        check_folder(folder, "`bass ablate` or `bass eval`")
+    check_parent(output, "--output")
     # no file of a run, no device and no pipe of a shell has such a name
     if output.suffix.lower() not in SUFFIXES:
         raise OptionError(
             f"`--output {output}` is no name of a page: give one that ends in {SUFFIXES[0]}."
         )
-    with _replacing(output):
-        check_replaceable(output)
+    check_output(output, "--output")
     if where is not None and where.exists() and not where.is_dir():
         raise OptionError(f"`--plots {where}` is a file: name a folder, which need not exist.")

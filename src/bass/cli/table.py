@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from bass.cli.output import check_folder, check_output, write
 from bass.cli.parsing import ONE, Option, Parser
 from bass.cli.terminal import say
-from bass.errors import OptionError
-from bass.files import check_replaceable, write_atomically
 from bass.report.pass_at_k import PassAtK, read_evaluations
 from bass.report.table import table
 from bass.report.table_formats import FORMATS, format_of
@@ -33,34 +32,20 @@ def run(parser: Parser, argv: list[str]) -> int:
     output = Path(config.output) if config.output is not None else None
     kind = format_of(config.format, output)
     if output is not None:
-        check_file(output, "--output")
-    if not Path(config.run).is_dir():
-        raise OptionError(f"`{config.run}` is no folder: give one that `bass ablate` wrote.")
+        check_output(output, "--output")
+    check_folder(Path(config.run))
     folder, evaluations = RunFolder(Path(config.run)), read_evaluations(config.evaluation)
     if output is None:
         say(FORMATS[kind](table(folder, evaluations)).rstrip("\n"))
     else:
-        write(folder, output, kind, evaluations)
+        write_table(folder, output, kind, evaluations)
     return 0
 
 
-def write(folder: RunFolder, output: Path, kind: str, evaluations: Sequence[PassAtK] = ()) -> None:
+def write_table(
+    folder: RunFolder, output: Path, kind: str, evaluations: Sequence[PassAtK] = ()
+) -> None:
     """Write the table of a run, and print the file's name."""
     found = table(folder, evaluations)
-    write_atomically(output, FORMATS[kind](found))
+    write(output, FORMATS[kind](found))
     say(f"{output}: {len(found.rows)} rows", stderr=True)
-
-
-def check_file(output: Path, option: str) -> None:
-    """Raise `OptionError` for a file that cannot be written, before the work."""
-    if not output.parent.is_dir():
-        raise OptionError(
-            f"`{option} {output}` is in a folder that does not exist: make `{output.parent}`, or "
-            "name another file."
-        )
-    try:
-        check_replaceable(output)
-    except OSError as error:
-        raise OptionError(
-            f"`{output}` cannot be written ({error.strerror}): name another file."
-        ) from error

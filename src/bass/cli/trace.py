@@ -14,8 +14,8 @@ from rich.table import Table
 from bass.analysis import traces
 from bass.analysis.traces import CellTrace, measured_cost
 from bass.api.resolve import make
+from bass.cli.output import check_folder, check_output, replacing
 from bass.cli.parsing import ONE, Option, Parser
-from bass.cli.table import check_file
 from bass.cli.terminal import console, say
 from bass.errors import OptionError, check_integer, counted, unknown_name
 from bass.plain_yaml import read_yaml
@@ -54,10 +54,11 @@ def _export(parser: Parser, argv: list[str]) -> int:
     if config.output is None:
         raise OptionError("`bass trace export` needs `--output FILE.jsonl`.")
     output = Path(config.output)
-    check_file(output, "--output")
-    if not Path(config.run).is_dir():
-        raise OptionError(f"`{config.run}` is no folder: give one that `bass ablate` wrote.")
-    for one in traces.export(RunFolder(Path(config.run)), output):
+    check_output(output, "--output")
+    check_folder(Path(config.run))
+    with replacing(output):
+        found = traces.export(RunFolder(Path(config.run)), output)
+    for one in found:
         calls = sum(map(len, one.accepted))
         say(
             f"{one.cell}: {counted(calls, 'call')} at batch {one.batch}, of which "

@@ -23,8 +23,8 @@ def markdown(table: Table) -> str:
     """A table of Markdown, with figures of three digits, and its notes."""
     heads, rows, notes = _shown(table)
     lines = [f"**{_cell(table.title)}**", "", _row(heads)]
-    lines.append("|" + "|".join("---" if i < len(table.labels) else "--:" for i in _places(heads)))
-    lines[-1] += "|"
+    left = len(table.labels)
+    lines.append("|---" * left + "|--:" * (len(heads) - left) + "|")
     lines += [_row(row) for row in rows]
     return "\n".join([*lines, "", *(f"- {note}" for note in notes)]) + "\n"
 
@@ -101,10 +101,6 @@ def format_of(name: str | None, output: Path | None) -> str:
             f"`{output}` is no name of a table: give one that ends in {', '.join(SUFFIXES)}."
         )
     return found
-
-
-def _places(heads: list[str]) -> range:
-    return range(len(heads))
 
 
 def _shown(table: Table) -> tuple[list[str], list[list[str]], list[str]]:
