@@ -54,7 +54,8 @@ def calls(batch: int, most: int, seed: int = 0) -> Iterator[tuple[list[list[int]
         prompts = [
             [draws.randrange(1, 200) for _ in range(draws.choice(lengths))] for _ in range(count)
         ]
-        yield prompts, options | {"max_new_tokens": [1 + (5 * i) % 23 for i in range(count)]}
+        least = options.get("min_new_tokens", 1)
+        yield prompts, options | {"max_new_tokens": [least + (5 * i) % 23 for i in range(count)]}
 
 
 def main() -> None:
@@ -76,7 +77,7 @@ def main() -> None:
         for seed, (prompts, more) in enumerate(calls(batch, llm.max_model_len)):
             result = llm.generate(prompts, seed=seed, ignore_eos=True, **more)
             captures += result.stats.capture_seconds
-            slowest = max(slowest, *(step.seconds for step in result.stats.steps[1:]), 0.0)
+            slowest = max(slowest, *(step.seconds for step in result.trace[1:]), 0.0)
     print(
         json.dumps(
             {"at load": len(at_load), "load_seconds": loading, "compiled": later,
