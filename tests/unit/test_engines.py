@@ -20,17 +20,17 @@ from bass.api import assembly, engines
 from bass.api.engines import batch_sizes
 from bass.api.memory import Memory
 from bass.api.options import RequestOptions
-from bass.api.warm_up import LENGTHS
+from bass.api.warm_up import shapes
 from bass.drafters import Ensemble, ModelDraft
 from bass.engine.graphs import trial
+from bass.engine.scorer import ModelScorer
 from bass.engine.shapes import StepShapes
-from bass.engine.slots import Slots
 from bass.engine.step import Step, StepReport
 from bass.errors import OptionError, PolicyError, RequestError, StrategyError
 from bass.interfaces import Verifier
 from bass.interfaces.lengths import captured_lengths
 from bass.policies import BatchTable, Clamped, EmaTiers, Fixed
-from bass.records import Draft, Noise, Sequences, Verdict
+from bass.records import Draft, Noise, Sequences, Verdict, Window
 from bass.testing.policies import ByRow
 from bass.testing.worlds import LlamaWorld, TableWorld
 from support.engines import DRAFTER_MAKERS, PAIRINGS, Setup, mixed_requests
@@ -195,18 +195,19 @@ def test_a_warm_up_of_more_rows_than_there_are_tokens(
 
 
 @pytest.mark.parametrize("calls", [None, [[[i] * 30 for i in range(3, 9)], [[3] * 9]]])
-def test_a_warm_up_feeds_prompts_of_each_length_alone_and_together(
+def test_a_warm_up_feeds_windows_of_prompts_and_of_drafters_that_catch_up(
     calls: Any, silent_pair: Pair, captures: type[Captured], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rows that get new requests while others run are fed in numbers that no first step has."""
-    fed: set[tuple[int, int]] = set()
-    feed = Slots._feed
+    """Rows that get new requests while others run are fed in shapes that no first step has."""
+    fed: set[tuple[int, int, int]] = set()
+    fill = ModelScorer.fill
 
-    def recorded(slots: Slots, prompts: list[list[int]], start: int) -> None:
-        fed.add((len(prompts), max(map(len, prompts))))
-        feed(slots, prompts, start)
+    def recorded(scorer: ModelScorer, window: Window) -> Any:
+        if bool((window.positions < 0).all()):
+            fed.add((*window.positions.shape, window.span))
+        return fill(scorer, window)
 
-    monkeypatch.setattr(Slots, "_feed", recorded)
+    monkeypatch.setattr(ModelScorer, "fill", recorded)
     lazy = "auto" if calls is None else "lazy"
     llm = bass.load(
         silent_pair.target, silent_pair.draft, device="cpu", policy=Fixed(2), max_batch_size=4,
@@ -215,9 +216,15 @@ def test_a_warm_up_feeds_prompts_of_each_length_alone_and_together(
     if calls is not None:
         options = RequestOptions(max_new_tokens=9, ignore_eos=True)
         llm.warm_up_for([(prompts, options) for prompts in calls])
-    before = captures.count
-    wanted = {*itertools.product((1, 2, 4), (n for n in LENGTHS if n < 39))}
-    assert wanted <= fed
+    before, engines = captures.count, llm._engines.engines
+    assert engines is not None
+    capacity = engines.storage.sequences.capacity
+    assert {(rows, size) for rows, size, _ in fed} >= {
+        *itertools.product((1, 2, 4), (1, 2, 4, 8, 16, 32))
+    }
+    assert fed == {
+        (rows, *shape) for rows in (1, 2, 4) for shape in shapes(rows, capacity, llm.models.device)
+    }
     llm.generate([[i] * 20 for i in range(3, 13)], max_new_tokens=9, ignore_eos=True)
     assert captures.count == before
 

@@ -55,13 +55,12 @@ ORDER: list[set[str]] = [
 ORDER_OF_API: list[set[str]] = [
     {"kinds", "values", "loading", "results"},
     {"resolve", "options", "generation"},
-    {"warm_up"},
     {"checks"},
     {"requests"},
     {"plan", "progress"},
     {"assembly"},
     {"engines"},
-    {"memory"},
+    {"memory", "warm_up"},
     {"llm"},
     {"__init__"},
 ]

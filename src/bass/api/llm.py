@@ -31,7 +31,7 @@ from bass.api.plan import LoadPlan, Strategies, use_graphs
 from bass.api.progress import captured, finished, reported
 from bass.api.requests import Prompts, requests_for
 from bass.api.results import Result
-from bass.api.warm_up import first_step, prefill
+from bass.api.warm_up import first_step, first_windows
 from bass.drafters import NoDrafter
 from bass.engine.cost import NOTHING, PairCost, measure_peaks, model_cost
 from bass.engine.requests import Request
@@ -314,9 +314,9 @@ class LLM:
                 captured(engines.capture(), progress)
             if progress:
                 reported(f"memory: {self.memory}")
-        vocab = self.models.target.shape.vocab_size
+            first_windows(engines)
         for rows in (self.max_batch_size,) if engines is None else engines.sizes:
-            prefill(self.stream, rows, min(rows, vocab), self.max_model_len)
+            first_step(self.stream([[0, 0]] * rows, max_new_tokens=1, ignore_eos=True))
 
     @property
     def memory(self) -> Memory:
@@ -327,8 +327,8 @@ class LLM:
         """Do in advance what any of these calls, which come one by one, would wait for.
 
         Where steps run as CUDA graphs, this allocates storage for the longest row of all calls, and
-        takes the first step of the longest and of the shortest call of each batch size, and of
-        prompts of other lengths, as rows get new requests while others run. Elsewhere there is
+        takes the first step of the longest and of the shortest call of each batch size, and feeds
+        windows of other shapes, as rows get new requests while others run. Elsewhere there is
         nothing to do.
         """
         if not (self.graphs and calls):
@@ -341,13 +341,12 @@ class LLM:
         longest = [max(request.limit for request in ours) for ours in requests]
         shortest = [min(len(request.prompt) for request in ours) for ours in requests]
         self._engines.reserve(max(batches), max(longest), max(map(_end_tokens, requests)))
-        vocab = self.models.target.shape.vocab_size
+        if self._engines.engines is not None:
+            first_windows(self._engines.engines)
         for batch in {*batches}:
             places = [i for i, rows in enumerate(batches) if rows == batch]
             for i in {max(places, key=longest.__getitem__), min(places, key=shortest.__getitem__)}:
                 first_step(self.start(*calls[i]))
-            for i in range(min(batch, vocab).bit_length()):
-                prefill(self.stream, batch, 1 << i, max(longest))
 
     def start(self, prompts: Prompts, options: RequestOptions, first_sample: int = 0) -> Generation:
         """`stream`, with the options in one value.

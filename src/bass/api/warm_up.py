@@ -1,12 +1,22 @@
-"""The first steps of a warm-up, which compile the kernels that later prefills use."""
+"""What a warm-up runs, so that no later call compiles a kernel."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
+import torch
+
+from bass.api.engines import Engines
 from bass.api.generation import Generation
+from bass.engine.run import last
+from bass.engine.slots import (
+    LEAST_CAUGHT_UP,
+    PREFILL_WINDOW,
+    bucket,
+    feed,
+    prefill_window,
+)
+from bass.records import Window
 
-# Tokens of the prompts. Products and attention of other numbers of tokens use other kernels; the
-# last one is fed in rows whose products are torch's.
-LENGTHS = (2, 10, 25, 40, 100, 300)
+SPAN = 256  # positions: the kernels of a pass differ from one power of two times it to the next
 
 
 def first_step(generation: Generation) -> None:
@@ -17,11 +27,41 @@ def first_step(generation: Generation) -> None:
         generation.close()
 
 
-def prefill(stream: Callable[..., Generation], rows: int, different: int, most: int) -> None:
-    """Prefill batches of `rows` prompts of each of the lengths below `most`, with tokens 0 to
-    `different` - 1: equal rows are fed once.
+def first_windows(engines: Engines) -> None:
+    """Feed windows of the kinds that requests need, to each number of rows that has an engine.
+
+    No row has a token in them (position -1), so nothing is stored: they compile kernels.
     """
-    for length in LENGTHS:
-        if length < most:
-            prompts = [[row % different] * length for row in range(rows)]
-            first_step(stream(prompts, max_new_tokens=1, ignore_eos=True))
+    engine = engines.engine(engines.sizes[-1])
+    sequences, step = engine.sequences, engine.step
+    device = sequences.tokens.device
+    with torch.inference_mode():
+        for rows in engines.sizes:
+            for columns, span in shapes(rows, sequences.capacity, device):
+                empty = torch.full((rows, columns), -1, device=device)
+                feed(step.target, step.drafter, Window(empty.clamp(min=0), empty, span))
+        for columns in doubled(LEAST_CAUGHT_UP, min(PREFILL_WINDOW, sequences.capacity)):
+            last(sequences, columns)
+        step.log.take()
+
+
+def shapes(rows: int, capacity: int, device: torch.device) -> Iterator[tuple[int, int]]:
+    """Columns and spans of the windows of `rows` rows: of short prompts, of parts of long ones, and
+    of tokens that a drafter is fed after steps without drafts.
+    """
+    most = min(prefill_window(rows, device), capacity)
+    for columns in doubled(1, most):
+        yield columns, bucket(columns, capacity)
+    spans = [span for span in doubled(SPAN, capacity) if span > SPAN]
+    for span in spans:
+        for columns in {most, most // 2 + 1}:
+            if columns < span:
+                yield columns, span
+        for columns in doubled(LEAST_CAUGHT_UP, min(PREFILL_WINDOW, capacity)):
+            yield columns, span
+
+
+def doubled(least: int, most: int) -> list[int]:
+    """`least`, twice it and so on up to `most`, and `most`."""
+    found = [least << i for i in range((most // least).bit_length()) if least << i < most]
+    return [*found, most]

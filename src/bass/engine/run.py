@@ -14,7 +14,7 @@ from bass.engine.clock import Clock
 from bass.engine.passes import Pass, work_of
 from bass.engine.requests import EXCLUDED, Emission, Request, StepRecord, Trace
 from bass.engine.schedule import Schedule, StepPlan
-from bass.engine.slots import PREFILL_WINDOW
+from bass.engine.slots import PREFILL_WINDOW, caught_up_columns
 from bass.engine.step import Step, StepReport
 from bass.errors import RequestError, explained
 from bass.interfaces import DraftLengthPolicy
@@ -188,8 +188,9 @@ class Run:
         The windows include the two tokens that its last draft may not have fed. Returns the passes.
         """
         lacking = min(self.behind, self.schedule.most_generated) + 2
-        tokens, positions = last(self.sequences, lacking)
-        for start in range(0, lacking, PREFILL_WINDOW):
+        columns = caught_up_columns(lacking, self.sequences.tokens.device)
+        tokens, positions = last(self.sequences, columns)
+        for start in range(0, columns, PREFILL_WINDOW):
             part = slice(start, start + PREFILL_WINDOW)
             self.step.drafter.fill(Window(tokens[:, part], positions[:, part], span))
         return self.step.log.take()

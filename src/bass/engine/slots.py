@@ -7,12 +7,13 @@ import numpy as np
 import torch
 
 from bass.engine.requests import Request
-from bass.interfaces import Drafter, RowStore
+from bass.interfaces import Drafter, Scorer
 from bass.records import CacheBudget, RowAssignment, Sequences, Window
 
 # prompt tokens per row and pass: bounds the memory of a long prompt's prefill; on a GPU, at least
 # PREFILL_TOKENS of all rows together, since products of fewer rows wait for the weights
 PREFILL_WINDOW, PREFILL_TOKENS = 256, 2048
+LEAST_CAUGHT_UP = 4  # columns on a GPU: see `caught_up_columns`
 SPAN_STEP = 64  # spans are multiples of this, so that few distinct ones occur
 
 
@@ -20,6 +21,30 @@ def prefill_window(rows: int, device: torch.device) -> int:
     """Prompt tokens of each of these rows that a pass feeds."""
     most = PREFILL_TOKENS // rows if device.type == "cuda" else 0
     return max(PREFILL_WINDOW, most)
+
+
+def equal_windows(tokens: int, most: int) -> int:
+    """The size of the fewest windows of up to `most` tokens, so that none of them is short."""
+    return -(-tokens // -(-tokens // most)) if tokens else most
+
+
+def caught_up_columns(tokens: int, device: torch.device) -> int:
+    """Columns of the windows that feed a drafter the last `tokens` tokens of each row.
+
+    On a GPU they are a power of two, because kernels are compiled for numbers of columns; a token
+    that is fed again changes nothing.
+    """
+    if device.type != "cuda":
+        return tokens
+    return max(LEAST_CAUGHT_UP, 1 << (tokens - 1).bit_length())
+
+
+def feed(target: Scorer, drafter: Drafter, window: Window) -> None:
+    """Feed a window of prompts to the target and to the drafter."""
+    features = target.fill(window)
+    drafter.fill(window)
+    if drafter.observes:
+        drafter.observe(window, features, None)
 
 
 def bucket(length: int, capacity: int) -> int:
@@ -35,7 +60,7 @@ class Slots:
     """
 
     sequences: Sequences
-    target: RowStore
+    target: Scorer
     drafter: Drafter
     requests: np.ndarray
     capacities: np.ndarray
@@ -102,7 +127,7 @@ class Slots:
         """Feed all tokens of each prompt but the last, in windows; -1 pads the shorter prompts."""
         device = self.sequences.tokens.device
         counts = np.array([len(prompt) - 1 for prompt in prompts])
-        size = prefill_window(len(prompts), device)
+        size = equal_windows(int(counts.max()), prefill_window(len(prompts), device))
         for first in range(0, counts.max(), size):
             positions = np.arange(first, min(first + size, counts.max()))[None].repeat(
                 len(prompts), 0
@@ -119,10 +144,7 @@ class Slots:
                 span,
                 start,
             )
-            features = self.target.fill(window)
-            self.drafter.fill(window)
-            if self.drafter.observes:
-                self.drafter.observe(window, features, None)
+            feed(self.target, self.drafter, window)
 
     def _start(self, rows: np.ndarray, requests: list[Request]) -> None:
         s = self.sequences

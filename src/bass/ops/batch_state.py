@@ -26,6 +26,7 @@ from bass.kernels.flags import (
 from bass.ops import cpu_products, dispatch
 from bass.records import Draft, Sequences, Verdict
 
+MOST_LAST = 256  # tokens of a row by the kernel, which is compiled for each power of two
 Window = tuple[Int[Tensor, "batch window"], Int[Tensor, "batch window"]]
 
 
@@ -34,7 +35,7 @@ def last(rows: Sequences, count: int) -> Window:
 
     Position -1 where there is none.
     """
-    if dispatch.use_kernels(rows.lens):
+    if dispatch.use_kernels(rows.lens) and count <= MOST_LAST:
         return kernels.batch_state.last(rows.tokens, rows.lens, rows.active, count)
     positions = rows.lens[:, None] + torch.arange(-count, 0, device=rows.lens.device)
     positions = torch.where(rows.active[:, None], positions.clamp(min=-1), -1)

@@ -3,6 +3,7 @@
 from support.mutants.mutant import Mutant
 
 ENGINES, GRAPHS = "unit/test_engines.py", "unit/test_graphs.py"
+VERSIONS = "kernels/test_kernel_versions.py"
 MUTANTS = (
     Mutant(
         "a step with longer drafts than its graph",
@@ -56,17 +57,31 @@ MUTANTS = (
         (f"{ENGINES}::test_after_a_warm_up_for_calls_none_of_them_captures_or_allocates",),
     ),
     Mutant(
-        "a warm-up feeds one prompt for all rows",
-        "LLM.warm_up",
-        "min(rows, vocab)",
-        "1",
-        (f"{ENGINES}::test_a_warm_up_feeds_prompts_of_each_length_alone_and_together",),
+        "a warm-up feeds no windows of long prompts",
+        "warm_up.shapes",
+        "span > SPAN",
+        "span < SPAN",
+        (f"{VERSIONS}::test_a_warm_up_launches_every_version_of_a_kernel_that_prefills_launch",),
     ),
     Mutant(
-        "a warm-up for calls feeds as many prompts as rows alone",
+        "attention is compiled again for rows from an odd one on",
+        "triton.attention._attend",
+        '["place"]',
+        "[]",
+        (f"{VERSIONS}::test_a_warm_up_launches_every_version_of_a_kernel_that_prefills_launch",),
+    ),
+    Mutant(
+        "a warm-up for calls feeds no windows",
         "LLM.warm_up_for",
-        "1 << i",
-        "batch",
-        (f"{ENGINES}::test_a_warm_up_feeds_prompts_of_each_length_alone_and_together",),
+        "first_windows(self._engines.engines)",
+        "pass",
+        (f"{ENGINES}::test_a_warm_up_feeds_windows_of_prompts_and_of_drafters_that_catch_up",),
+    ),
+    Mutant(
+        "the last window of a long prompt is what is left",
+        "slots.equal_windows",
+        "-(-tokens // -(-tokens // most)) if tokens else most",
+        "most",
+        (f"{VERSIONS}::test_a_long_prompt_is_fed_in_windows_of_nearly_one_size",),
     ),
 )

@@ -119,7 +119,10 @@ def _prefetch(
     tma.async_copy_global_to_shared(v_map, [slot, head * 2 * HALF + HALF], bar, v_high, live)
 
 
-@gluon.jit(do_not_specialize=["queries", "position_row"])
+@gluon.jit(
+    do_not_specialize=["queries", "position_row"],
+    do_not_specialize_on_alignment=["starts"],  # of the rows from any first one
+)
 @no_type_check
 def attend_projection(
     k_map, v_map, parts, norm, cos, sin, sinks, k, v, starts, positions, out, queries, part_size,

@@ -115,7 +115,8 @@ def _more(
 
 
 @triton.jit(
-    do_not_specialize=["first", "batch", "span", "queries", "splits", "place_row", "position_row"]
+    do_not_specialize=["first", "batch", "span", "queries", "splits", "place_row", "position_row"],
+    do_not_specialize_on_alignment=["place"],  # of the rows from any first one
 )
 @no_type_check
 def _attend(

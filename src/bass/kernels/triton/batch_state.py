@@ -26,7 +26,7 @@ from bass.kernels.triton.launch import dense, dependent, wait_for_inputs
 WIDTH = 32
 
 
-@triton.jit(do_not_specialize=["token_row"])
+@triton.jit(do_not_specialize=["count", "token_row"])
 @no_type_check  # Triton reads the source, not the function
 def _last(
     tokens, lens, active, out, positions, count, token_row, WIDTH: tl.constexpr, PDL: tl.constexpr

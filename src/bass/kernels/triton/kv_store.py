@@ -20,7 +20,10 @@ from bass.kernels.triton.launch import dependent, wait_for_inputs
 HEADS = 4  # of one program
 
 
-@triton.jit(do_not_specialize=["queries", "place_row", "position_row"])
+@triton.jit(
+    do_not_specialize=["queries", "place_row", "position_row"],
+    do_not_specialize_on_alignment=["place"],  # of the rows from any first one
+)
 @no_type_check
 def _rotate_and_store(
     y, q, cos, sin, norm, k, v, place, positions, queries, heads, part_size, eps,
