@@ -70,6 +70,7 @@ class Plan:
     """What an ablation will run.
 
     `config`: its config, from which `plan` makes it again. `repaired`: the invalid cells.
+    `remarks`: sentences on what the cells run, of `check_checkpoints`.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Plan:
     cells: list[Cell]
     config: dict[str, Any]
     repaired: list[Repaired] = field(default_factory=list, repr=False, compare=False)
+    remarks: list[str] = field(default_factory=list, compare=False)
     load_plans: LoadPlans = field(default_factory=LoadPlans, repr=False, compare=False)
 
 
@@ -141,7 +143,8 @@ def examined(raw: Mapping[str, Any], problems: Problems | None = None) -> tuple[
         problems.sentences.append("Nothing is left to run: `exclude` leaves out every cell.")
     config = {"name": name, "about": about, "base": asdict(Settings(**base))}
     config |= {part: raw[part] for part in ("axes", "points", "exclude") if raw.get(part)}
-    return Plan(str(name), str(about), list(axes), cells, config, repaired, load_plans), problems
+    made = Plan(str(name), str(about), list(axes), cells, config, repaired, load_plans=load_plans)
+    return made, problems
 
 
 def _varied(raw: Mapping[str, Any], problems: Problems) -> tuple[dict[str, Any], bool]:

@@ -71,13 +71,28 @@ class Entry:
         """Equal for equal prompts, of any category."""
         return self.prompt, self.messages
 
+    def data(self) -> str | list[int] | dict[str, Any]:
+        """The entry as a config has it."""
+        if self.messages:
+            messages = [{"role": one.role, "content": one.content} for one in self.messages]
+            return {"messages": messages, "category": self.category}
+        prompt = self.prompt if isinstance(self.prompt, str) else [*(self.prompt or ())]
+        if not self.category:
+            return prompt
+        key = "prompt" if isinstance(prompt, str) else "token_ids"
+        return {key: prompt, "category": self.category}
+
     def first_turn(self) -> "Entry":
         """The entry without later turns."""
         kept = self.messages[: self._asked[0] + 1] if self.messages else ()
         return replace(self, messages=kept)
 
     def conversation(self, turn: int, answers: Sequence[str]) -> list[dict[str, str]]:
-        """The messages up to the user's of a turn, from 0, with the answers of the turns before."""
+        """The messages up to the user's of a turn, from 0, with the answers of the turns before;
+        none of a prompt.
+        """
+        if not self.messages:
+            return []
         asked, given = self._asked, iter(answers)
         found: list[dict[str, str]] = []
         for i, message in enumerate(self.messages[: asked[turn] + 1]):
