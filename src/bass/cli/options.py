@@ -42,6 +42,7 @@ _OWN: dict[str, dict[str, Any]] = {
     "chat_template_kwargs": {"type": dict[str, Any], "metavar": "{NAME: VALUE}"},
     "methods": {"words": True, "metavar": "NAME ..."},
     "batches": {"words": True, "metavar": "N ..."},
+    "categories": {"words": True, "metavar": "NAME ..."},
 }
 
 
