@@ -15,6 +15,7 @@ from bass.prompts import files
 from bass.prompts.entries import PLACEHOLDER, Entry, Message, entry_of
 from bass.prompts.published import DATA, SETS
 from bass.prompts.reading import Selection, listed, read
+from unit.test_package import ROOT
 
 HERE = os.environ.get(DATA)
 REAL = pytest.mark.skipif(HERE is None, reason=f"{DATA} names no folder of published files")
@@ -162,6 +163,15 @@ def test_a_selection_keeps_the_order_and_names_the_categories() -> None:
         chosen(("d",))
     with pytest.raises(OptionError, match="have no categories: leave it out"):
         Selection(("a",)).of([entry_of("x")])
+
+
+def test_the_page_has_every_set_with_its_files_and_its_licence() -> None:
+    page = (ROOT / "docs/prompts.md").read_text(encoding="utf-8")
+    for name, known in SETS.items():
+        row = next(line for line in page.splitlines() if f"`{name}`" in line and "|" in line)
+        if "throughput" not in known.files[0]:
+            assert all(f"`{file}`" in row for file in known.files), name
+            assert known.licence in row, name
 
 
 # the published files

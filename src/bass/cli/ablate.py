@@ -235,7 +235,8 @@ def dry_run(ablation: Ablation, console: Screen) -> int:
         f"{len(pending)} of {len(ablation.tasks)} cells to run into `{ablation.folder}`. One "
         f"after the other, about: {seconds}"
     )
-    console.print(line, markup=False, soft_wrap=True)
+    for remark in (*ablation.plan.remarks, line):
+        console.print(remark, markup=False, soft_wrap=True)
     return status
 
 
