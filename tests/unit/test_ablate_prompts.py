@@ -14,7 +14,9 @@ import pytest
 import bass
 from bass.cli.ablate import run as run_ablate
 from bass.cli.parsing import Parser
+from bass.experiments.prompting import Prompter
 from bass.runs.run_folder import RunFolder
+from bass.runs.settings import Settings
 from bass.text.dialogue import plain_text
 from unit.checkpoints import Pair, Said, byte_tokenizer, write_checkpoint
 
@@ -176,3 +178,28 @@ def test_settings_choose_prompts_by_category_and_number(
     said = dry_run("--categories", "[c]")
     assert (said.status, said.out) == (2, "")
     assert "Unknown category `c`" in said.err
+
+
+def test_a_folder_of_sets_that_no_cell_reads_is_an_error(
+    talked: RunFolder, bass_command: Command
+) -> None:
+    config = str(talked.path.parent / "talk.yaml")
+    said = bass_command("ablate", config, "--data", "somewhere", "--dry-run")
+    assert (said.status, said.out) == (2, "")
+    assert "is used by no cell: leave it out, or give the name of a published set" in said.err
+    said = bass_command("ablate", config, "--prompts", "mt-bench", "--data", "somewhere")
+    assert "the folder `somewhere` has no such file" in said.err.replace(f"{Path.cwd()}/", "")
+
+
+def test_a_warm_up_is_as_long_as_later_turns_can_be(talking: Pair) -> None:
+    llm = bass.load(talking.target, talking.draft, max_batch_size=2)
+    settings = Settings(prompts=ENTRIES[:1], batch=2, repeats=1)
+    prompter = Prompter(llm, settings.calls)
+    first, second = settings.calls
+    assert prompter.longest(first, 8) == prompter.of(first)
+    prompter.took(first, ["a" * 8, "b"])
+    assert llm.models.tokenizer is not None
+    sizes = [len(llm.models.tokenizer.encode(str(text))) for text in prompter.of(second)]
+    longest = prompter.longest(second, 8)
+    assert all(size <= len(most) for size, most in zip(sizes, longest, strict=True))
+    assert len(prompter.longest(second, 200)[0]) == 56  # with 200 new tokens, the context

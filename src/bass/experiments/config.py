@@ -31,6 +31,7 @@ from bass.experiments.config_checks import exclusions, refuse_lost, refuse_overl
 from bass.experiments.load_plans import LoadPlans
 from bass.experiments.raw import endless, mapping, mappings, named, unknown, unknown_part
 from bass.problems import Problems
+from bass.prompts.published import SETS
 from bass.runs.settings import DEFAULTS, SETTINGS, Settings, anchored, overlaid
 from bass.runs.words import called
 
@@ -280,6 +281,11 @@ def _cells(
             f"{problem} (cell {ids[0]}{f' and {len(ids) - 1} more' if len(ids) > 1 else ''})"
         )
     if cells and whole and not wrong:
+        if base["data"] is not None and not any(cell.settings.published for cell in cells):
+            problems.sentences.append(
+                f"`data: {base['data']}` is used by no cell: leave it out, or give the name of a "
+                f"published set as `prompts`: {', '.join(SETS)}."
+            )
         of_draft = [name for name in ("draft", "draft_lora") if base[name] is not None]
         if of_draft and all(load_plans.of(cell.settings).draft is None for cell in cells):
             problems.sentences += [

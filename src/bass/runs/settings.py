@@ -148,6 +148,11 @@ class Settings(ModelOptions, SamplingOptions):
         return read_prompts(self.prompts, self.data, self.selection)
 
     @property
+    def published(self) -> bool:
+        """Whether the prompts are those of a published set."""
+        return isinstance(self.prompts, str) and self.prompts in SETS
+
+    @property
     def selection(self) -> Selection:
         """Which prompts are used."""
         named = [self.categories] if isinstance(self.categories, str) else self.categories
