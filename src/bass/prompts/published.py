@@ -8,6 +8,7 @@ from typing import final
 
 from bass.errors import OptionError
 from bass.prompts.entries import Entry
+from bass.prompts.files import is_records
 
 DATA = "BASS_DATA"  # environment variable: the folder, where none is named
 # Spec-Bench reports the categories that it has from MT-bench as one
@@ -166,7 +167,9 @@ def of_task(task: str, path: Path) -> Path:
     Raises `OptionError` for a folder without it.
     """
     known = next((one for one in _ALL if one.task == task), None)
-    return known.path(str(path)) if known is not None and path.is_dir() else path
+    if known is None or is_records(path) or not path.is_dir():
+        return path
+    return known.path(str(path))
 
 
 def with_groups(entry: Entry, known: PromptSet | None) -> Entry:
