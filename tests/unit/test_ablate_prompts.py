@@ -193,7 +193,7 @@ def test_a_folder_of_sets_that_no_cell_reads_is_an_error(
 
 def test_a_warm_up_is_as_long_as_later_turns_can_be(talking: Pair) -> None:
     llm = bass.load(talking.target, talking.draft, max_batch_size=2)
-    settings = Settings(prompts=ENTRIES[:1], batch=2, repeats=1)
+    settings = Settings(prompts=[*ENTRIES[:1]], batch=2, repeats=1)
     prompter = Prompter(llm, settings.calls)
     first, second = settings.calls
     assert prompter.longest(first, 8) == prompter.of(first)
