@@ -51,7 +51,7 @@ def measured(llm: LLM, batch: int, new_tokens: int, bandwidth: float) -> dict[st
     vocabulary = llm.models.target.shape.vocab_size
     prompts = torch.randint(1, vocabulary, (batch, PROMPT_LENGTH), generator=drawn).tolist()
     request = {"max_new_tokens": new_tokens, "temperature": 1.0, "ignore_eos": True}
-    bench = Bench(LLM(llm.models, llm.parts, batch, llm.graphs), prompts, request)
+    bench = Bench(LLM(llm.models, llm.parts, batch, llm.graphs), [prompts], request)
     bench.warm_up(0)
     calls = [bench.call(seed) for seed in range(1, CALLS + 1)]
     wall = statistics.median(call.wall_seconds / call.steps for call in calls)

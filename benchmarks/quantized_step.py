@@ -122,7 +122,7 @@ class Runner:
             cuda = plan.target.device.type == "cuda"
             weights = torch.cuda.memory_allocated() if cuda else 0
             llm = serve(plan, cache)
-            prompts = prompts_for(llm.models, options, "")[:batch].tolist()
+            prompts = prompts_for(llm.models, options, "").groups("", batch)
             bench = Bench(llm, prompts, options.request, weights)
             warm_up, peak = bench.warm_up(options.seed)
             calls = [bench.call(options.seed + 1 + i) for i in range(options.repeats)]

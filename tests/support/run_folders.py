@@ -287,7 +287,7 @@ def write_cell(
                 append_line(where / name, line)
         generations.append(Repeat([step.record() for step in steps], requests, facts))
         rows = [*range(len(requests))]
-        calls.append(Call(repeat, [[1] for _ in rows], 1, repeat, 0, rows))
+        calls.append(Call(repeat, [], 1, repeat, 0, rows))
     found, counts = independent(calls, generations), RunFolder(folder).line_counts(cell.id)
     done = Summary(
         cell.id, cell.settings, "done", None, found.metrics, found.repeats, 1.0, facts,

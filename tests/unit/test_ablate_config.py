@@ -13,7 +13,7 @@ from bass.experiments.config import MOST_CELLS, plan
 from bass.experiments.config_files import read_config, shipped, with_overrides
 from bass.experiments.turns import by_models
 from bass.policies import POLICIES, BatchAdaptive, Fixed, Lagged
-from bass.runs.settings import DEFAULTS, Settings
+from bass.runs.settings import DEFAULTS, Call, Settings
 from bass.verifiers import VERIFIERS
 from unit.test_package import TRAINED
 
@@ -117,9 +117,13 @@ def test_excluded_combinations_are_left_out() -> None:
     ]
 
 
+def texts(call: Call) -> list[Any]:
+    return [entry.prompt for entry in call.prompts]
+
+
 def test_rows_share_a_prompt_unless_samples_are_counted() -> None:
     [own] = planned(base={"prompts": ["a", "b"], "batch": 3, "repeats": 2, "seed": 5})
-    assert [(call.prompts, call.samples, call.seed) for call in own.settings.calls] == [
+    assert [(texts(call), call.samples, call.seed) for call in own.settings.calls] == [
         (["a"], 3, 5),
         (["b"], 3, 5),
         (["a"], 3, 6),
@@ -127,7 +131,7 @@ def test_rows_share_a_prompt_unless_samples_are_counted() -> None:
     ]
     assert {call.first_sample for call in own.settings.calls} == {0}
     [together] = planned(base={"prompts": ["a", "b"], "batch": 3, "repeats": 1, "samples": 2})
-    assert [(call.prompts, call.samples) for call in together.settings.calls] == [(["a", "b"], 2)]
+    assert [(texts(call), call.samples) for call in together.settings.calls] == [(["a", "b"], 2)]
 
 
 def test_a_prompt_that_is_repeated_gets_further_samples_in_each_repeat() -> None:
@@ -143,8 +147,8 @@ def test_prompts_are_read_from_files(tmp_path: Path) -> None:
     )
     (tmp_path / "p.txt").write_text("def g(", encoding="utf-8")
     [lines, text] = planned(axes={"prompts": [str(tmp_path / "p.jsonl"), str(tmp_path / "p.txt")]})
-    assert lines.settings.read_prompts() == ["def f(", [1, 2]]
-    assert text.settings.read_prompts() == ["def g("]
+    assert texts(lines.settings.calls[0]) + texts(lines.settings.calls[1]) == ["def f(", (1, 2)]
+    assert texts(text.settings.calls[0]) == ["def g("]
 
 
 def test_what_a_config_became_can_be_read_again() -> None:

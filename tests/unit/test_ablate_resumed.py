@@ -206,7 +206,7 @@ def test_the_folder_of_another_run_is_refused(ablate: Command, copied_run: Path,
 
 
 VERSIONS = {
-    "format": ({"format": 2}, "has the format version 2, and this `bass` reads version 4"),
+    "format": ({"format": 2}, "has the format version 2, and this `bass` reads versions 4 and 5"),
     "bass": ({"bass": "0.0.1"}, "(bass was 0.0.1 and is "),
     "device": ({"device": "a GPU"}, "the device was a GPU and is "),
 }

@@ -11,6 +11,7 @@ import torch
 from bass.cli import bench as command
 from bass.experiments.bench.measure import Bench
 from bass.experiments.bench.record import BenchRecord, Call, Machine
+from bass.experiments.bench.run import BenchPrompts
 from unit.checkpoints import Pair, Said
 
 Command = Callable[..., Said]
@@ -95,6 +96,35 @@ def test_prompts_of_a_text(bench: Command, tmp_path: Path) -> None:
     assert "prompts of 8 need 800,000: give a longer text" in said.err
 
 
+def test_prompts_of_a_set_have_rows_by_category(bench: Command, tmp_path: Path) -> None:
+    records = [{"prompt": f"def f{i}(", "category": "ab"[i % 2]} for i in range(5)]
+    records += [{"turns": ["for item", "again"], "category": "b"}, {"prompt": "x" * 900}]
+    file = tmp_path / "p.jsonl"
+    file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    own = ("--prompts", str(file), "--methods", "plain", "2", "--batches", "2", "--json")
+    line = found(bench(*own, "--output", str(tmp_path / "out.json")))
+    assert [(one["method"], one["category"]) for one in line["settings"]] == [
+        ("plain", "a"), ("k=2", "a"), ("plain", "b"), ("k=2", "b"),
+    ]  # fmt: skip
+    assert all(one["speedup"] is not None for one in line["settings"])
+    warnings = " ".join(line["warnings"])
+    for words in (
+        "1 of 7 prompts are left out, since with 12 new tokens they do not fit",
+        "1 of 7 prompts have several turns, of which only the first",
+        "are plain text with `User:`",
+    ):
+        assert words in warnings
+    again = found(bench(*own, "--output", str(tmp_path / "out.json"), "--categories", "b"))
+    assert again["settings"] == line["settings"][2:]
+
+
+def test_the_calls_of_a_category_have_its_prompts_in_turn() -> None:
+    prompts = BenchPrompts({"a": [[1], [2], [3], [4], [5]]})
+    assert prompts.groups("a", 2) == [[[1], [2]], [[3], [4]], [[5], [1]]]
+    assert prompts.groups("a", 7) == [[[1], [2], [3], [4], [5], [1], [2]]]
+    assert BenchPrompts({"": [[1], [2]]}, constant=True).groups("", 1) == [[[1]]]
+
+
 @pytest.mark.parametrize("drafter", ["ngram", "self"])
 def test_any_drafter(bass_command: Command, pair: Pair, drafter: str) -> None:
     own = ("--target", str(pair.target), "--drafter", drafter, *SIZES, "--batches", "2", "--json")
@@ -133,9 +163,9 @@ def test_methods_take_turns_and_repeats_are_spread(
     order: list[int] = []
     timed = Bench.call
 
-    def noted(self: Bench, seed: int) -> Call:
+    def noted(self: Bench, seed: int, number: int) -> Call:
         order.append(int(self.llm.parts.policy.max_length))
-        return timed(self, seed)
+        return timed(self, seed, number)
 
     monkeypatch.setattr(Bench, "call", noted)
     line = found(
@@ -175,11 +205,11 @@ def test_interrupted_it_prints_what_is_measured_and_continues(
     own = ("--output", str(output), "--json", "--methods", "plain", "2", "--batches", "1", "2")
     timed = Bench.call
 
-    def interrupted(self: Bench, seed: int) -> Call:
+    def interrupted(self: Bench, seed: int, number: int) -> Call:
         calls[0] += 1
         if calls[0] == 6:
             raise KeyboardInterrupt
-        return timed(self, seed)
+        return timed(self, seed, number)
 
     with monkeypatch.context() as patch:
         patch.setattr(Bench, "call", interrupted)
@@ -222,6 +252,9 @@ def test_options_from_a_file(bench: Command, tmp_path: Path) -> None:
         ("--batches 100000000", "more than the 1,000,000 sequences of a call"),
         ("--batches", "`--batches` lacks its value"),
         ("--batches []", "`--batches` is empty"),
+        ("--file x --prompts y", "both name the prompts: give one of them"),
+        ("--categories a", "`--categories` is for a set of prompts: give `--prompts`"),
+        ("--prompts spec-bnch", "Did you mean `spec-bench`"),
         ("--repeats 2", "`repeats=2` must be an integer of 3 or more"),
         ("--prompt-length 0", "`prompt_length=0` must be an integer of 1 or more"),
         ("--max-new-tokens 0", "`max_new_tokens=0` must be"),

@@ -76,7 +76,7 @@ def test_it_counts_what_the_routers_choose_for_the_text(mixture: Path, batch: in
         str(mixture), str(mixture) if k else None, num_speculative_tokens=k, max_batch_size=batch
     )
     prompts = [[3 * row + i for i in range(LENGTH)] for row in range(batch)]
-    bench = Bench(llm, prompts, REQUEST)
+    bench = Bench(llm, [prompts], REQUEST)
     bench.warm_up(0)
     bench.call(1)
     generation = bench._last

@@ -137,7 +137,7 @@ def test_wall_time_leaves_nothing_out(pair: Pair, device: torch.device) -> None:
     """The host's time between steps is part of it, and the prefill is not."""
     llm = load(pair.target, pair.draft, Slow(), cuda_graphs=False)
     prompts = np.ones((2, 8), int).tolist()
-    one = Bench(llm, prompts, {"max_new_tokens": 12, "temperature": 1.0, "ignore_eos": True})
+    one = Bench(llm, [prompts], {"max_new_tokens": 12, "temperature": 1.0, "ignore_eos": True})
     warm_up, peak = one.warm_up(0)
     assert (warm_up.graphs, peak is None, warm_up.seconds > 0) == (0, device.type == "cpu", True)
     began = time.perf_counter()
@@ -156,7 +156,7 @@ def test_wall_time_leaves_nothing_out(pair: Pair, device: torch.device) -> None:
 def test_the_prefill_is_no_part_of_the_wall_time(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = Bench(load(pair.target, num_speculative_tokens=0), [[1] * 8], {"max_new_tokens": 4})
+    one = Bench(load(pair.target, num_speculative_tokens=0), [[[1] * 8]], {"max_new_tokens": 4})
     one.warm_up(0)
     admit, pauses = Schedule.admit, [2.0]
 

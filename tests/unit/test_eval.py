@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from bass.errors import RequestError
-from bass.evaluation import sources
 from bass.evaluation.evaluate import with_shots
 from bass.evaluation.record_code import Parser
 from bass.evaluation.sandbox import Sandbox
 from bass.evaluation.tasks import mbpp, read_problems
+from bass.prompts import files as sources
 
 DATA = os.environ.get("BASS_DATA")
 # one problem in so many, in every run

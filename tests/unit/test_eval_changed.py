@@ -98,10 +98,13 @@ def test_scoring_is_what_makes_problems_and_scores(monkeypatch: pytest.MonkeyPat
     read: list[str] = []
     monkeypatch.setattr(inputs, "hash_of", hashed)
     inputs.source_of_scoring()
-    of_scores = ("tasks", "checker", "scoring", "sandbox", "confine", "evaluate", "sources")
+    of_scores = ("tasks", "checker", "scoring", "sandbox", "confine", "evaluate")
     for name in of_scores:
         assert any(re.search(rf"\b{name}\b", path) for path in read), name
     assert not any("report" in path for path in read)
+    inputs.source_of_bass()  # what ablations and benchmarks depend on too
+    for name in ("files", "forms"):
+        assert any(path.endswith(f"prompts/{name}.py") for path in read), name
 
 
 def test_a_strategy_is_described_with_all_its_parameters() -> None:

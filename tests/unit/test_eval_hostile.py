@@ -17,9 +17,10 @@ import pytest
 from bass.analysis import evaluated as evaluated_module
 from bass.analysis.evaluated import _requested, read_evaluation
 from bass.errors import BassError, OptionError, RequestError
-from bass.evaluation import record_code, sources
+from bass.evaluation import record_code
 from bass.evaluation.evaluate import Evaluation
 from bass.evaluation.tasks import read_problems
+from bass.prompts import files as sources
 from bass.report.evaluation import page
 from bass.runs.evaluation_folder import opened
 from support.evaluation_folders import change_manifest, write_evaluation

@@ -64,6 +64,7 @@ AGAINST = AgainstPlain(
 TIMED = dataclasses.replace(FACTS, parts_ms={"draft": 1.5, "host": 0.0}, parts_k=3)
 VALUES: list[Json] = [
     STEP, REQUEST, dataclasses.replace(REQUEST, text=None, token_seconds=None), EndLine(2),
+    dataclasses.replace(REQUEST, prompt=3, turn=1, category="math"),
     MANIFEST, SUMMARY, FACTS, TIMED, AGAINST,
 ]  # fmt: skip
 
@@ -307,10 +308,28 @@ def test_another_format_version_is_refused_before_anything_else_is_read(
     with pytest.raises(RunFolderError) as caught:
         _ = RunFolder(folder.path).manifest
     assert str(caught.value) == (
-        f"{path} has the format version {version!r}, and this `bass` reads version 4: use the "
-        "`bass` that wrote it (9.9), or run the "
-        "experiment again."
+        f"{path} has the format version {version!r}, and this `bass` reads versions 4 and 5: use "
+        "the `bass` that wrote it (9.9), or run the experiment again."
     )
+
+
+def test_version_4_is_read_without_the_prompts_turns_and_categories_that_it_lacks() -> None:
+    manifest = json.loads(MANIFEST.to_json()) | {"format": 4}
+    assert Manifest.from_json(json.dumps(manifest)).format == 4
+    line = json.loads(REQUEST.to_json())
+    for name in ("prompt", "turn", "category"):
+        del line[name]
+    assert RequestLine.from_json(json.dumps(line)) == REQUEST
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"turn": -1}, {"turn": 10**6}, {"prompt": -1}, {"category": "x" * 101}, {"turn": "0"}]
+)
+def test_a_turn_a_prompt_or_a_category_that_is_not_possible_is_refused(
+    wrong: dict[str, object],
+) -> None:
+    with pytest.raises(RunFolderError, match="is no valid `RequestLine`"):
+        RequestLine.from_json(json.dumps(json.loads(REQUEST.to_json()) | wrong))
 
 
 def test_a_folder_that_is_none_of_ours_is_refused(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ ORDER: list[set[str]] = [
         "interrupt",
     },
     {"processor"},
-    {"problems"},
+    {"problems", "prompts"},
     {"kernels"},
     {"host_records"},
     {"records"},

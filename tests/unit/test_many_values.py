@@ -103,14 +103,14 @@ def test_prompts_of_tiny_values_are_refused_soon(tmp_path: Path, case: str) -> N
     content, words = PROMPTS[case]
     (tmp_path / "p.jsonl").write_bytes(content)
     with cheap(), pytest.raises(OptionError, match=words):
-        read_prompts(str(tmp_path / "p.jsonl"), None)
+        read_prompts(str(tmp_path / "p.jsonl"))
 
 
 def test_a_line_break_within_a_prompt_is_no_end_of_a_line(tmp_path: Path) -> None:
     prompts = ["a\u2028b\x0c\x85c", "d"]
     lines = [json.dumps({"prompt": prompt}, ensure_ascii=False) + "\n" for prompt in prompts]
     (tmp_path / "p.jsonl").write_text("".join(lines), encoding="utf-8", newline="")
-    assert read_prompts(str(tmp_path / "p.jsonl"), None) == prompts
+    assert [one.prompt for one in read_prompts(str(tmp_path / "p.jsonl"))] == prompts
 
 
 def of_a_manifest(path: Path, content: bytes) -> None:

@@ -93,7 +93,7 @@ def test_what_is_no_file_of_a_user_s_is_told_at_once(
         assert (said.status, said.out) == (2, ""), said
         assert said.err.count("\n") == 1
     with at_once(), pytest.raises(OptionError, match="cannot be read"):
-        read_prompts(str(place), None)
+        read_prompts(str(place))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -8,6 +8,7 @@ from bass.analysis.metrics import METRICS, measure, profiles
 from bass.analysis.repeats import Repeat
 from bass.api.llm import load
 from bass.experiments.cells import _record
+from bass.prompts.entries import Entry
 from bass.runs.lines import read_lines
 from bass.runs.machine import Conditions
 from bass.runs.records import RequestLine, StepLine
@@ -25,7 +26,7 @@ def test_stats_and_metrics_of_a_run_folder_agree(
     options = {"max_new_tokens": 6, "ignore_eos": True, "time_budget": time_budget}
     generation = llm.stream([1, 2, 3], num_return_sequences=3, **options)
     stats = generation.result().stats.as_dict()
-    call = Call(0, [[1, 2, 3]], 3, 0, 0, [0])
+    call = Call(0, [Entry((1, 2, 3))], 3, 0, 0, [0])
     _record(tmp_path, call, generation, Conditions(llm.models.device).line(0))
     steps = read_lines(tmp_path / RunFolder.STEPS, StepLine.from_json).values
     lines = read_lines(tmp_path / RunFolder.REQUESTS, _request_or_end).values

@@ -108,7 +108,7 @@ def test_the_independent_values_are_repeats_of_times_and_prompts_of_the_rest() -
     calls, made = [], []
     for seed in range(3):
         for first, (number, emitted) in enumerate(zip((0, 1, 0), of_prompts, strict=True)):
-            calls.append(Call(len(calls), [[7]], 4, seed, 4 * (first > 1), [number]))
+            calls.append(Call(len(calls), [], 4, seed, 4 * (first > 1), [number]))
             made.append(generation(emitted, seed))
     found = independent(calls, made)
     assert [one["tau"] for one in found.prompts] == [4.0, 2.0]
@@ -121,7 +121,7 @@ def test_the_independent_values_are_repeats_of_times_and_prompts_of_the_rest() -
 
 def test_a_generation_of_several_prompts_has_values_of_each_only_for_means_over_requests() -> None:
     emitted = [[4, 4], [2, 2], [1, 1, 1], [3, 3, 3]]  # two samples of each of two prompts
-    calls = [Call(i, [[7], [8]], 2, i, 0, [0, 1]) for i in range(3)]
+    calls = [Call(i, [], 2, i, 0, [0, 1]) for i in range(3)]
     found = independent(calls, [generation(emitted, i) for i in range(3)])
     assert [one["tau_of_requests"] for one in found.prompts] == [3.0, 2.0]
     assert all("tau" not in one for one in found.prompts)
@@ -133,7 +133,7 @@ def greedy(label: str, prompts: list[list[int]], repeats: int) -> Any:
     calls, made = [], []
     for seed in range(repeats):
         for number, own in enumerate(prompts):
-            calls.append(Call(len(calls), [[7]], 4, seed, 0, [number]))
+            calls.append(Call(len(calls), [], 4, seed, 0, [number]))
             made.append(generation([own] * 4, seed))
     found = independent(calls, made)
     cell = measured(label, 4, [1.0] * repeats, True)

@@ -35,7 +35,7 @@ SHARED = frozenset(
 
 def category_of(line: RequestLine) -> str:
     """The category of a request's prompt; empty where the run records none."""
-    return str(getattr(line, "category", None) or "")
+    return line.category
 
 
 def categories(lines: Iterable[RequestLine]) -> list[str]:

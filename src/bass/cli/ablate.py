@@ -112,7 +112,7 @@ def run(parser: Parser, argv: list[str]) -> int:
         )
         return 0
     executor = _executor(config)
-    check_checkpoints(made, problems)
+    made = check_checkpoints(made, problems)
     folder = Path(config.output or f"runs/{made.name}{'-quick' if config.quick else ''}")
     ablation = Ablation(made, folder, config.retry_failed, config.redo_changed)
     below = console(stderr=True)
@@ -221,7 +221,7 @@ def dry_run(ablation: Ablation, console: Screen) -> int:
                 task.id,
                 *labels,
                 str(calls),
-                str(calls * sequences),
+                str(sequences),
                 "" if task.id in waiting else "done",
             ]
         )
@@ -235,7 +235,8 @@ def dry_run(ablation: Ablation, console: Screen) -> int:
         f"{len(pending)} of {len(ablation.tasks)} cells to run into `{ablation.folder}`. One "
         f"after the other, about: {seconds}"
     )
-    console.print(line, markup=False, soft_wrap=True)
+    for remark in (*ablation.plan.remarks, line):
+        console.print(remark, markup=False, soft_wrap=True)
     return status
 
 

@@ -28,33 +28,38 @@ from bass.experiments.bench.run import BenchRun, prompts_for
 from bass.files import check_replaceable, read_text
 from bass.interrupt import displayed, interruptible
 from bass.problems import Problems
+from bass.prompts.entries import Entry
+from bass.prompts.reading import Selection
 from bass.provenance.described import described
 from bass.provenance.environment import device_name, here
 from bass.provenance.fingerprints import hash_of_text
 from bass.provenance.made_with import SOURCE, fingerprints, hash_of_config, source_of_bass
+from bass.runs.prompts import read_prompts
 
 WIDTH = 150  # of the tables, where the output is no terminal
 LARGEST_TEXT = 1 << 28  # bytes of `--file`
 _OPTIONS = (Option("json", bool, "print the result as one JSON line, and the tables on stderr"),)
 # of `about` in other words, or of the file itself
-_NO_FIGURE_DEPENDS_ON = ("methods", "batches", "repeats", "file", "output")
+_NO_FIGURE_DEPENDS_ON = (
+    "methods", "batches", "repeats", "file", "output", "data", "categories",
+)  # fmt: skip
 
 
 def run(parser: Parser, argv: list[str]) -> int:
     """Measure, or continue; nothing is loaded before options and the output file are checked."""
-    bench, text, as_json = read(parser, argv)
+    bench, text, entries, as_json = read(parser, argv)
     bench.save()  # an output that cannot be written is an error before anything is measured
     out = console(stderr=as_json)
     if not out.is_terminal:
         out = console(stderr=as_json, width=WIDTH)
-    interrupted = not _measured(bench, text, out)
+    interrupted = not _measured(bench, text, entries, out)
     _show(bench, out, as_json, interrupted)
     return INTERRUPTED if interrupted else 0
 
 
-def read(parser: Parser, argv: list[str]) -> tuple[BenchRun, str, bool]:
-    """What a command measures, the text of its prompts, and whether it prints JSON. No model is
-    loaded, and nothing written.
+def read(parser: Parser, argv: list[str]) -> tuple[BenchRun, str, list[Entry], bool]:
+    """What a command measures, the text or the entries of its prompts, and whether it prints JSON.
+    No model is loaded, and nothing written.
 
     Raises `BassError` for options that are not valid, or contradict those of the output file.
     """
@@ -69,26 +74,27 @@ def read(parser: Parser, argv: list[str]) -> tuple[BenchRun, str, bool]:
     options, load_options = BenchOptions(**own), LoadOptions(**load_with)
     specs = _policies(options, load_options, named)
     methods = methods_of(load_options, specs, options.acceptance)
-    text = _text(options.file)
+    text, entries = _text(options.file), _entries(options)
     about = _about(options, load_options, named, text)
     output = None if options.output is None else _output(options.output)
     record = BenchRecord(about) if output is None else BenchRecord.opened(output, about)
-    return BenchRun(record, methods, options, ModelCache(), output), text, config.json
+    return BenchRun(record, methods, options, ModelCache(), output), text, entries, config.json
 
 
-def _measured(bench: BenchRun, text: str, out: Screen) -> bool:
+def _measured(bench: BenchRun, text: str, entries: list[Entry], out: Screen) -> bool:
     """Measure what is left, with the bound first; False if interrupted."""
     try:
         with interruptible(signal.SIGTERM, signal.SIGHUP) as check_interruption:
-            if not bench.left:
+            if not bench.left({entry.category for entry in entries} or {""}):
                 return True
             loading = next((m for m in bench.methods if m.plan(1).draft is not None), None)
             llm = serve((loading or bench.methods[0]).plan(1), bench.cache)
-            prompts = prompts_for(llm.models, bench.options, text)
+            prompts = prompts_for(llm.models, bench.options, text, entries)
+            bench.record.notes = prompts.notes or None
             if bench.record.machine is None:
                 bench.record.machine = measure_machine(llm.models.device, llm.models.dtype)
             out.print(machine_line(bench.record.machine), markup=False, soft_wrap=True)
-            for line in bounds(bench, bench.record.machine):
+            for line in bounds(bench, bench.record.machine, prompts):
                 out.print(line, markup=False, soft_wrap=True)
             with displayed(Bars(console(stderr=True))) as progress:
 
@@ -109,9 +115,15 @@ def _show(bench: BenchRun, out: Screen, as_json: bool, interrupted: bool) -> Non
     if not measured or machine is None:
         raise KeyboardInterrupt  # before any call had ended
     options = bench.options
-    plain = {s.batch: s for s, m in measured if m.label == PLAIN}
+    plain = {(s.batch, s.category): s for s, m in measured if m.label == PLAIN}
     figures = [
-        figures_of(s, machine, options.max_new_tokens, options.acceptance, plain.get(s.batch))
+        figures_of(
+            s,
+            machine,
+            options.max_new_tokens,
+            options.acceptance,
+            plain.get((s.batch, s.category)),
+        )
         for s, _ in measured
     ]
     settings = [s for s, _ in measured]
@@ -134,10 +146,17 @@ def _show(bench: BenchRun, out: Screen, as_json: bool, interrupted: bool) -> Non
 
 
 def _chosen(bench: BenchRun) -> list[tuple[Setting, Method]]:
-    """The measured settings of this command, batch by batch."""
+    """The measured settings of this command, batch by batch and category by category."""
+    chosen = bench.options.categories
+    categories = dict.fromkeys(
+        setting.category
+        for setting in bench.record.settings
+        if chosen is None or setting.category in chosen
+    )
     found = (
-        (bench.record.find(method.policy, batch), method)
+        (bench.record.find(method.policy, batch, category), method)
         for batch in bench.options.batches
+        for category in categories
         for method in bench.methods
     )
     return [(setting, method) for setting, method in found if setting is not None and setting.calls]
@@ -146,17 +165,22 @@ def _chosen(bench: BenchRun) -> list[tuple[Setting, Method]]:
 def _warnings(bench: BenchRun, settings: list[Setting]) -> list[str]:
     """What the figures do not say."""
     plan, options = bench.methods[-1].plan(1), bench.options
-    found = caveats(plan.parts, plan.target.dummy)
+    found = [*(bench.record.notes or []), *caveats(plan.parts, plan.target.dummy)]
+    random = (options.file is None and options.prompts is None) or plan.target.dummy
     speculative = any(s.length != 0 for s in settings)
-    if speculative and options.acceptance is None and (options.file is None or plan.target.dummy):
+    if speculative and options.acceptance is None and random:
         source = "weights" if plan.target.dummy else "prompts"
         remedy = "impose one with `--acceptance`"
         found.append(
             f"NOTE: with random {source} the acceptance, tau and speed-up are not those of texts: "
-            + (remedy if plan.target.dummy else f"give a text with `--file`, or {remedy}")
+            + (
+                remedy
+                if plan.target.dummy
+                else f"give a text with `--file` or prompts with `--prompts`, or {remedy}"
+            )
             + "."
         )
-    if any(s.experts for s in settings) and (options.file is None or plan.target.dummy):
+    if any(s.experts for s in settings) and random:
         source, remedy = "prompts", ": give a text with `--file`"
         if plan.target.dummy:
             source, remedy = "weights", ""
@@ -216,6 +240,19 @@ def _text(file: str | None) -> str:
         ) from error
 
 
+def _entries(options: BenchOptions) -> list[Entry]:
+    """The prompts of `--prompts`; none for random ones and for a text."""
+    if options.prompts is None:
+        return []
+    chosen = None if options.categories is None else tuple(options.categories)
+    return read_prompts(options.prompts, options.data, Selection(chosen))
+
+
+def _hash_of_all(options: BenchOptions) -> str:
+    """Of the prompts of all categories, so that more of them can be measured into one file."""
+    return hash_of_text(repr(read_prompts(options.prompts, options.data)))
+
+
 def _output(name: str) -> Path:
     """The path of the output file, which can be one."""
     path = Path(name)
@@ -230,7 +267,10 @@ def _output(name: str) -> Path:
 
 
 def _about(
-    options: BenchOptions, load_options: LoadOptions, named: Named, text: str
+    options: BenchOptions,
+    load_options: LoadOptions,
+    named: Named,
+    text: str,
 ) -> dict[str, Any]:
     """Everything that the figures depend on, but for method and batch size."""
     own = replace(load_options, policy="bass", num_speculative_tokens=None)
@@ -256,5 +296,6 @@ def _about(
         "cuda_graphs": str(plan.cuda_graphs),
         **{k: v for k, v in vars(options).items() if k not in _NO_FIGURE_DEPENDS_ON},
         "text": hash_of_text(text) if text else None,
+        "prompts": None if options.prompts is None else _hash_of_all(options),
     }
     return json.loads(json.dumps(about, default=repr))  # as the file has it

@@ -4,14 +4,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from bass.analysis.units import NOTHING
 from bass.api.llm import serve
 from bass.experiments.bench.figures import bound, tau_of
-from bass.experiments.bench.measure import pass_bytes
+from bass.experiments.bench.measure import mean_length, pass_bytes
+from bass.experiments.bench.options import Method
 from bass.experiments.bench.record import Machine, Setting
-from bass.experiments.bench.run import BenchRun, constant_length
+from bass.experiments.bench.run import BenchPrompts, BenchRun, constant_length
 
 
 def machine_line(machine: Machine) -> str:
@@ -26,26 +28,31 @@ def machine_line(machine: Machine) -> str:
     )
 
 
-def bounds(bench: BenchRun, machine: Machine) -> Iterator[str]:
+def bounds(bench: BenchRun, machine: Machine, prompts: BenchPrompts) -> Iterator[str]:
     """The bound by bytes of every setting, before it is measured: per token where tau is known in
     advance, else per step where the length is.
     """
-    length = bench.options.prompt_length + bench.options.max_new_tokens // 2
     for batch in bench.options.batches:
-        parts = []
-        for method in bench.methods:
-            plan = method.plan(batch)
-            k = constant_length(plan.parts)
-            read = pass_bytes(serve(plan, bench.cache), batch, length, k or 0)
-            tau = tau_of(k, bench.options.acceptance)
-            if k is None:
-                parts.append(f"{method.label} depends on its lengths")
-                continue
-            step = bound(*read, k, machine.copy_bandwidth) * 1e3
-            known = f"{step:.3g} ms/step" if tau is None else f"{step / tau:.3g} ms/token"
-            at = f" (tau {tau:.2f})" if k and tau is not None else ""
-            parts.append(f"{method.label} {known}{at}")
-        yield f"batch {batch}: bound by bytes: {', '.join(parts)}"
+        for category in prompts.by_category:
+            used = prompts.groups(category, batch)[: bench.options.repeats]
+            length = mean_length(used) + bench.options.max_new_tokens // 2
+            parts = [_bound(bench, machine, method, batch, length) for method in bench.methods]
+            where = f"batch {batch}{category and f', {category}'}"
+            yield f"{where}: bound by bytes: {', '.join(parts)}"
+
+
+def _bound(bench: BenchRun, machine: Machine, method: Method, batch: int, length: int) -> str:
+    """The bound of a method at this mean length of a row, in words."""
+    plan = method.plan(batch)
+    k = constant_length(plan.parts)
+    read = pass_bytes(serve(plan, bench.cache), batch, length, k or 0)
+    tau = tau_of(k, bench.options.acceptance)
+    if k is None:
+        return f"{method.label} depends on its lengths"
+    step = bound(*read, k, machine.copy_bandwidth) * 1e3
+    known = f"{step:.3g} ms/step" if tau is None else f"{step / tau:.3g} ms/token"
+    at = f" (tau {tau:.2f})" if k and tau is not None else ""
+    return f"{method.label} {known}{at}"
 
 
 def latency_table(settings: list[Setting], figures: list[dict[str, Any]]) -> Table:
@@ -55,15 +62,14 @@ def latency_table(settings: list[Setting], figures: list[dict[str, Any]]) -> Tab
         "last", "all", "x plain", "tokens/s", "tau",
     )  # fmt: skip
     table = _table(
-        heads,
+        _heads(heads, settings),
         "ms per token of a row, from the end of the prefill; wall: to the last token of the batch, "
         "nothing left out; step/tau: wall time per step over the expected tau; device: its draft, "
         "verify and sample parts over the same",
     )
     for setting, f in zip(settings, figures, strict=True):
         table.add_row(
-            setting.method,
-            str(setting.batch),
+            *_names(setting, settings),
             _three(f["bound_ms_per_token"]),
             f"[bold]{_three(f['wall_ms_per_token'])}[/]",
             "-".join(map(_three, f["spread"])),
@@ -85,7 +91,7 @@ def usage_table(settings: list[Setting], figures: list[dict[str, Any]]) -> Table
         "between us", "captures s", "warm-up s", "graphs", "GB", "calls",
     )  # fmt: skip
     table = _table(
-        heads,
+        _heads(heads, settings),
         "MBU and MFU over the wall time: of a copy's bandwidth, of the data sheet's, of a large "
         "product; ms of a step on the device and of its parts; host: the rest of its wall time",
     )
@@ -94,8 +100,7 @@ def usage_table(settings: list[Setting], figures: list[dict[str, Any]]) -> Table
         sheet = f["mbu_data_sheet"]
         warm_up = setting.warm_up.seconds + setting.warm_up.first_call_seconds
         table.add_row(
-            setting.method,
-            str(setting.batch),
+            *_names(setting, settings),
             f"{f['mbu']:.1%}",
             NOTHING if sheet is None else f"{sheet:.1%}",
             f"{f['mfu']:.1%}",
@@ -114,15 +119,31 @@ def usage_table(settings: list[Setting], figures: list[dict[str, Any]]) -> Table
 def experts_table(settings: list[Setting]) -> Table | None:
     """Experts of a layer that a step touches, measured and expected; None without a mixture."""
     table = _table(
-        ("method", "batch", "k", "experts touched", "at random", "of"),
+        _heads(("method", "batch", "k", "experts touched", "at random", "of"), settings),
         "experts of a layer that the target's pass of a step with k drafted tokens reads, the mean "
         "of its layers; at random: expected if all tokens choose at random, as bound and MBU count",
     )
     for setting in settings:
         if (read := setting.experts) is not None:
             found = f"[bold]{read.measured:.1f}[/]", f"{read.expected:.1f}", str(read.experts)
-            table.add_row(setting.method, str(setting.batch), str(read.k), *found)
+            table.add_row(*_names(setting, settings), str(read.k), *found)
     return table if table.row_count else None
+
+
+def _heads(heads: tuple[str, ...], settings: list[Setting]) -> tuple[str, ...]:
+    """The headings, with one for the categories if there are any."""
+    method, batch, *others = heads
+    return (method, batch, *(["category"] if _has_categories(settings) else []), *others)
+
+
+def _names(setting: Setting, settings: list[Setting]) -> list[str]:
+    """The first cells of its row."""
+    named = [escape(setting.category) or NOTHING] if _has_categories(settings) else []
+    return [setting.method, str(setting.batch), *named]
+
+
+def _has_categories(settings: list[Setting]) -> bool:
+    return any(setting.category for setting in settings)
 
 
 def _table(heads: tuple[str, ...], caption: str) -> Table:
@@ -130,7 +151,7 @@ def _table(heads: tuple[str, ...], caption: str) -> Table:
         box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=caption, caption_justify="left"
     )
     for head in heads:
-        table.add_column(head, justify="left" if head == "method" else "right")
+        table.add_column(head, justify="left" if head in ("method", "category") else "right")
     return table
 
 

@@ -32,10 +32,10 @@ from bass.evaluation.evaluate import (
     sandbox,
     with_shots,
 )
-from bass.evaluation.sources import on_hub
 from bass.evaluation.tasks import BUILT_IN, TASKS, Problem, read_problems
 from bass.interrupt import displayed, interruptible
 from bass.problems import Problems
+from bass.prompts.files import on_hub
 from bass.provenance.described import described
 from bass.provenance.environment import device_name, here
 from bass.provenance.made_with import (
@@ -54,7 +54,8 @@ _OPTIONS = (
         "data",
         help=(
             "file of problems: .jsonl, .json, either with .gz, .parquet, or one on the hub as "
-            f"org/name[@revision]:path/of/file; {', '.join(BUILT_IN)} needs none"
+            "org/name[@revision]:path/of/file; or the folder of the published file; "
+            f"{', '.join(BUILT_IN)} needs none"
         ),
         metavar="FILE",
     ),

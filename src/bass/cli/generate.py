@@ -20,7 +20,7 @@ from bass.cli.compare import REPEATS, Comparison, middle, speed
 from bass.cli.display import Rows, completions, show_live, table, warn
 from bass.cli.options import read_options
 from bass.cli.parsing import Parser
-from bass.cli.prompts import conversation, in_short, read_prompts, read_template_options
+from bass.cli.prompts import asked, notes, read_prompts, read_template_options
 from bass.cli.terminal import console, give
 from bass.ops import cpu_products
 from bass.ops.dispatch import Capability
@@ -33,13 +33,9 @@ RANDOM = "RANDOM WEIGHTS: with `load_format=dummy` THE TEXT MEANS NOTHING"
 def run(parser: Parser, argv: list[str]) -> int:
     """Generate. Nothing is printed before all options and inputs are checked."""
     config, load_with, stream_with, _ = read_options(parser, argv)
-    shown, template_with = read_prompts(config), read_template_options(config)
+    given, template_with = read_prompts(config), read_template_options(config)
     llm = serve(LoadPlan.of(LoadOptions(**load_with)))  # captures what this request needs
-    prompts: Sequence[Prompt] = shown
-    if config.chat or config.messages is not None:
-        talks = [conversation(prompt, config.system) for prompt in shown]
-        prompts = [llm.apply_chat_template(talk, **template_with) for talk in talks]
-        shown = [in_short(prompt) for prompt in shown]
+    prompts, shown = asked(llm, given, config, template_with)
     generation = llm.stream(prompts, **stream_with)
     out = console(soft_wrap=True)
     live = out.is_terminal and not config.json
@@ -76,7 +72,7 @@ def run(parser: Parser, argv: list[str]) -> int:
         table(below, result.stats, compared, ran_with(llm, interrupted))
         for doubt in () if compared is None else compared.doubts:
             warn(below, f"WARNING: {doubt}")
-    for caveat in caveats(llm.parts, llm.models.dummy):
+    for caveat in [*notes(llm, given), *caveats(llm.parts, llm.models.dummy)]:
         warn(below, caveat)
     return INTERRUPTED if interrupted else 0
 

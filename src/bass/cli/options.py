@@ -18,7 +18,7 @@ from bass.experiments.config_files import read_mapping
 from bass.problems import Problems
 
 # sources of prompts: one on the command line replaces those of a file
-SOURCES = ("prompt", "file", "token_ids", "example", "messages")
+SOURCES = ("prompt", "file", "token_ids", "example", "messages", "prompts")
 _CONFIG = (
     "YAML file of options, named as here; a strategy is a name, or class_path with init_args; the "
     "command line overrides it"
@@ -42,6 +42,7 @@ _OWN: dict[str, dict[str, Any]] = {
     "chat_template_kwargs": {"type": dict[str, Any], "metavar": "{NAME: VALUE}"},
     "methods": {"words": True, "metavar": "NAME ..."},
     "batches": {"words": True, "metavar": "N ..."},
+    "categories": {"words": True, "metavar": "NAME ..."},
 }
 
 
@@ -67,6 +68,20 @@ _OF_PROMPTS = (
         help="JSON file of a conversation, or of a list of them, for the chat template",
         metavar="FILE",
     ),
+    Option(
+        "prompts",
+        help="prompts of a published set by its name, such as spec-bench, or of a file by its path",
+        metavar="NAME",
+    ),
+    Option("data", help="with --prompts: the folder of published sets; default: BASS_DATA"),
+    Option(
+        "categories",
+        list[str],
+        "with --prompts: only prompts of these categories",
+        metavar="NAME ...",
+        words=True,
+    ),
+    Option("num_prompts", int | None, "with --prompts: only the first N", metavar="N"),
     Option("system", str, "with --chat: a system message before the prompt", metavar="TEXT"),
     *map(of_field, fields(TemplateOptions)),
     Option("json", bool, 'one JSON line per completion, then one with "type": "stats"'),

@@ -2,16 +2,22 @@
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from jsonargparse import Namespace
 
+from bass.api.llm import LLM
 from bass.api.options import TemplateOptions
-from bass.errors import OptionError, RequestError
+from bass.errors import OptionError, RequestError, check_integer
+from bass.experiments.prompting import first_prompts, plain_turns
 from bass.files import read_regular, read_text
 from bass.plain_json import parse_json
+from bass.prompts.entries import Entry
+from bass.prompts.reading import Selection
+from bass.runs.prompts import read_prompts as stored_prompts
 from bass.text.conversation import conversations
 
 EXAMPLE = '''class Account:
@@ -25,8 +31,8 @@ EXAMPLE_STOPS = ("\nclass ", "\ndef ", "\n@", "\nif ", "\n#")
 
 
 def read_prompts(config: Namespace) -> list[Any]:
-    """The prompts of the options, which must have exactly one source of them: texts, token ids, or
-    (with `--messages`) conversations.
+    """The prompts of the options, which must have exactly one source of them: texts, token ids,
+    conversations (with `--messages`), or entries (with `--prompts`).
     """
     sources = {
         "a prompt": config.prompt,
@@ -34,6 +40,7 @@ def read_prompts(config: Namespace) -> list[Any]:
         "`--token_ids`": config.token_ids is not None,
         "`--example`": config.example,
         "`--messages`": config.messages is not None,
+        "`--prompts`": config.prompts is not None,
     }
     given = [name for name, present in sources.items() if present]
     if len(given) > 1:
@@ -49,6 +56,9 @@ def read_prompts(config: Namespace) -> list[Any]:
         )
     if config.system is not None and not config.chat:
         raise OptionError("`--system` is part of a conversation: give `--chat` with it.")
+    for name in ("data", "categories", "num_prompts"):
+        if config[name] is not None and config.prompts is None:
+            raise OptionError(f"`--{name}` is for a set of prompts: give `--prompts` with it.")
     for name in _template_options(config):
         if not (config.chat or config.messages is not None):
             raise OptionError(
@@ -56,6 +66,8 @@ def read_prompts(config: Namespace) -> list[Any]:
             )
     if config.messages is not None:
         return conversations(_messages(config.messages))
+    if config.prompts is not None:
+        return _of_a_set(config)
     if config.prompt:
         return list(config.prompt)
     if config.file is not None:
@@ -74,6 +86,64 @@ def read_prompts(config: Namespace) -> list[Any]:
         raise RequestError(
             f"Standard input is not UTF-8 text ({error.reason} at byte {error.start}): convert it."
         ) from error
+
+
+def _of_a_set(config: Namespace) -> list[Entry]:
+    """The selected entries of `--prompts`."""
+    if config.num_prompts is not None:
+        check_integer("num_prompts", config.num_prompts, 1)
+    chosen = None if config.categories is None else tuple(config.categories)
+    selection = Selection(chosen, most=config.num_prompts)
+    entries = stored_prompts(config.prompts, config.data, selection)
+    if config.chat and any(isinstance(entry.prompt, tuple) for entry in entries):
+        raise RequestError(
+            f"`--chat` needs texts, and `--prompts {config.prompts}` has token ids: give one of "
+            "the two."
+        )
+    if config.system is not None and any(entry.messages for entry in entries):
+        raise OptionError(
+            f"`--system` is for prompts of text, and `--prompts {config.prompts}` has "
+            "conversations: leave it out, or write the system message into the file."
+        )
+    return entries
+
+
+def asked(
+    llm: LLM, given: Sequence[Any], config: Namespace, template_with: Mapping[str, Any]
+) -> tuple[list[Any], list[Any]]:
+    """The prompts for the model, and what is shown of each."""
+    if config.chat or config.messages is not None:
+        talks = [conversation(_first_turn(one), config.system) for one in given]
+        prompts = [llm.apply_chat_template(talk, **template_with) for talk in talks]
+        return prompts, [in_short(talk) for talk in talks]
+    if config.prompts is None:
+        return [*given], [*given]
+    prompts = first_prompts(llm.models.tokenizer, given, llm.max_model_len)
+    return prompts, [in_short(_first_turn(one)) if one.messages else one.prompt for one in given]
+
+
+def notes(llm: LLM, given: Sequence[Any]) -> list[str]:
+    """What is not obvious about the prompts of `--prompts`."""
+    entries = [one for one in given if isinstance(one, Entry)]
+    found = []
+    if plain_turns(entries, llm.models.tokenizer):
+        found.append(
+            "NOTE: conversations are plain text with `User:` and `Assistant:`, since the target "
+            "has no chat template."
+        )
+    if count := sum(entry.turns > 1 for entry in entries):
+        found.append(
+            f"NOTE: {count} of {len(entries)} prompts have several turns, of which only the first "
+            "is answered here: `bass ablate` answers all."
+        )
+    return found
+
+
+def _first_turn(one: Any) -> Any:
+    """The first turn of an entry: messages, or its text; anything else as it is."""
+    if not isinstance(one, Entry):
+        return one
+    return one.conversation(0, []) if one.messages else one.prompt
 
 
 def read_template_options(config: Namespace) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import contextlib
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +12,9 @@ from bass.errors import OptionError, RequestError, unknown_name
 from bass.evaluation.record_code import LONGEST_CODE, Parser, bound, check_length, used
 from bass.evaluation.sandbox import Program
 from bass.evaluation.small_problems import small_problems
-from bass.evaluation.sources import locate, read_records
+from bass.prompts import forms
+from bass.prompts.files import locate, read_records
+from bass.prompts.published import of_task
 
 # Characters of a reference summary, some 10,000 words; each takes ROUGE 2 microseconds for every
 # sample.
@@ -49,8 +50,8 @@ class Problem:
 
 
 def read_problems(task: str, data: str | Path | None = None) -> list[Problem]:
-    """All problems of a file or a file on the hub, see `sources.locate`; without `data` those of a
-    task in `BUILT_IN`.
+    """All problems of a file, a file on the hub (see `bass.prompts.files.locate`) or the published
+    file in a folder; without `data` those of a task in `BUILT_IN`.
 
     Raises `RequestError` or `OptionError`, one sentence each.
     """
@@ -68,7 +69,7 @@ def read_problems(task: str, data: str | Path | None = None) -> list[Problem]:
         ]
     if data is None:
         raise OptionError(f"The task `{task}` needs a file of problems: name it with `--data`.")
-    path = locate(data)
+    path = of_task(task, locate(data))
     for number, record in enumerate(read_records(path), 1):
         try:
             problems.append(TASKS[task](record, number, parser))
@@ -159,10 +160,9 @@ def mbpp(record: dict[str, Any], number: int, parser: Parser) -> Problem:
     imports = [_whole(line) for line in record.get("test_imports", [])]
     names, own = used("\n".join([setup, *tests]), _whole(code), parser)
     parser.tree("\n".join(imports))
-    quoted = f"{text}\n{chr(10).join(tests)}".replace("\\", "\\\\").replace('"""', "'''")
     return Problem(
         task_id=f"MBPP/{record['task_id']}",
-        prompt=f'"""\n{quoted}\n"""\n',
+        prompt=forms.mbpp(text, tests),
         stop=("\nassert ", "\nprint", "\nif __name__", '\n"""', "\n#"),
         tests="\n".join([setup, *tests]),
         names=names,
@@ -176,7 +176,7 @@ def gsm8k(record: dict[str, Any], number: int, parser: Parser) -> Problem:
     answer = final_number(_text(record, "answer").rpartition("####")[2])
     if answer is None:
         raise ValueError("its answer has no number after ####")
-    prompt = f"Question: {_text(record, 'question')}\nAnswer:"
+    prompt = forms.question(_text(record, "question"))
     return Problem(
         f"GSM8K/{number - 1}",
         prompt,
@@ -208,7 +208,7 @@ def summaries(record: dict[str, Any], number: int, parser: Parser) -> Problem:
     name = record.get("id", record.get("question_id", number - 1))
     return Problem(
         f"summary/{name}",
-        f"Document: {document.strip()}\nSummary:",
+        forms.document(document),
         ("\n",),
         reference=summary,
         solution=f" {summary}",
@@ -247,4 +247,4 @@ def _text(record: dict[str, Any], key: str) -> str:
 def _whole(code: str) -> str:
     """Code without the carriage returns that some records have."""
     check_length(code)
-    return textwrap.dedent(code.replace("\r\n", "\n"))
+    return forms.whole(code)

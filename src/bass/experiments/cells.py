@@ -18,12 +18,14 @@ from typing import Any, final
 from bass.analysis.independent import independent
 from bass.analysis.repeats import repeats_of
 from bass.api.generation import Generation
-from bass.api.llm import serve
+from bass.api.llm import LLM, serve
 from bass.api.loading import ModelCache
 from bass.api.plan import LoadPlan
+from bass.api.warm_up import first_step
 from bass.engine.cost import measure_peaks
 from bass.errors import BassError, RunFolderError
 from bass.experiments.parts import parts_in_ms
+from bass.experiments.prompting import Prompter
 from bass.files import append, write_atomically
 from bass.runs.conditions import CONDITIONS, ConditionLine, read_conditions
 from bass.runs.drafts import DRAFTS, WATCHED_REPEAT, WATCHED_STEPS, DraftLine
@@ -112,7 +114,7 @@ def run_turn(
                 write_atomically(path, task.made_with.to_json() + "\n")
         earlier = sum(one.seconds for one in repeats_of(lines))
         try:
-            facts = _generate(task, pairs, left, last, say)
+            facts = _generate(task, pairs, lines, left, last, say)
             if facts is None:
                 return None
             summary = _done(task, run, facts, earlier + time.perf_counter() - began)
@@ -226,7 +228,12 @@ def resumed(run: RunFolder, cell: str) -> CellLines:
 
 
 def _generate(
-    task: Task, pairs: ModelCache, left: list[Call], last: bool, say: Callable[[float], None]
+    task: Task,
+    pairs: ModelCache,
+    lines: CellLines,
+    left: list[Call],
+    last: bool,
+    say: Callable[[float], None],
 ) -> Facts | None:
     """Make these calls. After the last ones of the cell, measure the facts that its lines lack.
 
@@ -238,19 +245,15 @@ def _generate(
     check_inputs(inputs, pairs)
     # measured here, so that its allocations do not count as the cell's memory
     measure_peaks(llm.models.device, llm.models.dtype)
+    prompter = Prompter(llm, calls)
+    prompter.read(lines.requests)
+    prompter.prepare(left)
     if settings.warm_up and left:  # in every turn, since other cells ran in between
-        llm.warm_up_for([(call.prompts, call.options(settings.stream_with)) for call in left])
-        llm.warm_up(
-            left[0].prompts,
-            num_return_sequences=left[0].samples,
-            seed=left[0].seed,
-            **settings.stream_with,
-        )
+        _warm_up(llm, prompter, settings, left)
     generation = None
     for call in left:
         conditions = Conditions(llm.models.device)
-        options = call.options(settings.stream_with)
-        generation = llm.start(call.prompts, options, call.first_sample)
+        generation = prompter.start(call, call.options(settings.stream_with))
         tokens = 0
         for event in generation:
             tokens += len(event.token_ids)
@@ -258,21 +261,36 @@ def _generate(
         check_inputs(inputs, pairs)
         line = conditions.line(call.number)
         task.check_lock()
+        prompter.took(call, [one.text for one in generation.result().completions])
         _record(task.folder, call, generation, line)
         say((call.number + 1) / len(calls))
     if not last:
         return None
     call = (left or calls)[-1]
+    options = call.options(settings.stream_with)
     if generation is None:  # the process ended between the last repeat and the summary
-        options = call.options(settings.stream_with)
-        generation = llm.start(call.prompts, options, call.first_sample)
+        generation = prompter.start(call, options)
         generation.result()
     memory = max((line.peak_memory_bytes or 0 for line in read_conditions(task.folder)), default=0)
     cost, peaks, trace = generation.cost, generation.peaks(), generation.run.trace.steps
     del generation  # frees its memory first
-    return Facts.of(
-        cost, peaks, memory or None, parts_in_ms(llm, call, settings.stream_with, trace)
-    )
+    parts = parts_in_ms(lambda: prompter.start(call, options), trace)
+    return Facts.of(cost, peaks, memory or None, parts)
+
+
+def _warm_up(llm: LLM, prompter: Prompter, settings: Settings, left: list[Call]) -> None:
+    """Do in advance what the calls would wait for, and take a first step."""
+    if llm.graphs:
+        llm.warm_up_for(
+            [
+                (
+                    prompter.longest(call, settings.max_new_tokens),
+                    call.options(settings.stream_with),
+                )
+                for call in left
+            ]
+        )
+    first_step(prompter.start(left[0], left[0].options(settings.stream_with)))
 
 
 def check_inputs(inputs: Unchanged, pairs: ModelCache) -> None:
@@ -305,6 +323,9 @@ def _record(folder: Path, call: Call, generation: Generation, conditions: Condit
                 len(request.prompt),
                 run.trace.prefilled.get(i),
                 call.seed,
+                prompt=call.prompt_numbers[i // call.samples],
+                turn=call.turn,
+                category=call.prompts[i // call.samples].category,
             )
             for i, (request, completion) in enumerate(
                 zip(run.requests, result.completions, strict=True)

@@ -31,6 +31,7 @@ from bass.experiments.config_checks import exclusions, refuse_lost, refuse_overl
 from bass.experiments.load_plans import LoadPlans
 from bass.experiments.raw import endless, mapping, mappings, named, unknown, unknown_part
 from bass.problems import Problems
+from bass.prompts.published import SETS
 from bass.runs.settings import DEFAULTS, SETTINGS, Settings, anchored, overlaid
 from bass.runs.words import called
 
@@ -70,6 +71,7 @@ class Plan:
     """What an ablation will run.
 
     `config`: its config, from which `plan` makes it again. `repaired`: the invalid cells.
+    `remarks`: sentences on what the cells run, of `check_checkpoints`.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Plan:
     cells: list[Cell]
     config: dict[str, Any]
     repaired: list[Repaired] = field(default_factory=list, repr=False, compare=False)
+    remarks: list[str] = field(default_factory=list, compare=False)
     load_plans: LoadPlans = field(default_factory=LoadPlans, repr=False, compare=False)
 
 
@@ -141,7 +144,8 @@ def examined(raw: Mapping[str, Any], problems: Problems | None = None) -> tuple[
         problems.sentences.append("Nothing is left to run: `exclude` leaves out every cell.")
     config = {"name": name, "about": about, "base": asdict(Settings(**base))}
     config |= {part: raw[part] for part in ("axes", "points", "exclude") if raw.get(part)}
-    return Plan(str(name), str(about), list(axes), cells, config, repaired, load_plans), problems
+    made = Plan(str(name), str(about), list(axes), cells, config, repaired, load_plans=load_plans)
+    return made, problems
 
 
 def _varied(raw: Mapping[str, Any], problems: Problems) -> tuple[dict[str, Any], bool]:
@@ -277,6 +281,11 @@ def _cells(
             f"{problem} (cell {ids[0]}{f' and {len(ids) - 1} more' if len(ids) > 1 else ''})"
         )
     if cells and whole and not wrong:
+        if base["data"] is not None and not any(cell.settings.published for cell in cells):
+            problems.sentences.append(
+                f"`data: {base['data']}` is used by no cell: leave it out, or give the name of a "
+                f"published set as `prompts`: {', '.join(SETS)}."
+            )
         of_draft = [name for name in ("draft", "draft_lora") if base[name] is not None]
         if of_draft and all(load_plans.of(cell.settings).draft is None for cell in cells):
             problems.sentences += [

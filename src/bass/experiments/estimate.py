@@ -8,6 +8,7 @@ from bass.api.llm import LLM, serve
 from bass.api.loading import ModelCache
 from bass.experiments.cells import Task
 from bass.experiments.load_plans import LoadPlans
+from bass.experiments.prompting import first_prompts
 from bass.experiments.turns import by_models
 from bass.runs.settings import Settings
 
@@ -39,7 +40,7 @@ def estimate(tasks: Sequence[Task]) -> float:
                 paces[key] = _pace(llm, settings)
             spent += time.perf_counter() - began
         prefill, pace = paces[key]
-        total += _batches(settings) * (prefill + pace * settings.max_new_tokens)
+        total += settings.batches * (prefill + pace * settings.max_new_tokens)
     return total
 
 
@@ -49,7 +50,8 @@ def _pace(llm: LLM, settings: Settings) -> tuple[float, float]:
     It computes no statistics, since they would measure the device's peaks.
     """
     call = settings.calls[0]
-    prompts, samples = call.prompts[: settings.batch], min(call.samples, settings.batch)
+    entries, samples = call.prompts[: settings.batch], min(call.samples, settings.batch)
+    prompts = first_prompts(llm.models.tokenizer, entries, llm.max_model_len)
     options = settings.stream_with
     options |= {
         "max_new_tokens": TOKENS,
@@ -73,10 +75,4 @@ def _pace(llm: LLM, settings: Settings) -> tuple[float, float]:
 
 def weight(task: Task) -> int:
     """The work of a cell in tokens of a full batch, for the progress bar."""
-    return task.settings.max_new_tokens * _batches(task.settings)
-
-
-def _batches(settings: Settings) -> int:
-    """The number of full batches of its calls."""
-    calls, sequences = settings.size
-    return calls * -(-sequences // settings.batch)
+    return task.settings.max_new_tokens * task.settings.batches

@@ -6,14 +6,15 @@ checkpoints, and of prompts outside the config, with the names that each cell de
 `notes`: sentences on changes that do not invalidate results.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
 from bass.experiments.cells import Task
 from bass.provenance.fingerprints import hash_of_text
 from bass.provenance.made_with import SOURCE, Readers, fingerprints, source_of_bass
-from bass.runs.settings import KIND
+from bass.runs.prompts import BUILT_IN
+from bass.runs.settings import KIND, Settings
 
 
 @final
@@ -35,7 +36,15 @@ class Inputs:
         base = config.get("base")
         prompts = base.get("prompts") if isinstance(base, Mapping) else None
         read, ours = Readers(), {SOURCE: source_of_bass()}
-        return cls({task.id: ours | _of_cell(task, prompts, read) for task in tasks})
+        known: dict[tuple[str, ...], str] = {}
+
+        def hashed(settings: Settings) -> str:
+            """The hash of the prompts; thousands of cells may share them."""
+            if settings.source not in known:
+                known[settings.source] = hash_of_text(repr(settings.read_prompts()))
+            return known[settings.source]
+
+        return cls({task.id: ours | _of_cell(task, prompts, read, hashed) for task in tasks})
 
     @property
     def all(self) -> dict[str, str]:
@@ -43,10 +52,13 @@ class Inputs:
         return {name: value for own in self.cells.values() for name, value in own.items()}
 
 
-def _of_cell(task: Task, prompts: object, read: Readers) -> dict[str, str]:
+def _of_cell(
+    task: Task, prompts: object, read: Readers, hashed: Callable[[Settings], str]
+) -> dict[str, str]:
     load_plan, settings = task.load_plan, task.settings
     specs = [getattr(settings, name) for name in KIND]
     found = fingerprints(load_plan.strategies, specs, load_plan.folders, read)
-    if settings.prompts != prompts:  # else the config holds them
-        found[f"prompts {task.id}"] = hash_of_text(repr(settings.read_prompts()))
+    by_name = isinstance(settings.prompts, str) and settings.prompts not in BUILT_IN
+    if by_name or settings.prompts != prompts:  # else the config holds them
+        found[f"prompts {task.id}"] = hashed(settings)
     return found

@@ -1,28 +1,27 @@
 """The time of the parts of a step, once per cell: the facts `parts_ms` and `parts_k`."""
 
 import statistics
-from typing import Any
+from collections.abc import Callable
 
-from bass.api.llm import LLM
+from bass.api.generation import Generation
 from bass.engine.parts import parts_of, without_graphs
 from bass.engine.requests import StepRecord
 from bass.errors import is_out_of_memory
-from bass.runs.settings import Call
 
 
 def parts_in_ms(
-    llm: LLM, call: Call, options: dict[str, Any], trace: list[StepRecord]
+    start: Callable[[], Generation], trace: list[StepRecord]
 ) -> tuple[int, dict[str, float]] | None:
     """The median draft length of a repeat, and the time of the parts of such a step, in ms.
 
-    trace: the steps of the repeat of `call` and `options`. The repeat is started again and stopped
+    trace: the steps of a generation that `start` starts again. It is stopped
     half-way, where `parts_of` times the parts; the median host time before a step, from the trace,
     is added to the part of the host. None if a repeat has too few steps, or memory is full.
     """
     if len(trace) < 2:
         return None
     k = statistics.median_low([step.k for step in trace])
-    generation = llm.start(call.prompts, call.options(options), call.first_sample)
+    generation = start()
     run = generation.run
     try:
         for _ in generation:

@@ -154,7 +154,8 @@ class Ablation:
         if not kept:
             return ours
         reported = notes(vars(theirs), vars(ours)) or None
-        return replace(theirs, cells=ours.cells, inputs=ours.inputs, notes=reported)
+        same = {"cells": ours.cells, "inputs": ours.inputs, "remarks": ours.remarks}
+        return replace(theirs, **same, notes=reported)
 
 
 def _recorded(task: Task, run: RunFolder, cell: CellEntry, lock: str) -> Task:
@@ -180,6 +181,7 @@ def manifest(plan: Plan, tasks: Sequence[Task], inputs: Inputs) -> Manifest:
         axes=plan.axes,
         cells=[_entry(task, plan.config["base"], [*inputs.cells[task.id]]) for task in tasks],
         inputs=inputs.all,
+        remarks=plan.remarks or None,
     )
 
 

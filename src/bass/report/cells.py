@@ -100,9 +100,11 @@ class Cell:
 
     @functools.cached_property
     def requests(self) -> list[tuple[int, int, int, int]]:
-        """Of each request: its generation and number, the length of its prompt, and its seed."""
+        """Of each request: its generation and number, the length of its prompt (0 for a later turn,
+        where it depends on the answers), and its seed.
+        """
         return sorted(
-            (line.repeat, line.request, line.prompt_tokens, line.seed)
+            (line.repeat, line.request, 0 if line.turn else line.prompt_tokens, line.seed)
             for line in self.lines.requests
         )
 

@@ -1,5 +1,5 @@
 """Cells whose output does not have the target's distribution, or depends on the batch, as their
-verifiers and drafters declare.
+verifiers and drafters declare; and what the run says of its prompts.
 """
 
 from bass.report.cells import LOSSY, choices
@@ -9,8 +9,8 @@ MOST_NAMED = 12
 
 
 def claims(manifest: Manifest) -> list[str]:
-    """Sentences on cells whose verifier is not lossless, one for each reason, and on cells with a
-    batch-wide drafter.
+    """Sentences on the prompts; on cells whose verifier is not lossless, one for each reason; and
+    on cells with a batch-wide drafter.
     """
     named = choices(manifest)
     lossy: dict[str, list[str]] = {}
@@ -30,7 +30,7 @@ def claims(manifest: Manifest) -> list[str]:
             f"Batch-wide: {_listed(wide)}. Tokens of a row depend on its batch there, by the "
             "drafter."
         )
-    return reported
+    return [*(manifest.remarks or []), *reported]
 
 
 def _listed(names: list[str]) -> str:

@@ -12,6 +12,7 @@ from bass.analysis.noise import remarks
 from bass.analysis.statistics import LEVEL, interval, without_spread
 from bass.analysis.units import NOTHING
 from bass.errors import RunFolderError, counted
+from bass.report.by_category import by_category
 from bass.report.cells import Cell, read_cells
 from bass.report.claims import claims
 from bass.report.compared import compared, of_machine, summed_up
@@ -51,6 +52,8 @@ def page(run: RunFolder) -> tuple[str, list[Plot], list[str]]:
     drawn = plots(done, [cell.label for cell in first])
     pictures, notes = paint(run, done, [winner.best for winner in found.values()])
     tables = [figures(done, found)]
+    if (categories := by_category(done)) is not None:
+        tables.append(categories)
     broken = [cell for cell in cells if not cell.done]
     if broken:
         tables.append(unmeasured(broken))

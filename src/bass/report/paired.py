@@ -15,7 +15,7 @@ from bass.runs.words import in_words, listed
 from bass.runs.work import WORK
 
 # Settings that may differ: another seed draws other samples of the same distribution.
-_VERDICTS_NEED = {*WORK, *LIMITS} - {"seed", "target", "lora"}
+_VERDICTS_NEED = {*WORK, *LIMITS} - {"seed", "target", "lora", "prompts", "data"}
 _MOST_REPORTED = 8
 
 
@@ -66,6 +66,7 @@ def _same_work(a: Cell, b: Cell, manifests: tuple[Manifest, Manifest]) -> bool:
     return (
         a.entry.lossless == b.entry.lossless
         and _target(a, manifests[0]) == _target(b, manifests[1])
+        and _prompts(a, manifests[0]) == _prompts(b, manifests[1])
         and all(a.settings.get(name) == b.settings.get(name) for name in _VERDICTS_NEED)
     )
 
@@ -77,6 +78,11 @@ def _target(cell: Cell, manifest: Manifest) -> tuple[str, str]:
         manifest.inputs.get(f"target {name}", name),
         manifest.inputs.get(f"lora {adapter}", adapter),
     )
+
+
+def _prompts(cell: Cell, manifest: Manifest) -> Any:
+    """Their fingerprint, at any path; those of a config are in the settings."""
+    return manifest.inputs.get(f"prompts {cell.entry.id}", cell.settings.get("prompts"))
 
 
 def differences(a: Manifest, b: Manifest, both: Sequence[Pair]) -> list[str]:

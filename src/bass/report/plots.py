@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bass.api.results import acceptance_by_position, judged_lengths
+from bass.report import by_category
 from bass.report.bars import parts, step_parts
 from bass.report.cells import Cell, at_one_batch, by_label
 from bass.report.drawing import (
@@ -43,7 +44,7 @@ def plots(cells: Sequence[Cell], first: Iterable[str] = ()) -> list[Plot]:
     shown = [cell for label in labels if label in kept for cell in cells if cell.label == label]
     makers: tuple[Callable[[Sequence[Cell]], Plot | None], ...] = (
         latency, tau, acceptance, draft_length, parts, step_parts, bandwidth, operations, finished,
-        tokens,
+        tokens, by_category.tau, by_category.latency,
     )  # fmt: skip
     with style():
         drawn = [plot for make in makers if (plot := make(shown)) is not None]

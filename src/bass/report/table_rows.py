@@ -141,16 +141,21 @@ def _with_plain(cell: Cell, generations: Sequence[Repeat], plain: Cell | None) -
 
 
 def _calls(cell: Cell, repeats: int) -> list[Call]:
-    """The calls of a cell, as far as `independent` reads them: each repeat has the same ones. A
-    prompt that occurs twice counts as two.
+    """The calls of a cell, as far as `independent` reads them, with a prompt for each request.
+
+    A folder of version 4 does not say which prompt a request has: each repeat has the same ones,
+    and a prompt that occurs twice counts as two.
     """
-    count = len(cell.generations) // max(repeats, 1)
+    count = max(len(cell.generations) // max(repeats, 1), 1)
     samples = cell.settings.get("samples")
     calls = []
     for i, one in enumerate(cell.generations):
-        size = max((line.request for line in one.requests), default=0) + 1
-        own = list(range(size // samples)) if samples else [i % max(count, 1)]
-        calls.append(Call(i, [[0] for _ in own], samples or size, i // max(count, 1), 0, own))
+        own = {}
+        for line in one.requests:
+            place = line.request // samples if samples else i % count
+            own[line.request] = place if line.prompt is None else line.prompt
+        numbers = [own.get(request, -1) for request in range(max(own, default=-1) + 1)]
+        calls.append(Call(i, [], 1, i // count, 0, numbers))
     return calls
 
 

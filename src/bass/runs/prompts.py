@@ -1,13 +1,14 @@
-"""The prompts of cells: from the config, from a file, or built in."""
+"""The prompts of cells: from the config or a file, by the name of a published set, or built in."""
 
 from collections import Counter
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from bass.errors import OptionError
-from bass.files import read_regular, read_text
-from bass.plain_json import json_lines
+from bass.prompts.entries import Entry
+from bass.prompts.reading import Selection, listed, read
+
+ALL = Selection()
 
 PYTHON = [
     (
@@ -38,30 +39,33 @@ PYTHON = [
         'words of a file.")\n'
     ),
 ]
-LARGEST_PROMPTS = 1 << 28  # bytes of a file
-Prompt = str | list[int]
 BUILT_IN = {"python": PYTHON}
 
 
-def read_prompts(given: Any, most: int | None) -> list[Any]:
-    """The prompts of a config's `prompts`, texts or lists of token ids, at most `most` of them.
+def read_prompts(given: Any, data: str | None = None, selection: Selection = ALL) -> list[Entry]:
+    """The prompts of a config's `prompts`, in order, and of them those of the selection.
 
-    given: a list of texts or of lists of token ids, the name of a built-in list, or a file. A
-    .jsonl file has a `prompt` or `token_ids` in each line (such as a HumanEval file); any other
-    file is a single prompt.
+    given: a list of texts, of lists of token ids or of mappings as in a file; the name of a
+    built-in list or of a published set, which is in the folder `data`; or a file. Raises
+    `OptionError`.
     """
-    prompts = BUILT_IN.get(given) or _file(given) if isinstance(given, str) else given
-    if not (isinstance(prompts, list) and prompts and all(map(_is_prompt, prompts))):
+    if isinstance(given, str) and given in BUILT_IN:
+        given = BUILT_IN[given]
+    if isinstance(given, str) and given:
+        found = read(given, data, [*BUILT_IN])
+    elif isinstance(given, list) and given:
+        found = listed(given)
+    else:
         raise OptionError(
             f"`prompts: {given!r:.60}` holds no prompts: give a list of texts or of lists of token "
-            f"ids, a file, or {', '.join(BUILT_IN)}."
+            f"ids, a file, {', '.join(BUILT_IN)}, or the name of a published set."
         )
-    return prompts[:most]
+    return selection.of(found)
 
 
-def occurrences(prompts: Sequence[Prompt]) -> list[int]:
+def occurrences(prompts: Sequence[Hashable]) -> list[int]:
     """For each prompt, the number of equal prompts before it."""
-    seen: Counter[str | tuple[int, ...]] = Counter()
+    seen: Counter[Hashable] = Counter()
     before = []
     for key in map(_key, prompts):
         before.append(seen[key])
@@ -69,40 +73,11 @@ def occurrences(prompts: Sequence[Prompt]) -> list[int]:
     return before
 
 
-def numbers(prompts: Sequence[Prompt]) -> list[int]:
+def numbers(prompts: Sequence[Hashable]) -> list[int]:
     """For each prompt, its number among the different ones, from 0."""
-    seen: dict[str | tuple[int, ...], int] = {}
+    seen: dict[Hashable, int] = {}
     return [seen.setdefault(_key(prompt), len(seen)) for prompt in prompts]
 
 
-def _key(prompt: Prompt) -> str | tuple[int, ...]:
-    return prompt if isinstance(prompt, str) else tuple(prompt)
-
-
-def _is_prompt(one: Any) -> bool:
-    ids = isinstance(one, list) and all(
-        isinstance(token, int) and not isinstance(token, bool) for token in one
-    )
-    return bool(one) and (ids or isinstance(one, str))
-
-
-def _file(name: str) -> list[Any]:
-    try:
-        if not name.endswith(".jsonl"):
-            return [read_text(Path(name), LARGEST_PROMPTS)]
-        return [
-            _prompt(number, entry)
-            for number, entry in json_lines(read_regular(Path(name), LARGEST_PROMPTS))
-        ]
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise OptionError(
-            f"`prompts: {name}` cannot be read ({reason}): give a text file, a .jsonl file of JSON "
-            f"objects with a `prompt` or `token_ids`, one per line, or {', '.join(BUILT_IN)}."
-        ) from error
-
-
-def _prompt(number: int, entry: Any) -> Any:
-    if not isinstance(entry, dict) or not {"token_ids", "prompt"} & entry.keys():
-        raise ValueError(f"line {number} is not a JSON object with a `prompt` or `token_ids`")
-    return entry["token_ids"] if "token_ids" in entry else entry["prompt"]
+def _key(prompt: Hashable) -> Hashable:
+    return prompt.identity if isinstance(prompt, Entry) else prompt

@@ -1,4 +1,5 @@
-"""The lines and files of a run folder, format version 4, and their reader.
+"""The lines and files of a run folder, format version 5, and their reader, which reads version 4
+too.
 
     FOLDER/manifest.json    what was requested, on which machine: `Manifest`
     FOLDER/cells/ID/        of each cell:
@@ -15,19 +16,21 @@ writes: it is left out and reported in `Lines.dropped`.
 """
 
 import functools
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar, final
 
 import numpy as np
 
 from bass.api.results import Completion
-from bass.engine.cost import ModelCost, PairCost, Peaks, Work
+from bass.engine.cost import Work
 from bass.engine.requests import StepRecord
 from bass.errors import RunFolderError
+from bass.prompts.entries import LONGEST_CATEGORY, MOST_TURNS
+from bass.runs.facts import Facts
 from bass.runs.own_files import check_cell
 from bass.runs.strict import Json
 
-FORMAT = 4
+FORMAT, READ = 5, (4, 5)  # what is written, and what is read
 FINISHES = ("length", "eos", "stop", "budget")
 STATES = ("done", "failed")
 LONGEST_DRAFT = 2**12  # tokens: tables of metrics have a row for each length
@@ -131,7 +134,9 @@ class RequestLine(Json):
     Times are in seconds. `prefill_seconds`: from the start of the repeat to the end of its prefill,
     with any wait for a row; None if it never had a row. `seconds`: from then to its last token.
     `token_seconds`: from the start of the repeat to the commit of each token; None if not recorded
-    (the times of the steps apply then).
+    (the times of the steps apply then). `prompt`: its number among the different prompts of the
+    cell; `turn`: of its conversation, from 0; `category`: of its prompt, empty where it has none.
+    A folder of version 4 has none of these three.
     """
 
     request: int
@@ -145,11 +150,23 @@ class RequestLine(Json):
     seconds: float
     token_seconds: list[float] | None
     seed: int
+    prompt: int | None = None
+    turn: int = 0
+    category: str = ""
 
     def __post_init__(self) -> None:
         if self.finish not in FINISHES:
             raise RunFolderError(
                 f"`finish` is {self.finish!r}, and must be one of {', '.join(FINISHES)}"
+            )
+        if not (0 <= self.turn < MOST_TURNS and (self.prompt or 0) >= 0):
+            raise RunFolderError(
+                f"turn {self.turn} of prompt {self.prompt} is not possible: both count from 0"
+            )
+        if len(self.category) > LONGEST_CATEGORY:
+            raise RunFolderError(
+                f"a `category` has {len(self.category):,} characters, at most {LONGEST_CATEGORY} "
+                "are possible"
             )
         if len(self.logprobs) != len(self.tokens):
             raise RunFolderError(
@@ -169,6 +186,9 @@ class RequestLine(Json):
         prefill_seconds: float | None,
         seed: int,
         token_seconds: list[float] | None = None,
+        prompt: int | None = None,
+        turn: int = 0,
+        category: str = "",
     ) -> "RequestLine":
         """The line of a completion. One that ran out of its time budget has the finish `budget`."""
         return cls(
@@ -183,6 +203,9 @@ class RequestLine(Json):
             seconds=completion.seconds,
             token_seconds=token_seconds,
             seed=seed,
+            prompt=prompt,
+            turn=turn,
+            category=category,
         )
 
     @property
@@ -202,56 +225,6 @@ class EndLine(Json):
     def __post_init__(self) -> None:
         if not self.end:
             raise RunFolderError("`end` must be true")
-
-
-@final
-@dataclass(frozen=True)
-class Facts(Json):
-    """Facts beyond steps and requests: costs of the pair per pass, peaks of the device, memory."""
-
-    target: dict[str, int]  # fields of a ModelCost
-    draft: dict[str, int]
-    bandwidth: float  # bytes per second
-    flops: float  # per second
-    peak_memory_bytes: int | None
-    # of a step, measured by `bass.experiments.parts`: draft, verify, sample, host
-    parts_ms: dict[str, float] | None = None
-    parts_k: int | None = None  # tokens that this step drafts for a row
-
-    def __post_init__(self) -> None:
-        for name, cost in (("target", self.target), ("draft", self.draft)):
-            if not {*ModelCost.ALWAYS} <= {*cost} <= {f.name for f in fields(ModelCost)}:
-                raise RunFolderError(f"`{name}` must have {', '.join(ModelCost.ALWAYS)}")
-
-    @classmethod
-    def of(
-        cls,
-        cost: PairCost,
-        peaks: Peaks,
-        peak_memory_bytes: int | None,
-        parts: tuple[int, dict[str, float]] | None = None,
-    ) -> "Facts":
-        """As the engine has them. `parts`: parts_k and parts_ms."""
-        k, ms = parts or (None, None)
-        return cls(
-            cost.target.stored(),
-            cost.draft.stored(),
-            peaks.bandwidth,
-            peaks.flops,
-            peak_memory_bytes,
-            ms,
-            k,
-        )
-
-    @property
-    def cost(self) -> PairCost:
-        """Bytes and FLOPs of target and draft."""
-        return PairCost(ModelCost(**self.target), ModelCost(**self.draft))
-
-    @property
-    def peaks(self) -> Peaks:
-        """Peak bandwidth and FLOPs of the device."""
-        return Peaks(self.bandwidth, self.flops)
 
 
 @final
@@ -338,7 +311,8 @@ class CellEntry(Json):
 class Manifest(Json):
     """The description of a run folder.
 
-    `created`: ISO 8601. `inputs`, `notes`: see `bass.experiments.inputs`.
+    `created`: ISO 8601. `inputs`, `notes`: see `bass.experiments.inputs`. `remarks`: sentences on
+    the prompts, such as how many are left out.
     """
 
     bass: str
@@ -354,6 +328,7 @@ class Manifest(Json):
     inputs: dict[str, str]
     format: int = FORMAT
     notes: list[str] | None = None
+    remarks: list[str] | None = None
 
     REMEDY: ClassVar[str] = "restore it, or name another folder with `--output`"
 
@@ -386,9 +361,9 @@ class Manifest(Json):
                 f"{where} is that of an evaluation, which `bass eval` wrote, and not of a run of "
                 "`bass ablate`: name another folder."
             )
-        if data.get("format") != FORMAT:
+        if data.get("format") not in READ:
             raise RunFolderError(
                 f"{where} has the format version {data.get('format')!r}, and this `bass` reads "
-                f"version {FORMAT}: use the `bass` that "
+                f"versions {READ[0]} and {FORMAT}: use the `bass` that "
                 f"wrote it ({data.get('bass', 'unknown version')}), or run the experiment again."
             )

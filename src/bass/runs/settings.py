@@ -25,11 +25,14 @@ from bass.api.resolve import make
 from bass.api.values import fits, in_words
 from bass.errors import OptionError, unknown_name
 from bass.problems import Problems
-from bass.runs.prompts import Prompt, numbers, occurrences, read_prompts
+from bass.prompts.entries import Entry, turned
+from bass.prompts.published import SETS
+from bass.prompts.reading import Selection
+from bass.runs.prompts import BUILT_IN, numbers, occurrences, read_prompts
 
 _HELP = help_of(ModelOptions) | help_of(SamplingOptions)
 LIMITS = ("ttft_limit", "tpot_limit", "e2e_limit")
-_COUNTS = ("batch", "samples", "num_prompts", "repeats")
+_COUNTS = ("batch", "samples", "num_prompts", "num_prompts_per_category", "repeats")
 
 
 @final
@@ -72,12 +75,26 @@ class Settings(ModelOptions, SamplingOptions):
         "of each prompt, all prompts in one call; null: as many as rows, one prompt at a time, as "
         "in the BASS paper",
     )
-    prompts: str | list[str | list[int]] = option(
+    prompts: str | list[str | list[int] | dict[str, Any]] = option(
         "python",
-        "a list of texts or of token ids; a file (`.jsonl`: a `prompt` or `token_ids` in each "
-        "line, any other is one text); or `python`, the built-in ones",
+        "the name of a published set, such as `spec-bench`; a file of prompts, or of one text; a "
+        "list of texts, of token ids, or of mappings as in a file; or `python`, the built-in ones",
     )
-    num_prompts: int | None = option(None, "use only the first N prompts")
+    data: str | None = option(
+        None, "the folder of published sets; null: of the environment variable BASS_DATA"
+    )
+    categories: str | list[str] | None = option(None, "use only prompts of these categories")
+    num_prompts_per_category: int | None = option(
+        None, "use only the first N prompts of each category"
+    )
+    num_prompts: int | None = option(
+        None, "use only the first N prompts, of all categories together"
+    )
+    skip_long: bool = option(
+        False,
+        "leave out prompts that do not fit the context next to the new tokens, and say how many; "
+        "otherwise they are an error",
+    )
     repeats: int = option(3, "number of repeats, each with the next seed")
     warm_up: bool = option(True, "run a first step and capture CUDA graphs before the measurement")
     ttft_limit: float | None = option(
@@ -122,23 +139,45 @@ class Settings(ModelOptions, SamplingOptions):
             else self
         )
 
-    def read_prompts(self) -> list[Prompt]:
+    def read_prompts(self) -> list[Entry]:
         """The prompts themselves."""
         return self._prompts
 
     @functools.cached_property
-    def _prompts(self) -> list[Prompt]:
-        return read_prompts(self.prompts, self.num_prompts)
+    def _prompts(self) -> list[Entry]:
+        return read_prompts(self.prompts, self.data, self.selection)
+
+    @property
+    def published(self) -> bool:
+        """Whether the prompts are those of a published set."""
+        return isinstance(self.prompts, str) and self.prompts in SETS
+
+    @property
+    def selection(self) -> Selection:
+        """Which prompts are used."""
+        named = [self.categories] if isinstance(self.categories, str) else self.categories
+        chosen = None if named is None else tuple(named)
+        return Selection(chosen, self.num_prompts_per_category, self.num_prompts)
+
+    @property
+    def source(self) -> tuple[str, ...]:
+        """A key of where the prompts are from, which ones, and which are used."""
+        own = self.prompts if isinstance(self.prompts, str) else f"{id(self.prompts)}"
+        return own, str(self.data), repr(self.selection)
 
     @property
     def size(self) -> tuple[int, int]:
-        """The number of calls, and of sequences that each of them generates."""
-        prompts = len(self.read_prompts())
+        """The number of calls, and of sequences that all of them generate together."""
+        calls = self._one_repeat
         return (
-            (self.repeats * prompts, self.batch)
-            if self.samples is None
-            else (self.repeats, prompts * self.samples)
+            self.repeats * len(calls),
+            self.repeats * sum(call.requests for call in calls),
         )
+
+    @property
+    def batches(self) -> int:
+        """The number of full batches of its calls."""
+        return self.repeats * sum(-(-call.requests // self.batch) for call in self._one_repeat)
 
     @property
     def stops(self) -> list[str]:
@@ -148,17 +187,41 @@ class Settings(ModelOptions, SamplingOptions):
         return self.stop
 
     @functools.cached_property
-    def calls(self) -> "list[Call]":
-        """All calls in order: those of the first repeat, then those of the second."""
+    def _one_repeat(self) -> "list[Call]":
+        """The calls of the first repeat: of each group of prompts one for each turn."""
         prompts = self.read_prompts()
         groups = [(prompts, numbers(prompts), 0)]
         if self.samples is None:  # a repeated prompt gets further samples, as within one call
             repeated = zip(prompts, numbers(prompts), occurrences(prompts), strict=True)
             groups = [([prompt], [n], before * self.batch) for prompt, n, before in repeated]
-        rounds = [(self.seed + turn, *group) for turn in range(self.repeats) for group in groups]
+        calls: list[Call] = []
+        for group, own, first in groups:
+            places = range(len(group))
+            for turn in range(turned(group)):
+                kept = [i for i, place in enumerate(places) if group[place].turns > turn]
+                places = [places[i] for i in kept]
+                calls.append(
+                    Call(
+                        len(calls),
+                        [group[place] for place in places],
+                        self.samples or self.batch,
+                        self.seed,
+                        first,
+                        [own[place] for place in places],
+                        turn,
+                        tuple(kept) if turn else (),
+                    )
+                )
+        return calls
+
+    @functools.cached_property
+    def calls(self) -> "list[Call]":
+        """All calls in order: those of the first repeat, then those of the second."""
+        once = self._one_repeat
         return [
-            Call(i, group, self.samples or self.batch, seed, first, own)
-            for i, (seed, group, own, first) in enumerate(rounds)
+            replace(call, number=turn * len(once) + call.number, seed=self.seed + turn)
+            for turn in range(self.repeats)
+            for call in once
         ]
 
     @property
@@ -190,20 +253,27 @@ class Settings(ModelOptions, SamplingOptions):
 class Call:
     """One call of `LLM.start`, which is one generation of a cell; those of one seed are a repeat.
 
-    `number`: counts the cell's calls from 0. `first_sample`: more than 0 where calls before it with
-    the same seed have the same prompt. `prompt_numbers`: see `bass.runs.prompts.numbers`.
+    `number`: counts the cell's calls from 0. `samples`: of each prompt. `first_sample`: more than 0
+    where calls before it with the same seed have the same prompt. `prompt_numbers`: see
+    `bass.runs.prompts.numbers`. `turn`: of the conversations, from 0. `places`: of each prompt of a
+    later turn, its place among those of the call before, whose answers it continues.
     """
 
     number: int
-    prompts: list[Prompt]
+    prompts: list[Entry]
     samples: int
     seed: int
     first_sample: int
     prompt_numbers: list[int]
+    turn: int = 0
+    places: tuple[int, ...] = ()
 
     def options(self, shared: Mapping[str, Any]) -> RequestOptions:
-        """Its own options, with those that all calls share."""
-        return RequestOptions(num_return_sequences=self.samples, seed=self.seed, **shared)
+        """Its own options, with those that all calls share. A later turn has a prompt for each
+        sample, since each continues its own answer.
+        """
+        samples = self.samples if self.turn == 0 else 1
+        return RequestOptions(num_return_sequences=samples, seed=self.seed, **shared)
 
     @property
     def requests(self) -> int:
@@ -282,11 +352,16 @@ def _with_parameter(key: str, head: str, spec: Any, path: str, value: Any) -> di
 
 
 def anchored(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with absolute paths, and with the current content of a file of prompts."""
+    """The settings with absolute paths. Raises `OptionError` for prompts that cannot be read."""
     result = dict(settings)
     for name in CHECKPOINTS:
         if result.get(name) and Path(result[name]).exists():
             result[name] = str(Path(result[name]).resolve())
-    if isinstance(result.get("prompts"), str) and result["prompts"] != DEFAULTS["prompts"]:
-        result["prompts"] = read_prompts(result["prompts"], None)
+    if result.get("data"):
+        result["data"] = str(Path(result["data"]).resolve())
+    prompts = result.get("prompts")
+    if isinstance(prompts, str) and prompts not in BUILT_IN:
+        read_prompts(prompts, result.get("data"))
+        if prompts not in SETS:
+            result["prompts"] = str(Path(prompts).resolve())
     return result

@@ -2,12 +2,12 @@
 
 import json
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 from bass.errors import CheckpointError, RequestError
 from bass.files import read_regular
@@ -23,10 +23,12 @@ from bass.text.conversation import (
 )
 from bass.text.special import optional_json
 
+T = TypeVar("T")
 LONGEST = 10_000_000  # characters of a conversation: beyond any context, and small for memory
 # characters that a template may write: in addition, and per character of the messages
 ADDED, TIMES = 200_000, 10
 LARGEST_FILE, MOST_FILES = 1 << 20, 100  # bytes of a template; the largest known has 20 kB
+AT_ONCE = 64  # conversations of one process
 _TOOL = "JSON schemas, each a mapping, and not a function"
 _DOCUMENT = 'mappings, such as {"title": "...", "text": "..."}'
 TOO_LONG = f"it takes more than {template_process.SECONDS} second of processor time"
@@ -125,6 +127,32 @@ class ChatTemplates:
             rendered, mark, text, lambda: _rendered(name, template, values | {"messages": given})
         )
 
+    def render_all(self, conversations: Sequence[Iterable[Mapping[str, Any]]]) -> list[str]:
+        """Each conversation up to the assistant's turn, as `render` without options.
+
+        Many are rendered in one process.
+        """
+        texts: list[str] = []
+        for some in batched(conversations, AT_ONCE):
+            listed = [checked_messages(messages) for messages in some]
+            _, template = self._chosen(None, False)
+            replies = _in_a_process(template, [self._values(messages) for messages in listed])
+            if all("text" in reply for reply in replies):
+                texts += [reply["text"] for reply in replies]
+            else:  # with the error of one of them, or with more time for each
+                texts += [self.render(messages) for messages in listed]
+        return texts
+
+    def _values(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
+        """The variables of a template without options."""
+        return {
+            **self.special,
+            "messages": messages,
+            "tools": None,
+            "documents": None,
+            "add_generation_prompt": True,
+        }
+
     def _chosen(self, name: str | None, with_tools: bool) -> tuple[str, str]:
         """The name and the text of a template. Raises `RequestError` or `CheckpointError`."""
         check_template_name(name)
@@ -141,6 +169,12 @@ class ChatTemplates:
                 "text, or add chat_template.jinja."
             )
         return name, self.templates[name]
+
+
+def batched(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """The values in groups of at most this size."""
+    for start in range(0, len(values), size):
+        yield values[start : start + size]
 
 
 def check_template_name(name: Any) -> None:
@@ -161,7 +195,7 @@ def check_template_name(name: Any) -> None:
 
 def _rendered(name: str, template: str, values: Mapping[str, Any]) -> str:
     """The text that the template writes. Raises `CheckpointError` or `RequestError`."""
-    reply = _in_a_process(template, values)
+    [reply] = _in_a_process(template, [values])
     if "invalid" in reply:
         raise CheckpointError(
             f"The checkpoint's chat template `{name}` is not valid Jinja ({reply['invalid']}): "
@@ -175,8 +209,10 @@ def _rendered(name: str, template: str, values: Mapping[str, Any]) -> str:
     return reply["text"]
 
 
-def _in_a_process(template: str, values: Mapping[str, Any]) -> dict[str, str]:
-    """The result of `template_process` for the template, or that it exceeded its limits."""
+def _in_a_process(template: str, values: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """The result of `template_process` for the template with each of these values, or that it
+    exceeded its limits.
+    """
     where = [find_spec(name) for name in ("jinja2", "markupsafe")]
     path = [
         str(Path(spec.origin).parents[1])
@@ -184,7 +220,7 @@ def _in_a_process(template: str, values: Mapping[str, Any]) -> dict[str, str]:
         if spec is not None and spec.origin is not None
     ]
     try:
-        longest = min(LONGEST, ADDED + TIMES * len(json.dumps(values)))
+        longest = min(LONGEST, ADDED + TIMES * max(len(json.dumps(one)) for one in values))
         requested = json.dumps(
             {"path": path, "template": template, "values": values, "longest": longest}
         )
@@ -195,14 +231,14 @@ def _in_a_process(template: str, values: Mapping[str, Any]) -> dict[str, str]:
         ) from error
     ended = answered(template_process.__file__, requested, "TZ")
     if ended is None or ended.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
-        return {"refused": TOO_LONG}
+        return [{"refused": TOO_LONG}] * len(values)
     if ended.returncode:
         why = (
             f"signal {-ended.returncode}"
             if ended.returncode < 0
             else (ended.stderr.strip().splitlines() or ["an error"])[-1]
         )
-        return {"refused": f"its process ended with {why}"}
+        return [{"refused": f"its process ended with {why}"}] * len(values)
     return json.loads(ended.stdout)
 
 

@@ -3,8 +3,9 @@ it, and nothing imports it.
 
 A template comes with a checkpoint. Jinja's sandbox prevents access to Python, but not a string of a
 billion characters, which no thread can interrupt. Standard input: {"path", "template", "values",
-"longest"} as JSON; standard output: {"text"}, or {"invalid"} or {"refused"} with the reason. It
-imports nothing of bass, which would take longer than its work.
+"longest"} as JSON, where `values` is a list, of which each has a reply; standard output: a list of
+{"text"}, or of {"invalid"} or {"refused"} with the reason. It imports nothing of bass, which would
+take longer than its work.
 """
 
 import json
@@ -104,7 +105,8 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
     requested = json.load(sys.stdin)
     sys.path += requested["path"]
-    print(json.dumps(rendered(requested["template"], requested["values"], requested["longest"])))
+    template, longest = requested["template"], requested["longest"]
+    print(json.dumps([rendered(template, values, longest) for values in requested["values"]]))
 
 
 if __name__ == "__main__":

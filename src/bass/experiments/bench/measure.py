@@ -3,6 +3,7 @@
 import functools
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -11,6 +12,7 @@ import torch
 
 from bass.api.generation import Generation
 from bass.api.llm import LLM
+from bass.api.options import RequestOptions
 from bass.api.results import Result
 from bass.drafters import ModelDrafter
 from bass.engine.cost import (
@@ -56,17 +58,23 @@ def pass_bytes(llm: LLM, batch: int, length: int, k: int = 0) -> tuple[int, int]
     return target, sum(read(cost, batch) for cost in drafting)
 
 
+def mean_length(groups: Sequence[Sequence[Sequence[int]]]) -> int:
+    """The mean length of all prompts, in tokens."""
+    return round(statistics.fmean(len(prompt) for group in groups for prompt in group))
+
+
 @final
 @dataclass
 class Bench:
     """The calls of one setting.
 
+    groups: the prompts of the calls, one group for each; after the last comes the first again.
     request: the options of `LLM.stream` but for the seed. weights: bytes of the device that were
     allocated before any engine was built.
     """
 
     llm: LLM
-    prompts: list[list[int]]
+    groups: list[list[list[int]]]
     request: dict[str, Any]
     weights: int = 0
     _last: Generation | None = field(default=None, repr=False)
@@ -79,11 +87,14 @@ class Bench:
             torch.cuda.reset_peak_memory_stats(device)
             before = torch.cuda.memory_allocated(device)
         began = time.perf_counter()
-        self.llm.warm_up(self.prompts, **self.request, seed=seed)
+        if len(self.groups) > 1:
+            options = RequestOptions(**self.request, seed=seed)
+            self.llm.warm_up_for([(group, options) for group in self.groups])
+        self.llm.warm_up(self.groups[0], **self.request, seed=seed)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         seconds = time.perf_counter() - began
-        generation, result, wall = self._called(seed)
+        generation, result, wall = self._called(seed, 0)
         step = generation.run.step
         graphs = len(step.captured) if isinstance(step, GraphedStep) else 0
         peak = None
@@ -91,9 +102,9 @@ class Bench:
             peak = self.weights + torch.cuda.max_memory_allocated(device) - before
         return WarmUp(seconds, graphs, wall, result.stats.capture_seconds), peak
 
-    def call(self, seed: int) -> Call:
-        """One timed call."""
-        generation, result, wall = self._called(seed)
+    def call(self, seed: int, number: int = 0) -> Call:
+        """One timed call, with the prompts of its number."""
+        generation, result, wall = self._called(seed, number)
         prefilled = max(generation.run.trace.prefilled.values())
         stats, steps = result.stats, result.trace
         work, between = total(s.work for s in steps), [s.host_seconds for s in steps]
@@ -125,7 +136,7 @@ class Bench:
         median draft length; None for a step whose parts are not known.
         """
         run = self._run
-        length = len(self.prompts[0]) + self.request["max_new_tokens"] // 2
+        length = mean_length([self._prompts]) + self.request["max_new_tokens"] // 2
         return parts_at(run.step, run.sequences, self._median_length, length)
 
     def experts(self, k: int | None) -> ExpertsRead | None:
@@ -135,7 +146,7 @@ class Bench:
         It reads keys that `parts` replaces, and comes before it.
         """
         run, k = self._run, self._median_length if k is None else k
-        length = len(self.prompts[0])
+        length = min(map(len, self._prompts))
         lengths = range(length + 1, length + self.request["max_new_tokens"] - k)
         lengths = lengths or range(length, length + 1)
         return experts_read(self.llm.models.target, run.step, run.sequences, k, lengths)
@@ -150,10 +161,16 @@ class Bench:
     def _median_length(self) -> int:
         return int(statistics.median(s.k for s in self._run.trace.steps))
 
-    def _called(self, seed: int) -> tuple[Generation, Result, float]:
+    @property
+    def _prompts(self) -> list[list[int]]:
+        """Those of the last call."""
+        return [request.prompt for request in self._run.requests]
+
+    def _called(self, seed: int, number: int) -> tuple[Generation, Result, float]:
         """A call, its result, and its wall time from the start of the run to the last token."""
         self._last = None
-        generation = self.llm.stream(self.prompts, **self.request, seed=seed)
+        prompts = self.groups[number % len(self.groups)]
+        generation = self.llm.stream(prompts, **self.request, seed=seed)
         began = time.perf_counter()
         for _ in generation:
             pass

@@ -35,7 +35,7 @@ class BenchOptions:
         "policies; by default plain, and the policy of `policy` or `num_speculative_tokens`",
     )
     batches: tuple[int, ...] = option((1, 8), "batch sizes")
-    prompt_length: int = option(150, "tokens of each prompt")
+    prompt_length: int = option(150, "tokens of each prompt, but for those of `prompts`")
     max_new_tokens: int = option(128, "new tokens of each row, all of them decoded")
     repeats: int = option(
         FEWEST_REPEATS,
@@ -49,6 +49,15 @@ class BenchOptions:
     file: str | None = option(
         None, "take the prompts from this text, which must be long enough; by default random tokens"
     )
+    prompts: str | None = option(
+        None,
+        "take the prompts of a published set, or of a file of prompts, as they are; with rows by "
+        "category where there are several",
+    )
+    data: str | None = option(
+        None, "the folder of published sets; null: of the environment variable BASS_DATA"
+    )
+    categories: list[str] | None = option(None, "with `prompts`: only these categories")
     output: str | None = option(
         None, "JSON file that keeps finished calls; the same command continues it"
     )
@@ -87,6 +96,11 @@ def examine(options: Mapping[str, Any], problems: Problems) -> None:
                     f"`--batches {batch}` is more than the {MOST_SEQUENCES:,} sequences of a "
                     "call: give a smaller one."
                 )
+    if options["file"] is not None and options["prompts"] is not None:
+        problems.add("`--file` and `--prompts` both name the prompts: give one of them.")
+    for name in ("data", "categories"):
+        if options[name] is not None and options["prompts"] is None:
+            problems.add(f"`--{name}` is for a set of prompts: give `--prompts` with it.")
     accepted = options["acceptance"]
     if accepted is not None and not (is_finite(accepted) and 0 <= accepted <= 1):
         problems.add(f"`--acceptance {accepted}` is out of range: give a number of 0 to 1.")

@@ -105,7 +105,7 @@ class ExpertsRead:
 @final
 @dataclass(frozen=True)
 class Setting:
-    """One method at one batch size.
+    """One method at one batch size, and in one category of prompts; empty: of all, without one.
 
     policy: its full description. length: its draft length, None where it varies. target_bytes,
     draft_bytes: of a pass of the target and of the drafter at the mean length of a row. peak_bytes:
@@ -123,6 +123,7 @@ class Setting:
     calls: list[Call] = field(default_factory=list)
     parts: Parts | None = None
     experts: ExpertsRead | None = None
+    category: str = ""
 
     def __post_init__(self) -> None:
         _check_positive(self, "batch", "target_bytes")
@@ -131,22 +132,27 @@ class Setting:
 @final
 @dataclass
 class BenchRecord(Json):
-    """A benchmark. about: everything that its figures depend on, by name."""
+    """A benchmark. about: everything that its figures depend on, by name. notes: sentences on its
+    prompts.
+    """
 
     REMEDY: ClassVar[str] = "restore it, delete it, or name another file with `--output`"
 
     about: dict[str, Any]
     machine: Machine | None = None
     settings: list[Setting] = field(default_factory=list)
+    notes: list[str] | None = None
 
-    def find(self, policy: str, batch: int) -> Setting | None:
+    def find(self, policy: str, batch: int, category: str = "") -> Setting | None:
         """The setting, if it was measured."""
-        found = (s for s in self.settings if (s.policy, s.batch) == (policy, batch))
+        key = policy, batch, category
+        found = (s for s in self.settings if (s.policy, s.batch, s.category) == key)
         return next(found, None)
 
     def put(self, setting: Setting) -> None:
         """Add the setting, or replace it."""
-        others = [s for s in self.settings if s is not self.find(setting.policy, setting.batch)]
+        old = self.find(setting.policy, setting.batch, setting.category)
+        others = [s for s in self.settings if s is not old]
         self.settings = [*others, setting]
 
     def save(self, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Files of problems, local or on the hub, record by record."""
+"""Files of prompts and problems, local or on the hub, record by record."""
 
 import gzip
 import io
@@ -16,7 +16,9 @@ HUB_FILE = re.compile(
     r"(?P<id>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[\w./-]+))?:(?P<path>[\w./-]+)", re.ASCII
 )
 LARGEST = 2**27  # bytes of a file, and of its unpacked content
-_KINDS = ".jsonl, .json, either with .gz, or .parquet"
+KINDS = ".jsonl, .json, either with .gz, or .parquet"
+# what reading a file may raise
+UNREADABLE = (OSError, EOFError, ValueError, zlib.error)
 
 
 def locate(data: str | Path) -> Path:
@@ -53,23 +55,39 @@ def on_hub(data: str | Path) -> re.Match[str] | None:
 
 
 def read_records(path: Path) -> Iterator[Any]:
-    """The records of a file, read lazily by its extension. Raises `RequestError`."""
+    """The records of a file of problems, read lazily by its extension. Raises `RequestError`."""
     try:
-        data = read_regular(path, LARGEST)
-        if path.suffix == ".parquet":
-            yield from _parquet(path, data)
-            return
-        data = _unpacked(data) if path.suffix == ".gz" else data
-        if path.name.removesuffix(".gz").endswith(".json"):
-            whole = parse_json(data)
-            yield from whole if isinstance(whole, list) else [whole]
-        else:
-            yield from (record for _, record in json_lines(data))
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or error
+        yield from (record for _, record in numbered_records(path))
+    except UNREADABLE as error:
         raise RequestError(
-            f"`{path}` cannot be read ({reason}): give a file of problems, {_KINDS}."
+            f"`{path}` cannot be read ({reason(error)}): give a file of problems, {KINDS}."
         ) from error
+
+
+def is_records(path: Path) -> bool:
+    """Whether the name is that of a file of records."""
+    return path.suffix == ".parquet" or path.name.removesuffix(".gz").endswith((".jsonl", ".json"))
+
+
+def numbered_records(path: Path) -> Iterator[tuple[int, Any]]:
+    """The number, from 1, and the value of each record, read lazily by the file's extension; of
+    lines the number counts blank ones. Raises one of `UNREADABLE`.
+    """
+    data = read_regular(path, LARGEST)
+    if path.suffix == ".parquet":
+        yield from enumerate(_parquet(path, data), 1)
+        return
+    data = _unpacked(data) if path.suffix == ".gz" else data
+    if path.name.removesuffix(".gz").endswith(".json"):
+        whole = parse_json(data)
+        yield from enumerate(whole if isinstance(whole, list) else [whole], 1)
+    else:
+        yield from json_lines(data)
+
+
+def reason(error: Exception) -> object:
+    """Why a file cannot be read, for a sentence."""
+    return getattr(error, "strerror", None) or error
 
 
 def _unpacked(data: bytes) -> bytes:

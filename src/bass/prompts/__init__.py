@@ -1,0 +1,1 @@
+"""Prompts: published files by name, any file by path, with categories and turns."""
