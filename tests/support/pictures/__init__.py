@@ -5,6 +5,8 @@
 
 from types import ModuleType
 
-from support.pictures import overlap, row, run, step
+from support.pictures import cost, layouts, lossless, noise, overlap, row, run, step
 
-PICTURES: dict[str, ModuleType] = {module.FILE.stem: module for module in (run, row, step, overlap)}
+PICTURES: dict[str, ModuleType] = {
+    module.FILE.stem: module for module in (run, row, step, overlap, lossless, noise, cost, layouts)
+}

@@ -68,7 +68,6 @@ class Asked(DraftLengthPolicy[Any]):
     def __init__(self, policy: DraftLengthPolicy[Any], events: list[Event]) -> None:
         self.policy, self.events, self.count = policy, events, 0
         self.max_length = policy.max_length
-        self.constant_length = policy.constant_length
 
     def init(self, batch_size: int) -> Any:
         return self.policy.init(batch_size)
@@ -85,6 +84,12 @@ class Asked(DraftLengthPolicy[Any]):
         return self.policy.update(state, feedback)
 
 
+class AskedConstant(Asked):
+    """Such a policy, of a constant length."""
+
+    constant_length: ClassVar[bool] = True
+
+
 def measured() -> dict[str, list[Event]]:
     """For each case the events of the first steps, in their order."""
     llm = bass.load(policy=Fixed(4), device="cpu", dtype="float32", max_batch_size=2)
@@ -92,7 +97,8 @@ def measured() -> dict[str, list[Event]]:
     for name, policy in CASES.items():
         events: list[Event] = []
         run = llm.start(["def area(r):", "class Stack:"], RequestOptions(max_new_tokens=60)).run
-        asked, step = Asked(policy, events), Logged(run.step, events)
+        kind = AskedConstant if policy.constant_length else Asked
+        asked, step = kind(policy, events), Logged(run.step, events)
         emitted = 0
         for emission in replace(run, step=step, policy=asked):
             if emission.request == 0:

@@ -70,7 +70,8 @@ def measured() -> list[dict[str, Any]]:
     """The first two passes of the target, tokens as texts, None for no key."""
     llm = bass.load(policy=Fixed(4), device="cpu", dtype="float32", max_batch_size=1)
     run = llm.start(PROMPT, RequestOptions(max_new_tokens=8, temperature=0)).run
-    assert isinstance(run.step, SpeculativeStep) and llm.models.tokenizer is not None
+    assert isinstance(run.step, SpeculativeStep)
+    assert llm.models.tokenizer is not None
     recorder = Recorder(Witness(run.step.target, run.sequences, is_target=True))
     list(replace(run, step=replace(run.step, target=recorder)))
     pieces = llm.models.tokenizer.raw

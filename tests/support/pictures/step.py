@@ -24,9 +24,8 @@ REQUESTED = [4, 4, 2, 0]
 RULES = (
     "rect.host { fill: var(--panel); stroke: var(--line); }",
     "rect.part { fill: var(--correction-soft); stroke: var(--correction); stroke-width: 1.5; }",
-    "rect.graph { fill: none; stroke: var(--accepted); stroke-width: 2; "
-    "stroke-dasharray: 6 3; }",
-    "text.graph { fill: var(--accepted); font-weight: 600; }",
+    "rect.graph { fill: none; stroke: var(--accepted); stroke-width: 2; stroke-dasharray: 6 3; }",
+    'text.graph { fill: var(--accepted); font: 600 12px system-ui, "DejaVu Sans", sans-serif; }',
     "text.small { font-size: 11px; }",
     "line.flow { stroke: var(--faint); stroke-width: 1.5; } path { fill: var(--faint); }",
 )
@@ -109,7 +108,7 @@ def drawn(data: Any) -> str:
         f"On the host the policy and the schedule choose the lengths {data['lengths']}. On the "
         f"device: {listed}. The host reads the report, and the policy learns from it.",
         data,
-        bottom + 46,
+        bottom + 48,
         body,
         RULES,
         NAMES,
@@ -122,8 +121,8 @@ def _lane(top: int, bottom: int) -> Iterator[str]:
     yield text(LANE + 8, 56, "Sequences: the rows' tokens, lens,", "small")
     yield text(LANE + 8, 72, "limits, keys, steps, options", "small")
     yield text(LANE + 8, 108, "caches of target and draft: in place", "note")
-    yield box(LANE, top + 6, WIDTH - MARGIN - LANE, "graph", bottom - top + 26)
-    yield text(LANE + 10, bottom + 26, "one CUDA graph per shape", "graph")
+    yield box(LANE, top + 6, WIDTH - MARGIN - LANE, "graph", bottom - top + 36)
+    yield text(LANE + 14, bottom + 18, "one CUDA graph for each shape", "graph")
 
 
 def _host(data: Any, top: int, bottom: int) -> Iterator[str]:
@@ -133,7 +132,7 @@ def _host(data: Any, top: int, bottom: int) -> Iterator[str]:
         (52, "policy", "lengths(state)"),
         (96, "schedule", f"k = {data['k']}, span"),
         (top + 24, "launch", ", ".join(map(str, data["lengths"]))),
-        (bottom - EACH + 24, "read", "the only one"),
+        (bottom - EACH + 24, "read", "the one report"),
     )
     for y, name, said in boxes:
         yield box(MARGIN, y, width, "host", PART)
@@ -148,7 +147,7 @@ def _host(data: Any, top: int, bottom: int) -> Iterator[str]:
     yield from _arrow(MARGIN + 20, bottom - EACH + 10, MARGIN + 20, up + PART)
     yield box(MARGIN, up + 14, width, "host", PART)
     yield text(MARGIN + 8, up + 14, "policy", "step")
-    yield text(MARGIN + 8, up + 28, "update(feedback)", "small")
+    yield text(MARGIN + 8, up + 28, "learns from it", "small")
 
 
 def _arrow(x1: float, y1: float, x2: float, y2: float) -> Iterator[str]:
