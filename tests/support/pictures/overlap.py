@@ -1,5 +1,5 @@
 """The picture of launches: the order in which the loop of `Run` launches steps, reads reports and
-asks the policy, recorded from runs of the embedded pair. The widths are a sketch.
+updates the policy, recorded from runs of the embedded pair. The widths are a sketch.
 """
 
 from collections.abc import Callable, Iterator
@@ -131,7 +131,7 @@ def drawn(data: Any) -> str:
     cases = {name: timeline([(k, n) for k, n in events]) for name, events in data.items()}
     longest = max(timed[-1][2] + COST[timed[-1][0]] for timed, _ in cases.values())
     unit = (WIDTH - 2 * MARGIN - LEFT) / longest
-    body, y = [*_legend()], 92
+    body, y = [*_legend()], 116
     for name, (timed, starts) in cases.items():
         body.append(text(MARGIN, y, name, "step"))
         body += [text(MARGIN, y + 25, "device", "note"), text(MARGIN, y + 52, "host", "note")]
@@ -162,6 +162,7 @@ def _legend() -> Iterator[str]:
         "report": "read its report",
         "update": "policy, plan",
         "emit": "emit tokens",
+        "idle": "the device waits",
     }
     for i, (kind, said) in enumerate(meaning.items()):
         x, y = MARGIN + 204 * (i % 2), 28 + 25 * (i // 2)
