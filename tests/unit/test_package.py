@@ -34,11 +34,13 @@ SEAMS = (
     "quantization",
     "model",
 )
+CONCEPTS = ("invariant", "step", "lossless", "noise", "cost", "layouts")
 PAGES = [
     "README.md",
     "docs/index.md",
     "docs/tutorial.md",
     *(f"docs/extend/{seam}.md" for seam in SEAMS),
+    *(f"docs/concepts/{page}.md" for page in CONCEPTS),
 ]
 LONG = ("docs/extend/drafter.md", "docs/extend/verifier.md")  # they check several strategies
 
