@@ -1,8 +1,11 @@
 """The pages of the guide agree with the source that they describe."""
 
+import inspect
 import re
 from pathlib import Path
 
+from bass.api.kinds import KINDS
+from bass.api.options import ALIASES, ELSEWHERE, ChatOptions, LoadOptions, help_of
 from support import shapes_page
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -18,6 +21,47 @@ def section(page: str, heading: str) -> str:
     _, _, rest = text_of(page).partition(f"\n{heading}\n")
     assert rest, f"{page} has no `{heading}`"
     return re.split(rf"^#{{1,{len(level)}}} ", rest, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+OPTIONS = help_of(LoadOptions) | help_of(ChatOptions)
+ENGINES = ("## vLLM", "## SGLang", "## transformers", "## gpt-fast")
+
+
+def table_rows(text: str) -> list[list[str]]:
+    """The cells of all rows of the tables in a text, without heads."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return [
+        row
+        for row, line, after in zip(rows, lines, [*lines[1:], ""], strict=True)
+        if not line.startswith("|--") and not after.startswith("|--")
+    ]
+
+
+def is_ours(name: str) -> bool:
+    """Whether it is an option, `kind: strategy`, or `kind.parameter` of some strategy."""
+    kind, _, strategy = name.partition(": ")
+    if strategy:
+        return strategy in KINDS[kind].registry
+    kind, _, parameter = name.partition(".")
+    if parameter:
+        registry = KINDS[kind].registry
+        return any(parameter in inspect.signature(one).parameters for one in registry.values())
+    return name in OPTIONS
+
+
+def translated() -> list[tuple[list[str], list[str]]]:
+    """Of each row of the tables of options: the names there, and those in bass."""
+    found = []
+    for heading in ENGINES:
+        for elsewhere, ours, *_ in table_rows(section("coming-from.md", heading)):
+            theirs = [
+                re.sub(r"\(.*|=.*|^--", "", name) for name in re.findall("`(.*?)`", elsewhere)
+            ]
+            here = theirs if ours == "the same names" else re.findall("`(.*?)`", ours)
+            assert here or ours == "not here", elsewhere
+            found.append((re.findall(r"\w+", " ".join(re.findall("`(.*?)`", elsewhere))), here))
+    return found
 
 
 def first_column(text: str) -> list[str]:
@@ -47,3 +91,22 @@ def test_the_page_of_shapes_names_every_record_and_interface() -> None:
     assert {one.__name__ for one in shapes_page.RECORDS} == {*shapes_page.LIVES}
     owners = {key.partition(".")[0] for key in shapes_page.CALLERS}
     assert {one.__name__ for one in shapes_page.INTERFACES} == owners
+
+
+def test_every_name_on_our_side_of_the_engines_page_exists() -> None:
+    names = {name for _, ours in translated() for name in ours}
+    assert len(names) > 30
+    assert [name for name in names if not is_ours(name)] == []
+
+
+def test_every_foreign_name_that_has_an_error_of_its_own_is_on_the_engines_page() -> None:
+    """Next to the option that the error gives."""
+    rows = translated()
+    for foreign, ours in (ELSEWHERE | ALIASES).items():
+        if foreign in OPTIONS or foreign == "gamma":  # settings of ablations; the papers' symbol
+            continue
+        assert any(
+            foreign in theirs and any(re.match(rf"{ours}\b", name) for name in here)
+            for theirs, here in rows
+        ), f"`{foreign}`, which means `{ours}`, is in no row"
+    assert "`gamma`" in text_of("coming-from.md")
