@@ -110,3 +110,14 @@ def test_every_foreign_name_that_has_an_error_of_its_own_is_on_the_engines_page(
             for theirs, here in rows
         ), f"`{foreign}`, which means `{ours}`, is in no row"
     assert "`gamma`" in text_of("coming-from.md")
+
+
+def test_the_page_of_scope_has_what_the_readme_says_is_not_here() -> None:
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8").replace("\n", " ")
+    [(out, today)] = re.findall(
+        r"\*\*Out of scope:\*\* (.*?)\. Not supported today: (.*?)\.(?= )", readme
+    )
+    for items, heading in ((out, "## Out of scope"), (today, "## Not supported today")):
+        cells = [cell.replace("-", " ") for cell in first_column(section("scope.md", heading))]
+        for item in items.replace("-", " ").split(", "):
+            assert any(item in cell for cell in cells), f"`{item}` is not in {heading}"
