@@ -121,3 +121,32 @@ def test_the_page_of_scope_has_what_the_readme_says_is_not_here() -> None:
         cells = [cell.replace("-", " ") for cell in first_column(section("scope.md", heading))]
         for item in items.replace("-", " ").split(", "):
             assert any(item in cell for cell in cells), f"`{item}` is not in {heading}"
+
+
+def test_every_link_to_the_glossary_finds_its_term() -> None:
+    anchors = re.findall(r'<a id="([\w-]+)"></a>', text_of("glossary.md"))
+    assert len(anchors) == len({*anchors}) > 60
+    rows = table_rows(text_of("glossary.md"))
+    assert [row[0] for row in rows if not row[0].startswith("<a id=")] == []
+    pages = [*DOCS.rglob("*.md"), DOCS.parent / "README.md"]
+    linked = {
+        term
+        for page in pages
+        for term in re.findall(r"glossary\.md#([\w-]+)", page.read_text(encoding="utf-8"))
+    }
+    assert linked - {*anchors} == set()
+
+
+def test_every_name_in_the_glossary_is_in_the_source() -> None:
+    """So that an entry does not outlive what it explains."""
+    source = "\n".join(
+        path.read_text(encoding="utf-8") for path in (DOCS.parent / "src/bass").rglob("*.py")
+    )
+    terms = text_of("glossary.md").partition("\n## ")[2]
+    names = {
+        name
+        for code in re.findall(r"`([^`]+)`", terms)
+        for name in re.findall(r"[A-Za-z_]\w+", code)
+    }
+    words = {*re.findall(r"[A-Za-z_]\w+", source)}
+    assert names - words == set()
