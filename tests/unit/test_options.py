@@ -103,6 +103,13 @@ def test_the_names_of_other_libraries_for_models(pair: Pair) -> None:
         bass.load(pair.target, speculative_model=str(pair.draft))
 
 
+def test_an_option_of_the_other_call_names_the_call(pair: Pair) -> None:
+    with pytest.raises(bass.BassError, match="`temperature` here: give it to `LLM"):
+        bass.load(pair.target, pair.draft, temperature=0.8)
+    with pytest.raises(bass.BassError, match="`assistant_model` here: give `draft` to"):
+        bass.load(pair.target, pair.draft).generate("def f(", assistant_model="elsewhere")
+
+
 def test_a_bar_changes_nothing_and_goes_to_standard_error(
     pair: Pair, capsys: pytest.CaptureFixture[str]
 ) -> None:

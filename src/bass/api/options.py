@@ -55,6 +55,27 @@ ELSEWHERE = {
     "eos_token_id": "stop_token_ids",
     "chat_template": "template",
     "thinking": "chat_template_kwargs",
+    "model_path": "target",
+    "checkpoint_path": "target",
+    "speculative_config": "draft",
+    "speculative_draft_model_path": "draft",
+    "draft_checkpoint_path": "draft",
+    "speculative_algorithm": "drafter",
+    "prompt_lookup_num_tokens": "drafter",
+    "assistant_early_exit": "drafter",
+    "speculative_num_steps": "num_speculative_tokens",
+    "speculate_k": "num_speculative_tokens",
+    "num_assistant_tokens_schedule": "policy",
+    "assistant_confidence_threshold": "stop_rule",
+    "rejection_sample_method": "verifier",
+    "attention_backend": "attention",
+    "attn_implementation": "attention",
+    "cache_implementation": "cache",
+    "quantization_config": "quantization",
+    "enforce_eager": "cuda_graphs",
+    "max_running_requests": "max_batch_size",
+    "context_length": "max_model_len",
+    "random_seed": "seed",
     "num_return_sequences": "samples",  # in ablations, with the next two
     "max_batch_size": "batch",
     "num_speculative_tokens": "policy",
@@ -246,11 +267,28 @@ def named_elsewhere(
 
 
 def unknown_option(name: str, options: type) -> OptionError:
-    """The error for an unknown option, with the name in bass for a name of another library."""
+    """The error for an unknown option, with the name in bass for a name of another library, and the
+    function for an option of another one.
+    """
     known = help_of(options)
-    return named_elsewhere(name, known) or unknown_name(
-        "option", name, [*known, *(a for a, o in ALIASES.items() if o in known)]
+    return (
+        named_elsewhere(name, known)
+        or _option_of_another_call(name, known)
+        or unknown_name("option", name, [*known, *(a for a, o in ALIASES.items() if o in known)])
     )
+
+
+def _option_of_another_call(name: str, known: Container[str]) -> OptionError | None:
+    """The error for an option that `load` or `generate` has; None where it has another meaning."""
+    for function, options in (("bass.load", LoadOptions), ("LLM.generate", RequestOptions)):
+        others = help_of(options)
+        right = known_as(name, others)
+        if right is not None and right not in known:
+            it = "it" if right == name else f"`{right}`"
+            return OptionError(
+                f"Unknown option `{name}` here: give {it} to `{function}` ({others[right]})."
+            )
+    return None
 
 
 Given = TypeVar("Given", LoadOptions, RequestOptions, TemplateOptions, ChatOptions)
