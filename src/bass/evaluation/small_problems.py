@@ -1,6 +1,6 @@
 """Small problems at the level of the embedded pair, which solves no problem of HumanEval.
 
-A family in `families/` is a prompt, its solution, and `calls`: arguments of the function, or
+A family in `families/`, whose files are the categories, is a prompt, its solution, and `calls`: arguments of the function, or
 expressions of `candidate`. Its other keys are lists of words, or names of lists in `words.toml`. A
 problem has one word of each list in place of `$key`, and expects what the solution returns.
 """
@@ -26,14 +26,12 @@ def small_problems(per_family: int = PER_FAMILY, seed: int = SEED) -> Iterator[d
     folder = files("bass.evaluation") / "families"
     texts = {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir()}
     lists = tomllib.loads(texts.pop(WORDS))
-    families: dict[str, Any] = {}
-    for name in sorted(texts):
-        families |= tomllib.loads(texts[name])
-    for name, family in families.items():
-        drawn = choices(family, lists)
-        random.Random(f"{seed} {name}").shuffle(drawn)
-        for number, words in enumerate(drawn[:per_family]):
-            yield _record(f"{name}/{number}", family, words)
+    for file in sorted(texts):
+        for name, family in tomllib.loads(texts[file]).items():
+            drawn = choices(family, lists)
+            random.Random(f"{seed} {name}").shuffle(drawn)
+            for number, words in enumerate(drawn[:per_family]):
+                yield _record(f"{name}/{number}", file.removesuffix(".toml"), family, words)
 
 
 def choices(family: dict[str, Any], lists: dict[str, list[str]]) -> list[dict[str, str]]:
@@ -47,7 +45,9 @@ def choices(family: dict[str, Any], lists: dict[str, list[str]]) -> list[dict[st
     return [one for one in chosen if len({*one.values()}) == len(one)]
 
 
-def _record(name: str, family: dict[str, Any], words: dict[str, str]) -> dict[str, str]:
+def _record(
+    name: str, category: str, family: dict[str, Any], words: dict[str, str]
+) -> dict[str, str]:
     """One problem. It runs the family's solution, and the tests expect what that returns."""
     prompt, solution, *calls = (
         Template(text).substitute(words)
@@ -63,6 +63,7 @@ def _record(name: str, family: dict[str, Any], words: dict[str, str]) -> dict[st
         lines.append(f"    assert {expression} == {eval(expression, names)!r}")
     return {
         "task_id": name,
+        "category": category,
         "prompt": prompt,
         "entry_point": entry,
         "canonical_solution": solution,
