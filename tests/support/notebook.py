@@ -21,8 +21,8 @@ FILE = FOLDER / "tutorial.ipynb"
 PICTURE = FOLDER.parent / "assets/tutorial-batch.svg"
 START = """# The tutorial of bass, as a notebook
 
-It has the chapters of the [tutorial](index.md) and is written from them by `make notebook`; change those.
-The first five chapters take half an hour. It runs from top to bottom without a GPU, in some minutes.
+`make notebook` writes it from the chapters of the [tutorial](index.md). The first five take half an
+hour. It runs from top to bottom without a GPU, in some minutes.
 
 It needs `bass` with two extras, and Jupyter. In a checkout, in a virtual environment:
 
@@ -72,7 +72,9 @@ def parts(text: str) -> Iterator[tuple[str, str]]:
     for block in _FENCE.finditer(text):
         before = text[begin : block.start()]
         marks = _MARK.findall(before)
-        code = [] if any(one.startswith("not run") for one in marks) else code_cells(*block.groups())
+        code = (
+            [] if any(one.startswith("not run") for one in marks) else code_cells(*block.groups())
+        )
         kept += _MARK.sub("", before) + ("" if code else block[0])
         if code:
             yield "markdown", kept
@@ -117,18 +119,18 @@ def picture() -> str:
         return Path("batch.svg").read_text(encoding="utf-8")
 
 
-def executed(file: Path) -> Any:
+def executed(file: Path, folder: Path) -> Any:
     """The notebook after a run from top to bottom, by a kernel of this environment, whose commands
-    it finds. Raises the error of the first cell that fails.
+    it finds; its files go into the folder. Raises the error of the first cell that fails.
     """
-    import nbclient
-    import nbformat
+    import nbclient  # pyright: ignore[reportMissingImports]
+    import nbformat  # pyright: ignore[reportMissingImports]
 
     found = nbformat.read(file, as_version=4)
     nbformat.validate(found)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     client = nbclient.NotebookClient(found, timeout=1200, kernel_name="python3")
-    client.execute(env=os.environ | {"PATH": path})
+    client.execute(env=os.environ | {"PATH": path, "TMPDIR": str(folder)})
     return found
 
 

@@ -34,10 +34,20 @@ SEAMS = (
     "quantization",
     "model",
 )
+# of the tutorial: `ablation` reads the folder of a run, and `test_tutorial.py` runs it
+CHAPTERS = (
+    "first-generation",
+    "one-step",
+    "batch",
+    "policy",
+    "stop-rule",
+    "layouts",
+    "checkpoints",
+)
 PAGES = [
     "README.md",
     "docs/index.md",
-    "docs/tutorial.md",
+    *(f"docs/tutorial/{chapter}.md" for chapter in CHAPTERS),
     *(f"docs/extend/{seam}.md" for seam in SEAMS),
 ]
 LONG = ("docs/extend/drafter.md", "docs/extend/verifier.md")  # they check several strategies
