@@ -18,7 +18,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test lint mutants families options picture nightly gpu sanitize paper docs clean
+.PHONY: help demo quick test lint mutants families options picture notebook nightly gpu sanitize paper docs clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ options: $(VENV)/installed-dev  ## write the tables of options and shapes in the
 
 picture: $(VENV)/installed-dev  ## draw the pictures of the README and of the documentation from runs of the code
 	cd tests && $(abspath $(BIN))/python -m support.pictures
+
+notebook: $(VENV)/installed-dev  ## write the tutorial's notebook and picture from its pages
+	cd tests && $(abspath $(BIN))/python -m support.notebook
 
 nightly: $(VENV)/installed-dev $(VENV)/installed-docs  ## the slow tests, with many more random cases (an hour or two)
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) -m "not gpu"

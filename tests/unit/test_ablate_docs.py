@@ -39,7 +39,7 @@ def test_the_commands_of_the_page_run(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "my_policy", raising=False)
-    (tmp_path / "my_policy.py").write_text(definitions("docs/tutorial.md"), encoding="utf-8")
+    (tmp_path / "my_policy.py").write_text(definitions("docs/tutorial/policy.md"), encoding="utf-8")
     for text in re.findall(r"^```yaml\n(.*?)^```", PAGE, re.M | re.S):
         name = re.match(r"# (\w+\.yaml)\n", text)
         assert name

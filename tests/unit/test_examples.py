@@ -70,8 +70,10 @@ def test_the_ablation_of_the_example_compares_the_policies_and_draws_a_plot(pack
 
 def test_the_example_is_the_policy_of_the_tutorial_and_short() -> None:
     source = (EXAMPLE / "my_policy.py").read_text(encoding="utf-8")
-    [of_tutorial] = [block for block in blocks("docs/tutorial.md") if "class MyPolicy" in block]
-    assert of_tutorial.strip() in source
+    [of_tutorial] = [
+        block for block in blocks("docs/tutorial/policy.md") if "class MyPolicy" in block
+    ]
+    assert of_tutorial.removeprefix("# my_policy.py\n").strip() in source
     [policy] = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
     lines = [
         line
@@ -112,7 +114,7 @@ def definitions(page: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "page", ["docs/tutorial.md", *(f"docs/extend/{seam}.md" for seam in STRATEGIES)]
+    "page", ["docs/tutorial/policy.md", *(f"docs/extend/{seam}.md" for seam in STRATEGIES)]
 )
 def test_the_commands_that_name_a_class_of_the_page_run(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

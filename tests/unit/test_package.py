@@ -35,10 +35,20 @@ SEAMS = (
     "model",
 )
 CONCEPTS = ("invariant", "step", "lossless", "noise", "cost", "layouts")
+# of the tutorial: `ablation` reads the folder of a run, and `test_tutorial.py` runs it
+CHAPTERS = (
+    "first-generation",
+    "one-step",
+    "batch",
+    "policy",
+    "stop-rule",
+    "layouts",
+    "checkpoints",
+)
 PAGES = [
     "README.md",
     "docs/index.md",
-    "docs/tutorial.md",
+    *(f"docs/tutorial/{chapter}.md" for chapter in CHAPTERS),
     *(f"docs/extend/{seam}.md" for seam in SEAMS),
     *(f"docs/concepts/{page}.md" for page in CONCEPTS),
 ]
