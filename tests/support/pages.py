@@ -70,7 +70,12 @@ def blocks(page: str) -> list[Block]:
         code = re.sub(f"^{indent}", "", code, flags=re.MULTILINE)
         marked = _MARK.search(text[: one.start()])
         mark, reason = marked.groups() if marked else ("", "")
-        if marked is None and language in OUTPUT and found and found[-1].language in (*SHELL, *PYTHON):
+        if (
+            marked is None
+            and language in OUTPUT
+            and found
+            and found[-1].language in (*SHELL, *PYTHON)
+        ):
             mark, reason = found[-1].mark, found[-1].reason
         line = text.count("\n", 0, one.start(4)) + 1
         found.append(Block(page, line, language, code, mark, reason, marked is not None))

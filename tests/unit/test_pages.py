@@ -134,7 +134,7 @@ def test_every_block_is_run_or_an_output_or_says_why_not(page: str) -> None:
         if block.language == "json":
             json.loads(block.text)
         if block.language in OUTPUT and not block.mark:
-            assert before is not None and before.language in (*PYTHON, *SHELL), (
+            assert getattr(before, "language", None) in (*PYTHON, *SHELL), (
                 f"{block.place}: no output of a block before it; "
                 "put `<!-- not run: REASON -->` above it"
             )
@@ -143,8 +143,9 @@ def test_every_block_is_run_or_an_output_or_says_why_not(page: str) -> None:
     fences = len(re.findall(r"^ *(?:```|~~~)", text, re.MULTILINE))
     assert fences == 2 * len(BLOCKS[page]), f"{page}: a fence without its end"
     own = [block for block in BLOCKS[page] if block.marked]
-    assert len(re.findall(r"<!--\s*(?:not run|nightly)", text)) == len(own), (
-        f"{page}: a mark has a reason, `<!-- not run: REASON -->`, and stands directly above a block"
+    marks = re.findall(r"^ *<!--\s*(?:not run|nightly)", text, re.MULTILINE)
+    assert len(marks) == len(own), (
+        f"{page}: a mark is `<!-- not run: REASON -->`, directly above its block"
     )
 
 
@@ -190,7 +191,9 @@ def test_every_config_can_be_planned(page: str, place: Path) -> None:
 def test_entry_points_that_are_shown_are_in_groups_that_are_read(page: str) -> None:
     groups = {kind.group for kind in KINDS.values()} | {"bass.families"}
     own = page.endswith(".toml")
-    source = (ROOT / page).with_name("my_policy.py").read_text("utf-8") if own else definitions(page)
+    source = (
+        (ROOT / page).with_name("my_policy.py").read_text("utf-8") if own else definitions(page)
+    )
     classes = {node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
     texts = [one.text for one in BLOCKS.get(page, ()) if one.language == "toml"]
     for text in [(ROOT / page).read_text("utf-8")] if own else texts:
@@ -240,7 +243,9 @@ def run_shell(block: Block, given: list[Command]) -> str:
             try:
                 page_commands.run(command)
             except AssertionError as error:
-                pytest.fail(f"{block.place}: `{' '.join(command.words)}`: {error}\n{out.getvalue()}")
+                pytest.fail(
+                    f"{block.place}: `{' '.join(command.words)}`: {error}\n{out.getvalue()}"
+                )
     if shown := in_console(block)[1]:
         assert equal(shown, out.getvalue()), f"{block.place}: printed\n{out.getvalue()}"
     return out.getvalue()
