@@ -123,11 +123,11 @@ def prepare(page: str, folder: Path) -> None:
 # --- that nothing is forgotten --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if BLOCKS[page]])
-def test_every_block_is_run_or_an_output_or_says_why_not(page: str) -> None:
-    """`CONTRIBUTING.md` says how."""
+def check_marks(page: str) -> None:
+    """Each block is run, or the output of the one before it, or has a mark."""
+    found = blocks(page)
     before: Block | None = None
-    for block in BLOCKS[page]:
+    for block in found:
         assert block.language in LANGUAGES, f"{block.place}: name a language of {LANGUAGES}"
         if block.language in PYTHON:
             compile(block.text, block.place, "exec")
@@ -141,12 +141,38 @@ def test_every_block_is_run_or_an_output_or_says_why_not(page: str) -> None:
         before = block
     text = (ROOT / page).read_text(encoding="utf-8")
     fences = len(re.findall(r"^ *(?:```|~~~)", text, re.MULTILINE))
-    assert fences == 2 * len(BLOCKS[page]), f"{page}: a fence without its end"
-    own = [block for block in BLOCKS[page] if block.marked]
+    assert fences == 2 * len(found), f"{page}: a fence without its end"
+    own = [block for block in found if block.marked]
     marks = re.findall(r"^ *<!--\s*(?:not run|nightly)", text, re.MULTILINE)
     assert len(marks) == len(own), (
         f"{page}: a mark is `<!-- not run: REASON -->`, directly above its block"
     )
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_is_run_or_an_output_or_says_why_not(page: str) -> None:
+    """`CONTRIBUTING.md` says how."""
+    check_marks(page)
+
+
+WRONG = {
+    "```\nprint(1)\n```\n": "name a language",
+    "```text\n1\n```\n": "no output of a block",
+    "```yaml\na: 1\n```\n```text\n1\n```\n": "no output of a block",
+    "<!-- not run -->\n```python\nprint(1)\n```\n": "a mark is",
+    "<!-- not run: a drawing -->\nwords\n```python\nprint(1)\n```\n": "a mark is",
+    "```python\nprint(1)\n": "without its end",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_a_block_that_is_none_of_these_is_an_error(text: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text, encoding="utf-8")
+    with pytest.raises(AssertionError, match=WRONG[text]):
+        check_marks(str(page))
+    page.write_text("<!-- not run: a drawing -->\n```text\n1\n```\n", encoding="utf-8")
+    check_marks(str(page))
 
 
 @pytest.mark.parametrize("page", with_(SHELL, "", NIGHTLY, NOT_RUN))
