@@ -42,17 +42,20 @@ class DecoderShape:
 
 @dataclass(frozen=True)
 class CacheBudget:
-    """The storage that a run's rows may need, on the host: R requests, `batch` at a time."""
+    """The storage that a run's rows may need, on the host: R requests, `batch` at a time.
+
+    limits: int [R], positions of each request. shared: int [R], the number of first positions that
+    requests of the same group share. groups: int [R].
+    """
 
     batch: int
-    limits: np.ndarray  # int [R], positions of each request
-    # int [R], the number of first positions that requests of the same group share
+    limits: np.ndarray
     shared: np.ndarray
-    groups: np.ndarray  # int [R]
+    groups: np.ndarray
 
     @classmethod
     def of(cls, capacities: np.ndarray) -> "CacheBudget":
-        """One row per capacity, without shared positions."""
+        """One row per capacity, int [B], without shared positions."""
         return cls(
             len(capacities), capacities, np.zeros_like(capacities), np.arange(len(capacities))
         )
@@ -76,15 +79,18 @@ class RowAssignment:
 
     A row continues (its own index, all its positions), starts empty (0 positions), or copies from
     another row, which itself continues or starts empty.
+
+    capacities: int [B], positions; 0 for an idle row. source: int [B], the row to copy from; its
+    own index for none. shared: int [B], positions to take from the source.
     """
 
-    capacities: np.ndarray  # int [B], positions; 0 for an idle row
-    source: np.ndarray  # int [B], the row to copy from; its own index for none
-    shared: np.ndarray  # int [B], positions to take from the source
+    capacities: np.ndarray
+    source: np.ndarray
+    shared: np.ndarray
 
     @classmethod
     def of(cls, capacities: np.ndarray) -> "RowAssignment":
-        """Rows of these capacities that continue and copy nothing."""
+        """Rows of these capacities, int [B], that continue and copy nothing."""
         return cls(capacities, np.arange(len(capacities)), capacities)
 
     if not TYPE_CHECKING:  # else any name would pass
@@ -99,7 +105,7 @@ class RowAssignment:
 
     @property
     def followers(self) -> np.ndarray:
-        """Indices of the rows that copy from another row."""
+        """Int [followers], the rows that copy from another row."""
         return np.flatnonzero((self.source != np.arange(len(self.source))) & (self.shared > 0))
 
 
@@ -107,10 +113,11 @@ class RowAssignment:
 class Feedback:
     """What a policy learns from a step, on the host. Inactive rows have zeros.
 
-    accepted: committed draft tokens, without bonus or correction.
+    drafted: int [B]. accepted: int [B], committed draft tokens, without bonus or correction.
+    active: bool [B], rows that took part in the step. seconds: wall time of the step.
     """
 
-    drafted: np.ndarray  # int [B]
-    accepted: np.ndarray  # int [B]
-    active: np.ndarray  # bool [B], rows that took part in the step
-    seconds: float  # wall time of the step
+    drafted: np.ndarray
+    accepted: np.ndarray
+    active: np.ndarray
+    seconds: float

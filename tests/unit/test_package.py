@@ -7,111 +7,23 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import bass
 from bass import pair as embedded
-from bass import testing
 from bass.errors import DISTRIBUTION
-from bass.models import FAMILIES
 from bass.provenance.environment import bass_version
-from support.matrix import night
-from unit.checkpoints import byte_tokenizer, write_checkpoint
+from support.pages import ROOT, blocks
 
-ROOT = Path(__file__).parents[2]
 TRAINED = (embedded.TARGET / "config.json").is_file()
-SEAMS = (
-    "policy",
-    "stop-rule",
-    "drafter",
-    "verifier",
-    "cache",
-    "attention",
-    "quantization",
-    "model",
-)
-CONCEPTS = ("invariant", "step", "lossless", "noise", "cost", "layouts")
-# of the tutorial: `ablation` reads the folder of a run, and `test_tutorial.py` runs it
-CHAPTERS = (
-    "first-generation",
-    "one-step",
-    "batch",
-    "policy",
-    "stop-rule",
-    "layouts",
-    "checkpoints",
-)
-PAGES = [
-    "README.md",
-    "docs/index.md",
-    *(f"docs/tutorial/{chapter}.md" for chapter in CHAPTERS),
-    *(f"docs/extend/{seam}.md" for seam in SEAMS),
-    *(f"docs/concepts/{page}.md" for page in CONCEPTS),
-]
-LONG = ("docs/extend/drafter.md", "docs/extend/verifier.md")  # they check several strategies
-
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-def blocks(page: str) -> list[str]:
-    """The Python blocks of a page, in order."""
-    return re.findall(
-        r"^```python\n(.*?)^```",
-        (ROOT / page).read_text(encoding="utf-8"),
-        re.MULTILINE | re.DOTALL,
-    )
-
-
-def with_few_examples(check: Callable[..., None]) -> Callable[..., None]:
-    """Fewer than a page says; where it says none, a mistake is to be found by the default."""
-
-    def checked(*arguments: Any, **options: Any) -> None:
-        check(*arguments, **(options | {"examples": 3} if "examples" in options else options))
-
-    return checked
-
-
-@pytest.mark.parametrize("page", [night(page) if page in LONG else page for page in PAGES])
-def test_the_python_of_the_pages_runs(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With random weights in the embedded pair's place: the examples must run, whatever is
-    generated. What the pages prove of their strategies is tried with few examples.
-    """
-    tokenizer = byte_tokenizer()
-    size = tokenizer.get_vocab_size()
-    monkeypatch.setattr(
-        embedded,
-        "TARGET",
-        write_checkpoint(tmp_path / "target", tokenizer, 32, 2, size, context=1024),
-    )
-    monkeypatch.setattr(
-        embedded,
-        "DRAFT",
-        write_checkpoint(tmp_path / "draft", tokenizer, 16, 1, size, context=1024),
-    )
-    monkeypatch.chdir(tmp_path)
-    # a page registers it; this takes it out again
-    monkeypatch.setitem(FAMILIES, "hyperclovax", FAMILIES["llama"])
-    for check in (name for name in testing.__all__ if name.startswith("check_")):
-        monkeypatch.setattr(testing, check, with_few_examples(getattr(testing, check)))
-    found = blocks(page)
-    assert found
-    names: dict[str, object] = {"__name__": "example"}
-    for block in found:
-        exec(compile(block, page, "exec"), names)
-
-
-def test_every_page_on_extending_is_run() -> None:
-    assert sorted(path.stem for path in (ROOT / "docs/extend").glob("*.md")) == sorted(SEAMS)
-
-
 def test_the_example_of_the_readme_is_short() -> None:
-    lines = [line for line in blocks("README.md")[0].splitlines() if line.strip()]
+    [example] = [block for block in blocks("README.md") if block.language == "python"]
+    lines = [line for line in example.text.splitlines() if line.strip()]
     assert len(lines) <= 16
 
 

@@ -158,6 +158,8 @@ class LLM:
     ) -> Result:
         """All completions of all prompts. The options are those of `stream`; `progress` shows a
         progress bar of the tokens on standard error.
+
+        Raises `RequestError` or `OptionError`, one sentence each, before anything is generated.
         """
         options = options_from(RequestOptions, locals(), unknown)
         check_flag("progress", progress)
@@ -236,6 +238,8 @@ class LLM:
 
         It is `generate` with the prompts of `apply_chat_template`, and has the options of both, by
         keyword only. messages: a list, or another iterable, of messages or of conversations.
+
+        Raises `RequestError` or `OptionError`, one sentence each, before anything is generated.
         """
         options = options_from(ChatOptions, locals(), unknown)
         check_flag("progress", progress)
@@ -262,6 +266,8 @@ class LLM:
         with the target's chat template, which writes the special tokens; no others are added.
         The options are in `TemplateOptions`; any variable that the template reads, such as
         `enable_thinking`, may be in `chat_template_kwargs`.
+
+        Raises `RequestError` for messages that the template refuses, and without a tokenizer.
         """
         tokenizer = self.models.tokenizer
         if tokenizer is None:
@@ -297,7 +303,7 @@ class LLM:
         Without a warm-up, a call captures what it can need before its first token: that time is
         `stats.capture_seconds`, and counts neither as the policy's nor against a `time_budget`.
 
-        Raises as `generate` does.
+        Raises `RequestError` or `OptionError` as `generate` does.
         """
         check_flag("progress", progress)
         if prompts is not None:

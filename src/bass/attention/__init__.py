@@ -28,3 +28,18 @@ BACKENDS = {
 # With Triton on a CUDA device, the default is the first of these for the cache's view (timed on an
 # H200, docs/log.md).
 ON_CUDA = ("pad", "ragged", "paged")
+__all__ = [
+    "BACKENDS",
+    "ON_CUDA",
+    "SDPA",
+    "Flex",
+    "Gather",
+    "PerRow",
+    "Reference",
+    "ReferencePaged",
+    "ReferenceRagged",
+    "TritonPad",
+    "TritonPaged",
+    "TritonRagged",
+    "TritonSplit",
+]

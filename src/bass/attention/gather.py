@@ -22,6 +22,7 @@ class Gather(AttentionBackend[PagedView, MaskPlan]):
     It runs on every device, and reads and writes every key once more than necessary.
     """
 
+    paper: ClassVar[str] = "torch, scaled_dot_product_attention"
     view_type: ClassVar[type] = PagedView
     capturable: ClassVar[bool] = True
     supports_sinks: ClassVar[bool] = True

@@ -28,6 +28,7 @@ class PerRow(AttentionBackend[RaggedView, RowPlan]):
     It reads lengths on the host, so no CUDA graph can capture it.
     """
 
+    paper: ClassVar[str] = "this project, in torch"
     view_type: ClassVar[type] = RaggedView
     capturable: ClassVar[bool] = False
     supports_sinks: ClassVar[bool] = True

@@ -16,6 +16,8 @@ from bass.records import AttentionRule, PaddedView, PagedView, RaggedView
 class Float64(PositionBackend[View]):
     """Slow; needs memory for the keys of the whole span in float64."""
 
+    paper: ClassVar[str] = "this project, in torch"
+
 
 @final
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ class SDPA(AttentionBackend[PaddedView, MaskPlan]):
     Query heads that share a key head are stacked along the window, so keys are not repeated.
     """
 
+    paper: ClassVar[str] = "torch, scaled_dot_product_attention"
     view_type: ClassVar[type] = PaddedView
     capturable: ClassVar[bool] = True
     replayable: ClassVar[bool] = True

@@ -5,3 +5,9 @@ from bass.caches.paged import PagedCache
 from bass.caches.split import SplitCache
 
 CACHES = {"padded": PaddedCache, "split": SplitCache, "paged": PagedCache}
+__all__ = [
+    "CACHES",
+    "PaddedCache",
+    "PagedCache",
+    "SplitCache",
+]

@@ -21,7 +21,8 @@ class SplitCache(KVCache[RaggedView]):
         pool  [ row 0 ....... | row 1 .. | row 2 ............ | free | spare ]
                 ^ starts[0]     ^ starts[1]
 
-    `reserve` compacts the rows, so the pool needs no more than the sum of the capacities.
+    `reserve` compacts the rows, so the pool needs no more than the sum of the capacities,
+    int [B] on the host, of which `starts` are the running sums.
     """
 
     view_type: ClassVar[type] = RaggedView
@@ -30,7 +31,7 @@ class SplitCache(KVCache[RaggedView]):
     k: Float[Tensor, "layers slots kv_heads dim"]
     v: Float[Tensor, "layers slots kv_heads dim"]
     starts: Int[Tensor, " batch"]  # device
-    capacities: np.ndarray  # host, the source of `starts`
+    capacities: np.ndarray
 
     @classmethod
     def allocate(

@@ -21,7 +21,7 @@ class Replay(DraftMethod):
 
     scripts: whole sequences of token ids, prompts included; of several matches, the first counts.
     For text that is likely to repeat (an edited file, an earlier answer), and for experiments with
-    a known acceptance.
+    a known acceptance. `build` raises `OptionError` for a token id outside the vocabulary.
     """
 
     paper: ClassVar[str] = "after Yang et al., 2023 (LLMA)"

@@ -58,5 +58,5 @@ class DraftLengthPolicy(ABC, Generic[State]):
         ...
 
     def reset(self, state: State, rows: np.ndarray) -> State:
-        """The state after `rows` (indices) got new prompts. A batch-wide policy keeps it."""
+        """The state after `rows`, int [rows], got new prompts. A batch-wide policy keeps it."""
         return state

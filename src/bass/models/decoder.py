@@ -81,7 +81,7 @@ class CausalDecoder(nn.Module, Decoder):
 
     def embedded(
         self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]
-    ) -> Tensor:
+    ) -> Float[Tensor, "batch window hidden"]:
         """The input of the first block."""
         return embedding(tokens, self.embed)
 
@@ -177,7 +177,7 @@ class GemmaDecoder(RotaryDecoder):
 
     def embedded(
         self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]
-    ) -> Tensor:
+    ) -> Float[Tensor, "batch window hidden"]:
         return embedding(tokens, self.embed) * self.scale
 
     def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
@@ -235,7 +235,7 @@ class GPTDecoder(CausalDecoder):
 
     def embedded(
         self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]
-    ) -> Tensor:
+    ) -> Float[Tensor, "batch window hidden"]:
         return embedding(tokens, self.embed) + embedding(
             positions.clamp(min=0), self.position_embed
         )

@@ -96,7 +96,7 @@ class GraniteDecoder(RotaryDecoder):
 
     def embedded(
         self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]
-    ) -> Tensor:
+    ) -> Float[Tensor, "batch window hidden"]:
         return super().embedded(tokens, positions) * self.config.embedding_multiplier
 
     def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:

@@ -127,7 +127,7 @@ class OPT(CausalDecoder):
 
     def embedded(
         self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]
-    ) -> Tensor:
+    ) -> Float[Tensor, "batch window hidden"]:
         x = embedding(tokens, self.embed)
         x = x if self.project_in is None else self.project_in(x)
         return x + embedding(positions + FIRST_ROW, self.position_embed)

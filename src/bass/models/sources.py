@@ -72,7 +72,7 @@ def head_rows(order: np.ndarray, heads: int, kv_heads: int) -> np.ndarray:
 
 
 def fused_rows(blocks: int, rows: int, order: str = "qkv") -> np.ndarray:
-    """Rows of all queries, then all keys, then all values, in a fused tensor.
+    """Rows of all queries, then all keys, then all values, in a fused tensor: int [rows].
 
     The tensor has `blocks` blocks, each with its share of all three in `order`.
     """
@@ -84,7 +84,7 @@ def fused_rows(blocks: int, rows: int, order: str = "qkv") -> np.ndarray:
 
 def grouped_rows(heads: int, kv_heads: int, head_dim: int) -> np.ndarray:
     """Rows of all queries, then all keys, then all values, in a fused tensor in which each head of
-    keys and values follows its query heads.
+    keys and values follows its query heads: int [rows].
     """
     rows = np.arange((heads + 2 * kv_heads) * head_dim)
     groups = rearrange(rows, "(group head dim) -> group head dim", group=kv_heads, dim=head_dim)
@@ -98,7 +98,10 @@ def with_bias(
     rows: np.ndarray | None = None,
     bias: bool = True,
 ) -> dict[str, WeightSource]:
-    """`name`.weight and, with `bias`, `name`.bias, from the checkpoint's modules `theirs`."""
+    """`name`.weight and, with `bias`, `name`.bias, from the checkpoint's modules `theirs`.
+
+    sizes: rows of each. rows: int [rows], their order in the parameter.
+    """
     kinds = ("weight", "bias") if bias else ("weight",)
     return {
         f"{name}.{kind}": WeightSource(
@@ -114,7 +117,9 @@ def plain(name: str, theirs: str, rows: int) -> dict[str, WeightSource]:
 
 
 def gpt_sources(c: Any, qkv_rows: np.ndarray | None = None) -> dict[str, WeightSource]:
-    """The names of GPT-2. `qkv_rows`: the rows of the fused tensor, if its order is not ours."""
+    """The names of GPT-2. `qkv_rows`: int [rows] of the fused tensor, if its order is not
+    ours.
+    """
     found = plain("embed", "transformer.wte.weight", c.vocab_size) | plain(
         "position_embed", "transformer.wpe.weight", c.n_positions
     )
@@ -140,7 +145,7 @@ def gpt_sources(c: Any, qkv_rows: np.ndarray | None = None) -> dict[str, WeightS
 def shared_norm_sources(
     c: Any, qkv: Sequence[str], qkv_rows: np.ndarray
 ) -> dict[str, WeightSource]:
-    """The names of GPT-J. `qkv`: modules of queries, keys and values; `qkv_rows`: their rows."""
+    """The names of GPT-J. `qkv`: modules of queries, keys and values; `qkv_rows`: int [rows]."""
     found = plain("embed", "transformer.wte.weight", c.vocab_size) | with_bias(
         "norm", ["transformer.ln_f"], (c.n_embd,)
     )

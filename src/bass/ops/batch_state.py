@@ -227,13 +227,15 @@ def pack_report(
 def unpack_numbers(packed: np.ndarray) -> list[list[int]]:
     """The numbers of a report on the host: lens, active, drafted, verdict, emitted, flags.
 
-    Other columns may follow those of `pack_report`.
+    packed: int [B, columns]. Other columns may follow those of `pack_report`.
     """
     return packed[:, :6].T.tolist()
 
 
 def unpack_tokens(packed: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The rest of a report of `pack_report`: tokens, logprobs, draft tokens, draft probs."""
+    """The rest of a report of `pack_report`, int [B, columns]: tokens and logprobs
+    [B, k + 1], draft tokens and draft probs [B, k].
+    """
     size = (packed.shape[1] - 4) // 4
     tokens, drafts = packed[:, 6 : 6 + size], packed[:, 6 + size : 5 + 2 * size]
     floats = np.ascontiguousarray(packed[:, 5 + 2 * size :]).view(np.float64)

@@ -24,7 +24,7 @@ class HuggingFaceHeuristic(DraftLengthPolicy[np.ndarray]):
 
     `transient` resets the length at each new prompt ("heuristic_transient"); without it a row keeps
     its length ("heuristic"). A step without a draft leaves the row's length unchanged.
-    Cost: a few vector operations of length B.
+    The state is the lengths, int [B]. Cost: a few vector operations of length B.
     """
 
     paper: ClassVar[str] = "Hugging Face transformers"

@@ -59,7 +59,9 @@ class CostModel:
         return cls(1.0, 0.0, 0.0, 0.0, c, 0.0)
 
     def target(self, batch: int, k: np.ndarray | int) -> np.ndarray:
-        """Milliseconds of the target's pass over k + 1 tokens of each row."""
+        """Milliseconds of the target's pass over k + 1 tokens of each row: float [lengths], or []
+        for one length.
+        """
         tokens = batch * (np.asarray(k) + 1)
         return np.asarray(
             np.maximum(self.weights + self.per_token * tokens, self.per_token_bound * tokens)
@@ -71,7 +73,7 @@ class CostModel:
         return self.draft_weights + self.draft_per_row * batch
 
     def step(self, batch: int, k: np.ndarray | int) -> np.ndarray:
-        """Milliseconds of a step whose longest draft is k."""
+        """Milliseconds of a step whose longest draft is k: float [lengths], or [] for one."""
         return np.asarray(self.target(batch, k) + np.asarray(k) * self.draft(batch))
 
 
@@ -87,9 +89,11 @@ def _check_rates(of: object, **given: Any) -> None:
 
 @runtime_checkable
 class Acceptance(Protocol):
-    """Draws how many drafted tokens would be accepted, int [steps, rows], at most `LONGEST`."""
+    """Draws how many drafted tokens would be accepted."""
 
-    def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray: ...
+    def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
+        """Int [steps, rows], each at most `LONGEST`."""
+        ...
 
 
 @final
@@ -178,12 +182,15 @@ class Bursty(Acceptance):
 @final
 @dataclass(frozen=True)
 class Simulation:
-    """A policy's lengths and results step by step, and their cost without noise."""
+    """A policy's lengths and results step by step, and their cost without noise.
 
-    would: np.ndarray  # int [steps, rows]
-    lengths: np.ndarray  # int [steps, rows], as requested
-    accepted: np.ndarray  # int [steps, rows]
-    milliseconds: np.ndarray  # float [steps]
+    would, lengths (as requested) and accepted: int [steps, rows]. milliseconds: float [steps].
+    """
+
+    would: np.ndarray
+    lengths: np.ndarray
+    accepted: np.ndarray
+    milliseconds: np.ndarray
     cost: CostModel = field(repr=False)
 
     def since(self, step: int) -> "Simulation":

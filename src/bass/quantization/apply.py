@@ -19,7 +19,7 @@ from bass.quantization.methods import NoQuantization
 
 
 def quantizable(decoder: CausalDecoder) -> list[str]:
-    """The names of the linear layers in the decoder's blocks."""
+    """The names of the linear layers in the decoder's blocks. Raises `OptionError` without any."""
     names = [
         f"blocks.{name}" for name, layer in decoder.blocks.named_modules() if type(layer) is Linear
     ]

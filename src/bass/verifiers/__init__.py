@@ -15,3 +15,12 @@ VERIFIERS = {
     "typical": Typical,
     "synthetic": Synthetic,
 }
+__all__ = [
+    "VERIFIERS",
+    "Block",
+    "Coupled",
+    "ExactMatch",
+    "Rejection",
+    "Synthetic",
+    "Typical",
+]
