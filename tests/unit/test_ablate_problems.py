@@ -308,7 +308,12 @@ def test_a_dry_run_times_a_second_call_that_compiles_and_records_nothing(
         return stream(self, *prompts, **options)
 
     monkeypatch.setattr(LLM, "stream", counted)
-    base = {"target": str(pair.target), "draft": str(pair.draft), "prompts": ["a"], "max_new_tokens": 8}
+    base = {
+        "target": str(pair.target),
+        "draft": str(pair.draft),
+        "prompts": ["a"],
+        "max_new_tokens": 8,
+    }
     (tmp_path / "c.yaml").write_text(yaml.safe_dump({"base": base, "axes": {"seed": [0]}}))
     said = bass_command("ablate", str(tmp_path / "c.yaml"), "--dry-run")
     assert said.status == 0, said.err
