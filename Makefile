@@ -18,7 +18,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test lint mutants families options picture notebook nightly gpu sanitize paper docs clean
+.PHONY: help demo quick test lint mutants families options picture notebook nightly gpu sanitize paper docs release clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ paper: $(VENV)/installed  ## on a GPU: the experiments of the BASS paper, and th
 docs: $(VENV)/installed-docs  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+release: $(VENV)/installed-dev $(VENV)/installed-docs $(VENV)/installed-release  ## check that this tree can be released; it tags and uploads nothing
+	cd tests && $(abspath $(BIN))/python -m support.release $(CHECKS)
+
 clean:  ## remove what was built, and the virtual environment
 	rm -rf $(VENV) build dist site .pytest_cache .ruff_cache .hypothesis src/*.egg-info
 
@@ -102,4 +105,8 @@ $(VENV)/installed-dev: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/installed-docs: pyproject.toml constraints.txt | $(BIN)/python
 	@$(PIP) -e '.[docs]'
+	@touch $@ $(VENV)/installed
+
+$(VENV)/installed-release: pyproject.toml constraints.txt | $(BIN)/python
+	@$(PIP) -e '.[release]'
 	@touch $@ $(VENV)/installed

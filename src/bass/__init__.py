@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from bass.api.results import Completion, Result, Stats, StreamEvent
     from bass.report.run import Run, open_run
 
+    __version__: str
+
 __all__ = [
     "LLM",
     "BassError",
@@ -48,4 +50,6 @@ _moved = renamed(
 
 def __getattr__(name: str) -> Any:
     """The public names, imported on first use, so that `bass --help` does not load torch."""
+    if name == "__version__":  # of the installed distribution: pyproject.toml alone states it
+        return importlib.import_module("bass.provenance.environment").bass_version()
     return getattr(importlib.import_module(_HOMES[name]), name) if name in _HOMES else _moved(name)

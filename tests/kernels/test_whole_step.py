@@ -27,7 +27,9 @@ from support.matrix import matrix
 WARPS = {"greedy": Sampling(0), "plain": Sampling(1), "cut": Sampling(0.9, 9, 0.95, 0.01)}
 PAIRINGS = {
     cache: (CACHES[cache], BACKENDS[backend])
-    for cache, backend in zip(CACHES, ON_CUDA, strict=True)
+    for cache in CACHES
+    for backend in ON_CUDA
+    if CACHES[cache].view_type is BACKENDS[backend].view_type  # type: ignore[attr-defined]
 }
 TABLE = TableWorld()
 

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 import bass
+from bass.api.llm import LLM
 from bass.api.options import RequestOptions
 from bass.errors import OptionError
 from bass.experiments import estimate
@@ -295,3 +296,26 @@ def test_a_dry_run_times_batch_sizes_for_a_while(
     said = bass_command("ablate", str(tmp_path / "c.yaml"), "--dry-run")
     assert said.status == 0, said.err
     assert found == timed
+
+
+def test_a_dry_run_times_a_second_call_that_compiles_and_records_nothing(
+    pair: Pair, tmp_path: Path, bass_command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream, calls = LLM.stream, []
+
+    def counted(self: LLM, *prompts: Any, **options: Any) -> Any:
+        calls.append(options)
+        return stream(self, *prompts, **options)
+
+    monkeypatch.setattr(LLM, "stream", counted)
+    base = {
+        "target": str(pair.target),
+        "draft": str(pair.draft),
+        "prompts": ["a"],
+        "max_new_tokens": 8,
+    }
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump({"base": base, "axes": {"seed": [0]}}))
+    said = bass_command("ablate", str(tmp_path / "c.yaml"), "--dry-run")
+    assert said.status == 0, said.err
+    assert len(calls) == 2
+    assert calls[0] == calls[1]

@@ -52,7 +52,7 @@ def compare_with_dense(pairing: str, data: st.DataObject, device: torch.device) 
     """Each row has a past of its own length in a poisoned cache, then a window of its own number of
     tokens, perhaps none.
     """
-    cache_type, backend_type = EVERY_PAIRING[pairing]
+    cache_type, backend = EVERY_PAIRING[pairing][0], EVERY_PAIRING[pairing][1]()
     batch, window = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 4))
     kv_heads, groups, dim = data.draw(
         st.sampled_from(((1, 1, 4), (2, 1, 8), (2, 2, 8), (1, 4, 16), (2, 3, 4)))
@@ -73,9 +73,9 @@ def compare_with_dense(pairing: str, data: st.DataObject, device: torch.device) 
     )
     other, rule = (data.draw(st.sampled_from([AttentionRule(dim**-0.5), *RULES])) for _ in range(2))
     shape = DecoderShape(5, kv_heads * groups, kv_heads, dim, 64, (other, rule))
-    sinks = torch.randn(kv_heads * groups, generator=random) if data.draw(st.booleans()) else None
     cache = poisoned(cache_type.allocate(shape, CacheBudget.of(capacities), device, torch.float32))
-    backend = backend_type()
+    with_sinks = backend.supports_sinks and data.draw(st.booleans())
+    sinks = torch.randn(kv_heads * groups, generator=random) if with_sinks else None
 
     def part(values: torch.Tensor, first: list[int], count: int) -> torch.Tensor:
         return (

@@ -6,15 +6,16 @@ import shutil
 import subprocess
 import sys
 import tomllib
-import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 import bass
 from bass import pair as embedded
 from bass.errors import DISTRIBUTION
 from bass.provenance.environment import bass_version
+from support import packaging
 from support.pages import ROOT, blocks
 
 TRAINED = (embedded.TARGET / "config.json").is_file()
@@ -39,6 +40,17 @@ def test_every_public_name_exists() -> None:
     assert all(getattr(bass, name).__name__ == name for name in bass.__all__)
     with pytest.raises(AttributeError, match="`bass` has no attribute `laod`"):
         bass.laod  # noqa: B018  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_the_version_is_in_one_place_and_the_citation_has_it() -> None:
+    assert bass.__version__ == bass_version() == PROJECT["version"]
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert cited["cff-version"] == "1.2.0"
+    assert {"message", "title", "authors"} <= cited.keys()
+    assert (cited["type"], cited["license"]) == ("software", PROJECT["license"])
+    assert str(cited["version"]) == PROJECT["version"]
+    for reference in cited["references"]:
+        assert {"type", "title", "authors", "year", "identifiers"} <= reference.keys()
 
 
 def test_types_are_declared() -> None:
@@ -134,63 +146,29 @@ def test_every_file_of_the_source_is_packaged() -> None:
         for glob in globs
         for path in (source / package.replace(".", "/")).glob(glob)
     }
-    assert {path for path in shipped(source) if path.suffix != ".py"} == packaged
-    assert all((path.parent / "__init__.py").is_file() for path in shipped(source) - packaged)
-
-
-def shipped(source: Path) -> set[Path]:
-    return {
-        path
-        for path in (source / "bass").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
-    }
+    assert {path for path in packaging.shipped() if path.suffix != ".py"} == packaged
+    assert all((path.parent / "__init__.py").is_file() for path in packaging.shipped() - packaged)
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 def test_a_wheel_and_an_sdist_generate_in_an_empty_environment(tmp_path: Path) -> None:
-    """No network: the dependencies are those of this environment, by a .pth file."""
-
-    def run(*command: str | Path) -> str:
-        done = subprocess.run(
-            [str(part) for part in command],
-            cwd=tmp_path,
-            env={name: os.environ[name] for name in os.environ if name != "PYTHONPATH"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path / "dist", ROOT)
-    [wheel], [sdist] = (tmp_path / "dist").glob("*.whl"), (tmp_path / "dist").glob("*.tar.gz")
-    names = set(zipfile.ZipFile(wheel).namelist())
-    source = ROOT / "src"
-    assert {str(path.relative_to(source)) for path in shipped(source)} <= names
+    wheel, sdist = packaging.build(tmp_path / "dist")
+    assert packaging.difference(wheel) == ""
     example = shutil.copytree(ROOT / "examples/my_policy", tmp_path / "example")
-    offline = ("--quiet", "--no-index", "--no-build-isolation")
     for built in (wheel, sdist):
         env = tmp_path / built.suffix[1:]
-        python, command = env / "bin/python", env / "bin/bass"
-        pip_install = (sys.executable, "-m", "pip", "--python", python, "install", *offline)
-        run(sys.executable, "-m", "venv", "--without-pip", env)
-        [packages] = env.glob("lib/python*/site-packages")
-        (packages / "dependencies.pth").write_text("\n".join(site_packages()))
-        for package in (built, example):
-            run(*pip_install, "--no-deps", "--ignore-installed", package)
-        assert run(python, "-c", "import bass; print(bass.__file__)").startswith(str(packages))
-        assert run(command, "--version") == f"bass {bass_version()}\n"
+        python, command = packaging.environment(env, built, example)
+        where = packaging.run(tmp_path, python, "-c", "import bass; print(bass.__file__)")
+        assert where.startswith(str(env))
+        assert packaging.run(tmp_path, command, "--version") == f"bass {bass_version()}\n"
         # what messages give as the remedy extends this installation, and asks no index for it
-        run(*pip_install, f"{DISTRIBUTION}[report]")
-        assert "my-policy" in run(command, "list", "policy")
+        packaging.install(python, f"{DISTRIBUTION}[report]")
+        assert "my-policy" in packaging.run(tmp_path, command, "list", "policy")
         if TRAINED:
-            said = run(command, "generate", "--example", "-n", "2", "--max-new-tokens", "8")
+            said = packaging.run(
+                tmp_path, command, "generate", "--example", "-n", "2", "--max-new-tokens", "8"
+            )
             assert "=== prompt 0, sample 1" in said
     if not TRAINED:
         pytest.skip("the embedded pair is not there: nothing was generated")
-
-
-def site_packages() -> list[str]:
-    """Where the packages of this environment are, those that a .pth file of it names included."""
-    return [path for path in sys.path if path.endswith("site-packages")]

@@ -1,8 +1,9 @@
 """Small problems at the level of the embedded pair, which solves no problem of HumanEval.
 
-A family in `families/`, whose files are the categories, is a prompt, its solution, and `calls`: arguments of the function, or
+A family in `families/` is a prompt, its solution, and `calls`: arguments of the function, or
 expressions of `candidate`. Its other keys are lists of words, or names of lists in `words.toml`. A
-problem has one word of each list in place of `$key`, and expects what the solution returns.
+problem has one word of each list in place of `$key`, and expects what the solution returns. The
+files are the categories.
 """
 
 import itertools
