@@ -21,7 +21,7 @@ from torch import Tensor
 from triton.runtime.jit import JITFunction
 
 from bass.api.engines import batch_sizes
-from bass.api.warm_up import shapes
+from bass.api.warm_up import caught_up_shapes, prompt_shapes
 from bass.attention import BACKENDS
 from bass.caches import CACHES
 from bass.checkpoints.weights import dummy_index
@@ -130,7 +130,7 @@ def main(layout: str = "split", batch: str = "3", capacity: str = "1024", folder
 
     with torch.inference_mode():
         for size in batch_sizes(rows):
-            for columns, span in shapes(size, most, CUDA):
+            for columns, span in (*prompt_shapes(size, most, CUDA), *caught_up_shapes(most)):
                 fill(size, columns, span)
         warm = {*launched}
         launched.clear()

@@ -18,6 +18,8 @@ import torch
 
 from bass.cli import main
 from bass.cli.parsing import Parser
+from bass.prompts.published import SETS
+from bass.runs import prompts, settings
 from support.pages import NOT_RUN, ROOT, Command, outside_of, targets
 
 PARSED = 77  # exit status of a command whose options are good
@@ -52,12 +54,19 @@ def parsing_alone() -> Iterator[None]:
     def without_data(parser: Parser, argv: list[str], own: Any, _: Any) -> Any:
         return eval_options(parser, argv, own)
 
+    def without_files(given: Any, *_: Any) -> Any:
+        if isinstance(given, str) and given not in prompts.BUILT_IN:
+            assert given in SETS or Path(given).suffix, f"nobody knows the prompts `{given}`"
+            given = ["def f():"]
+        return prompts.read_prompts(given)
+
     eval_options = eval.read_options
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Parser, "parse", parsed)
         for module in (generate, bench):
             patch.setattr(module, "read_options", _then_end(module.read_options))
         patch.setattr(eval, "read_options", _then_end(without_data))
+        patch.setattr(settings, "read_prompts", without_files)
         patch.setattr(ablate, "_executor", _then_end(lambda config: None))
         yield
 

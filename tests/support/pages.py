@@ -208,6 +208,9 @@ def commands(page: str, folder: Path) -> Iterator[Command]:
     noted = folder / "noted"
     bash = shutil.which("bash")
     assert bash is not None
+    activate = folder / ".venv/bin/activate"
+    activate.parent.mkdir(parents=True, exist_ok=True)
+    activate.touch()  # a page may activate the environment that `make` has made
     done = subprocess.run(
         [bash, "-c", script],
         cwd=folder,

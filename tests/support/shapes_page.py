@@ -20,7 +20,7 @@ from bass import interfaces, records
 
 PAGE = Path(__file__).parents[2] / "docs/shapes.md"
 _MARK = re.compile(r"(<!-- shapes of (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-# a shape on the host, in the comment of a field: the letters of the source, and the axes' names
+# a shape on the host, in a docstring: the letters of the source, and the axes' names
 _HOST = re.compile(r"(?:#| ) ?(int(?:32)?|bool) \[([BR])\]")
 _NAMES = {torch.device: "torch.device", torch.dtype: "torch.dtype", np.ndarray: "NumPy array"}
 _AXES = {"B": "batch", "R": "requests"}
@@ -117,15 +117,9 @@ def written(annotation: Any) -> str:
 
 
 def host_shapes(record: type) -> dict[str, str]:
-    """The shapes that comments give to the NumPy arrays of a record: behind a field, or above."""
-    found, above = {}, ""
-    for line in inspect.getsource(record).splitlines():
-        shape = _HOST.search(line)
-        if (field := re.match(r"    (\w+): np\.ndarray", line)) and (shape or above):
-            found[field[1]] = f"`[{_AXES[shape[2]]}]` {shape[1]}" if shape else above
-        is_comment = line.lstrip().startswith("#")
-        above = f"`[{_AXES[shape[2]]}]` {shape[1]}" if shape and is_comment else ""
-    return found
+    """The shapes that the docstring of a record gives to its NumPy arrays: `name: int [B]`."""
+    found = re.findall(r"(\w+): (int(?:32)?|bool) \[([BR])\]", record.__doc__ or "")
+    return {name: f"`[{_AXES[axis]}]` {kind}" for name, kind, axis in found}
 
 
 def _result_of_property(owner: type, name: str) -> Any:

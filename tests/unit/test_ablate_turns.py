@@ -138,6 +138,15 @@ def test_an_interrupted_run_goes_on_in_the_middle_of_a_round(
     assert recorded(3) + recorded(5) + recorded() == expected
 
 
+def test_an_interrupted_run_compares_the_cells_that_have_ended(
+    recorded: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    recorded(8)  # of batch 1 all
+    found = RunFolder(tmp_path / "out").summaries()
+    assert "speedup_all" in found["0001-b1-bass"].metrics
+    assert "0003-b2-bass" not in found
+
+
 def test_the_machine_is_noted_for_every_repeat(
     recorded: Callable[..., list[str]], tmp_path: Path
 ) -> None:

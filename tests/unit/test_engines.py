@@ -20,7 +20,7 @@ from bass.api import assembly, engines
 from bass.api.engines import batch_sizes
 from bass.api.memory import Memory
 from bass.api.options import RequestOptions
-from bass.api.warm_up import shapes
+from bass.api.warm_up import caught_up_shapes, prompt_shapes
 from bass.drafters import Ensemble, ModelDraft
 from bass.engine.graphs import trial
 from bass.engine.scorer import ModelScorer
@@ -223,7 +223,12 @@ def test_a_warm_up_feeds_windows_of_prompts_and_of_drafters_that_catch_up(
         *itertools.product((1, 2, 4), (1, 2, 4, 8, 16, 32))
     }
     assert fed == {
-        (rows, *shape) for rows in (1, 2, 4) for shape in shapes(rows, capacity, llm.models.device)
+        (rows, *shape)
+        for rows in (1, 2, 4)
+        for shape in (
+            *prompt_shapes(rows, capacity, llm.models.device),
+            *caught_up_shapes(capacity),
+        )
     }
     llm.generate([[i] * 20 for i in range(3, 13)], max_new_tokens=9, ignore_eos=True)
     assert captures.count == before

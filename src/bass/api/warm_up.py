@@ -37,28 +37,41 @@ def first_windows(engines: Engines) -> None:
     device = sequences.tokens.device
     with torch.inference_mode():
         for rows in engines.sizes:
-            for columns, span in shapes(rows, sequences.capacity, device):
-                empty = torch.full((rows, columns), -1, device=device)
-                feed(step.target, step.drafter, Window(empty.clamp(min=0), empty, span))
-        for columns in doubled(LEAST_CAUGHT_UP, min(PREFILL_WINDOW, sequences.capacity)):
+            for columns, span in prompt_shapes(rows, sequences.capacity, device):
+                feed(step.target, step.drafter, empty_window(rows, columns, span, device))
+            for columns, span in caught_up_shapes(sequences.capacity):
+                step.drafter.fill(empty_window(rows, columns, span, device))
+        for columns in {columns for columns, _ in caught_up_shapes(sequences.capacity)}:
             last(sequences, columns)
         step.log.take()
 
 
-def shapes(rows: int, capacity: int, device: torch.device) -> Iterator[tuple[int, int]]:
-    """Columns and spans of the windows of `rows` rows: of short prompts, of parts of long ones, and
-    of tokens that a drafter is fed after steps without drafts.
-    """
+def empty_window(rows: int, columns: int, span: int, device: torch.device) -> Window:
+    """A window without a token."""
+    positions = torch.full((rows, columns), -1, device=device)
+    return Window(torch.zeros_like(positions), positions, span)
+
+
+def prompt_shapes(rows: int, capacity: int, device: torch.device) -> Iterator[tuple[int, int]]:
+    """Columns and spans of the windows of `rows` prompts: of short ones, and parts of long ones."""
     most = min(prefill_window(rows, device), capacity)
     for columns in doubled(1, most):
         yield columns, bucket(columns, capacity)
-    spans = [span for span in doubled(SPAN, capacity) if span > SPAN]
-    for span in spans:
-        for columns in {most, most // 2 + 1}:
-            if columns < span:
-                yield columns, span
+    for span in spans(capacity):
+        if span > most:
+            yield most, span
+
+
+def caught_up_shapes(capacity: int) -> Iterator[tuple[int, int]]:
+    """Columns and spans of what a drafter is fed after steps without drafts."""
+    for span in spans(capacity):
         for columns in doubled(LEAST_CAUGHT_UP, min(PREFILL_WINDOW, capacity)):
             yield columns, span
+
+
+def spans(capacity: int) -> list[int]:
+    """The spans whose kernels may differ."""
+    return [span for span in doubled(SPAN, capacity) if span > SPAN or span == capacity]
 
 
 def doubled(least: int, most: int) -> list[int]:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from bass.engine.requests import Request
-from bass.interfaces import Drafter, Scorer
+from bass.interfaces import Drafter, RowStore
 from bass.records import CacheBudget, RowAssignment, Sequences, Window
 
 # prompt tokens per row and pass: bounds the memory of a long prompt's prefill; on a GPU, at least
@@ -39,7 +39,7 @@ def caught_up_columns(tokens: int, device: torch.device) -> int:
     return max(LEAST_CAUGHT_UP, 1 << (tokens - 1).bit_length())
 
 
-def feed(target: Scorer, drafter: Drafter, window: Window) -> None:
+def feed(target: RowStore, drafter: Drafter, window: Window) -> None:
     """Feed a window of prompts to the target and to the drafter."""
     features = target.fill(window)
     drafter.fill(window)
@@ -60,7 +60,7 @@ class Slots:
     """
 
     sequences: Sequences
-    target: Scorer
+    target: RowStore
     drafter: Drafter
     requests: np.ndarray
     capacities: np.ndarray

@@ -69,12 +69,20 @@ class Ablation:
             ours = holder(lock)
             if pending := self.pending:
                 cells = {cell.id: cell for cell in run.cells}
-                executor.run(
-                    [_recorded(task, run, cells[task.id], ours) for task in pending], watch
-                )
-            check_lock(self.folder, ours)
-            compare_with_plain(run, self.tasks)
+                try:
+                    executor.run(
+                        [_recorded(task, run, cells[task.id], ours) for task in pending], watch
+                    )
+                except KeyboardInterrupt:
+                    self._compare(run, ours)
+                    raise
+            self._compare(run, ours)
             return run.summaries()
+
+    def _compare(self, run: RunFolder, ours: str) -> None:
+        """Compare the cells that have ended with those of autoregressive decoding."""
+        check_lock(self.folder, ours)
+        compare_with_plain(run, self.tasks)
 
     @functools.cached_property
     def tasks(self) -> list[Task]:

@@ -58,9 +58,9 @@ MUTANTS = (
     ),
     Mutant(
         "a warm-up feeds no windows of long prompts",
-        "warm_up.shapes",
-        "span > SPAN",
-        "span < SPAN",
+        "warm_up.spans",
+        "span > SPAN or span == capacity",
+        "span == SPAN",
         (f"{VERSIONS}::test_a_warm_up_launches_every_version_of_a_kernel_that_prefills_launch",),
     ),
     Mutant(

@@ -45,8 +45,8 @@ MUTANTS = (
     ),
     Mutant(
         "a drafter observes no prompt",
-        "Slots._feed",
-        "self.drafter.observes",
+        "slots.feed",
+        "drafter.observes",
         "False",
         (OBSERVED,),
     ),
