@@ -190,7 +190,7 @@ def in_console(block: Block) -> tuple[str, str]:
 _NOTED = r"""command_not_found_handle() { printf '%s\0' "$BLOCK" "$PWD" "$#" "$@" >&3; }
 exec 3>"$NOTED"
 """
-_ENVIRONMENT = re.compile(r"(?<![^\s(;|&])\.venv/bin/")
+_ENVIRONMENT = re.compile(r"(?<!^\. )(?<!\n\. )(?<![^\s(;|&])\.venv/bin/")
 
 
 def commands(page: str, folder: Path) -> Iterator[Command]:
