@@ -322,7 +322,7 @@ class LLM:
                 reported(f"memory: {self.memory}")
             first_windows(engines)
         for rows in (self.max_batch_size,) if engines is None else engines.sizes:
-            first_step(self.stream([[0, 0]] * rows, max_new_tokens=1, ignore_eos=True))
+            first_step(self.stream([[0]] * rows, max_new_tokens=1, ignore_eos=True))
 
     @property
     def memory(self) -> Memory:

@@ -6,7 +6,6 @@ import torch
 
 from bass.api.engines import Engines
 from bass.api.generation import Generation
-from bass.engine.run import last
 from bass.engine.slots import (
     LEAST_CAUGHT_UP,
     PREFILL_WINDOW,
@@ -14,9 +13,11 @@ from bass.engine.slots import (
     feed,
     prefill_window,
 )
+from bass.ops.batch_state import last
 from bass.records import Window
 
-SPAN = 256  # positions: the kernels of a pass differ from one power of two times it to the next
+# positions: from one power of two times it to the next, attention has the same number of splits
+SPAN = 256
 
 
 def first_step(generation: Generation) -> None:
