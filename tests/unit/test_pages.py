@@ -12,7 +12,7 @@ import re
 import shutil
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -175,23 +175,27 @@ def test_a_block_that_is_none_of_these_is_an_error(text: str, tmp_path: Path) ->
     check_marks(str(page))
 
 
+def within_its_folder(do: Callable[[Command], None], command: Command, out: io.StringIO) -> None:
+    """Check or run a command; both its streams go to `out`, which a failure shows."""
+    with (
+        contextlib.chdir(command.folder),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(out),
+    ):
+        try:
+            do(command)
+        except AssertionError as error:
+            words = " ".join(command.words)
+            pytest.fail(f"{command.block.place}: `{words}`: {error}\n{out.getvalue()}")
+
+
 @pytest.mark.parametrize("page", with_(SHELL, "", NIGHTLY, NOT_RUN))
 def test_every_command_has_options_that_there_are(page: str, place: Path) -> None:
     prepare(page, place)
     found = list(commands(page, place))
     assert found
     for command in found:
-        said = io.StringIO()
-        with (
-            contextlib.chdir(command.folder),
-            contextlib.redirect_stdout(said),
-            contextlib.redirect_stderr(said),
-        ):
-            try:
-                page_commands.check(command)
-            except AssertionError as error:
-                words = " ".join(command.words)
-                pytest.fail(f"{command.block.place}: `{words}`: {error}\n{said.getvalue()}")
+        within_its_folder(page_commands.check, command, io.StringIO())
 
 
 @pytest.mark.parametrize("page", with_(("yaml",), "", NIGHTLY, NOT_RUN))
@@ -261,17 +265,7 @@ def run_shell(block: Block, given: list[Command]) -> str:
     """Run the commands of a block; what they print, on both streams."""
     out = io.StringIO()
     for command in given:
-        with (
-            contextlib.chdir(command.folder),
-            contextlib.redirect_stdout(out),
-            contextlib.redirect_stderr(out),
-        ):
-            try:
-                page_commands.run(command)
-            except AssertionError as error:
-                pytest.fail(
-                    f"{block.place}: `{' '.join(command.words)}`: {error}\n{out.getvalue()}"
-                )
+        within_its_folder(page_commands.run, command, out)
     if shown := in_console(block)[1]:
         assert equal(shown, out.getvalue()), f"{block.place}: printed\n{out.getvalue()}"
     return out.getvalue()
