@@ -27,7 +27,7 @@ _hook = jaxtyping.install_import_hook("bass", "support.typecheck.check")  # foun
 
 import bass  # noqa: E402  (after the hook)
 from bass.caches import paged  # noqa: E402
-from bass.engine import shapes, slots  # noqa: E402
+from bass.engine import prefill, shapes  # noqa: E402
 from support import interpreter, matrix  # noqa: E402  (imports triton)
 
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))  # the tensors are small
@@ -73,11 +73,11 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     edges.
     """
     monkeypatch.setattr(paged, "BLOCK", 2)
-    monkeypatch.setattr(slots, "SPAN_STEP", 4)
+    monkeypatch.setattr(shapes, "SPAN_STEP", 4)
     monkeypatch.setattr(shapes, "LEAST_SPAN", 8)
     monkeypatch.setattr(shapes, "SHORT_SPAN", 8)
-    monkeypatch.setattr(slots, "PREFILL_WINDOW", 3)
-    monkeypatch.setattr(slots, "PREFILL_TOKENS", 3)
+    monkeypatch.setattr(prefill, "PREFILL_WINDOW", 3)
+    monkeypatch.setattr(prefill, "PREFILL_TOKENS", 3)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bass.engine.slots import caught_up_columns, equal_windows
+from bass.engine.prefill import caught_up_columns, equal_windows
 from support.matrix import night
 
 SHAPES = Path(__file__).parents[2] / "benchmarks" / "shapes"

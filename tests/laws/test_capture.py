@@ -267,11 +267,14 @@ def test_after_a_load_no_call_captures_anything(models: tuple[Path, Path]) -> No
     for step in steps:
         assert isinstance(step, GraphedStep)
         assert set(step.captured) == set(itertools.product(lengths, spans))
+        assert len(step.prefills.replay) == 3
     alone = bass.load(*models, **options | {"cuda_graphs": False})
     calls: list[tuple[Any, dict[str, Any]]] = [
         ([3, 1, 4], {"num_return_sequences": 3, "temperature": 1.0}),
         ([3, 1, 4], {"temperature": 0, "stop_token_ids": [5, 6, 7]}),
         ([[5] * 600, [7, 3]], {"temperature": 0.4, "top_k": 9, "top_p": 0.8, "seed": 3}),
+        ([[5, 6] * 200, [7, 3, 4] * 90, [8]], {"temperature": 1.0}),  # in several windows
+        ([6, 2, 4] * 100, {"temperature": 1.0}),
         ([[3], [4], [5], [6, 2]], {"repetition_penalty": 1.2, "frequency_penalty": 0.3}),
         ([9] * 20, {"max_new_tokens": 1004, "min_p": 0.01, "min_new_tokens": 9}),
     ]

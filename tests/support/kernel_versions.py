@@ -25,9 +25,15 @@ from bass.api.warm_up import caught_up_shapes, prompt_shapes
 from bass.attention import BACKENDS
 from bass.caches import CACHES
 from bass.checkpoints.weights import dummy_index
+from bass.engine.prefill import (
+    captured_windows,
+    caught_up_columns,
+    equal_windows,
+    most_captured,
+    prefill_window,
+)
 from bass.engine.scorer import ModelScorer
-from bass.engine.shapes import StepShapes
-from bass.engine.slots import bucket, caught_up_columns, equal_windows, prefill_window
+from bass.engine.shapes import SHORT_SPAN, StepShapes, bucket
 from bass.kernels.hopper import attention, gemm, gemm_residual
 from bass.models.decoder import CausalDecoder
 from bass.models.llama import Llama
@@ -96,12 +102,27 @@ def lengths(capacity: int) -> list[int]:
     return sorted(one for one in {*some, capacity - 1} if one < capacity)
 
 
+def captured(batch: int, capacity: int) -> set[tuple[int, int, int, int]]:
+    """(rows, columns, span, first row) of the windows that are captured."""
+    return {
+        (rows, columns, min(SHORT_SPAN, capacity), 0)
+        for rows in batch_sizes(batch)
+        for columns in captured_windows(rows, capacity)
+    }
+
+
 def needed(batch: int, capacity: int) -> set[tuple[int, int, int, int]]:
     """(rows, columns, span, first row) of the windows of prefills and of catch-ups."""
-    found = set()
+    found = captured(batch, capacity)
     for rows in range(1, batch + 1):
         most = prefill_window(rows, CUDA)
         for tokens in lengths(capacity):
+            if all(
+                tokens <= most_captured(size, capacity)
+                for size in batch_sizes(batch)
+                if size >= rows
+            ):
+                continue
             size = equal_windows(tokens, most)
             for first in range(0, tokens, size):
                 columns = min(first + size, tokens) - first
@@ -129,8 +150,10 @@ def main(layout: str = "split", batch: str = "3", capacity: str = "1024", folder
         scorer.fill(Window(empty, empty, span, start))
 
     with torch.inference_mode():
+        for window in captured(rows, most):
+            fill(*window)
         for size in batch_sizes(rows):
-            for columns, span in (*prompt_shapes(size, most, CUDA), *caught_up_shapes(most)):
+            for columns, span in (*prompt_shapes(size, rows, most, CUDA), *caught_up_shapes(most)):
                 fill(size, columns, span)
         warm = {*launched}
         launched.clear()

@@ -5,7 +5,6 @@ runs in it, and works with its own rows alone.
 """
 
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -22,59 +21,21 @@ from bass.api.memory import Memory
 from bass.api.options import RequestOptions
 from bass.api.warm_up import caught_up_shapes, prompt_shapes
 from bass.drafters import Ensemble, ModelDraft
-from bass.engine.graphs import trial
+from bass.engine.prefill import captured_windows
 from bass.engine.scorer import ModelScorer
 from bass.engine.shapes import StepShapes
-from bass.engine.step import Step, StepReport
 from bass.errors import OptionError, PolicyError, RequestError, StrategyError
 from bass.interfaces import Verifier
 from bass.interfaces.lengths import captured_lengths
 from bass.policies import BatchTable, Clamped, EmaTiers, Fixed
-from bass.records import Draft, Noise, Sequences, Verdict, Window
+from bass.records import Draft, Noise, Verdict, Window
 from bass.testing.policies import ByRow
 from bass.testing.worlds import LlamaWorld, TableWorld
 from support.engines import DRAFTER_MAKERS, PAIRINGS, Setup, mixed_requests
 from support.matrix import matrix, night
+from support.prepared_steps import Captured
 from unit.checkpoints import Pair, write_checkpoint
 from unit.test_steps import Learns
-
-
-@final
-class Captured(Step):
-    """Runs in few shapes, each prepared before; notes how often it is prepared."""
-
-    overlaps: ClassVar[bool] = False
-    count: ClassVar[int] = 0
-
-    def __init__(self, step: Any, rows: Sequences | None, shapes: StepShapes, pool: Any) -> None:
-        self.inner, self.rows, self.of, self.known = step, rows, shapes, set[tuple[int, int]]()
-        self.target, self.drafter, self.log = step.target, step.drafter, step.log
-        self.verifier, self.warp = step.verifier, step.warp
-
-    def span(self, length: int, capacity: int) -> int:
-        return self.of.span(length)
-
-    def draft_length(self, k: int) -> int:
-        return self.of.draft_length(k)
-
-    def shapes(self, lengths: range, drafted: int) -> list[tuple[int, int]]:
-        return self.of.needed(lengths, drafted)
-
-    def prepared(self, k: int, span: int) -> bool:
-        return (k, span) in self.known
-
-    def prepare(self, sequences: Sequences, k: int, span: int) -> None:
-        if not self.prepared(k, span):
-            Captured.count += 1
-            trial(self.inner, sequences, k, span)
-            self.known.add((k, span))
-
-    def launch(
-        self, sequences: Sequences, lengths: list[int], k: int, span: int
-    ) -> Callable[[], StepReport]:
-        assert self.prepared(k, span)
-        assert self.rows is None or sequences is self.rows
-        return self.inner.launch(sequences, lengths, k, span)
 
 
 @given(capacity=st.integers(1, 5000), lengths=st.sets(st.integers(1, 40)), reads=st.booleans())
@@ -143,7 +104,8 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> type[Captured]:
     monkeypatch.setattr(engines, "CAPACITY_STEP", 8)
     monkeypatch.setattr(engines.EngineCache, "_positions_with_room", lambda _: 64)
     monkeypatch.setattr("bass.engine.shapes.LEAST_SPAN", 8)
-    Captured.count = 0
+    monkeypatch.setattr("bass.engine.prefill.CAPTURED_TOKENS", (16, 8))
+    Captured.count = Captured.prefills = 0
     return Captured
 
 
@@ -168,6 +130,7 @@ def test_after_a_load_no_call_captures_anything_and_tokens_are_those_without_gra
     llm = bass.load(silent_pair.target, silent_pair.draft, device="cpu", **options)
     before = captures.count
     assert before == 4 * 6 * 4  # batches 1, 2, 4, 5; lengths 0 to 5; spans 8, 16, 32, 64
+    assert captures.prefills == 4 * 2  # of 16 and 8 tokens
     storage = llm._engines.engines.storage  # type: ignore[union-attr]
     for (prompts, request), _ in itertools.product(CALLS.values(), range(2)):
         found = llm.generate(prompts, ignore_eos=True, **request)
@@ -220,15 +183,19 @@ def test_a_warm_up_feeds_windows_of_prompts_and_of_drafters_that_catch_up(
     assert engines is not None
     capacity = engines.storage.sequences.capacity
     assert {(rows, size) for rows, size, _ in fed} >= {
-        *itertools.product((1, 2, 4), (1, 2, 4, 8, 16, 32))
+        *itertools.product((1, 2, 4), (4, 8, 16, 32))
     }
     assert fed == {
         (rows, *shape)
         for rows in (1, 2, 4)
         for shape in (
-            *prompt_shapes(rows, capacity, llm.models.device),
+            *prompt_shapes(rows, 4, capacity, llm.models.device),
             *caught_up_shapes(capacity),
         )
+    } | {
+        (rows, columns, capacity)
+        for rows in ((1, 2, 4) if calls is None else (1, 4))
+        for columns in captured_windows(rows, capacity)
     }
     llm.generate([[i] * 20 for i in range(3, 13)], max_new_tokens=9, ignore_eos=True)
     assert captures.count == before

@@ -4,6 +4,7 @@ them; the pool always suffices.
 
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 import bass
 from bass.drafters import NoDrafter
+from bass.engine.prefill import feed_prompts
 from bass.engine.requests import Request
 from bass.engine.slots import Slots, room_for
 from bass.interfaces import RowStore
@@ -122,6 +124,7 @@ class Engine:
             rows,
             self.store,
             NoDrafter(),
+            partial(feed_prompts, self.store, NoDrafter(), rows),
             np.full(self.batch, -1),
             np.zeros(self.batch, dtype=np.int64),
             queue,

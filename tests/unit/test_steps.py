@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 import bass
 from bass.engine.graphs import trial
 from bass.engine.run import Run
-from bass.engine.shapes import StepShapes
-from bass.engine.slots import bucket
+from bass.engine.shapes import StepShapes, bucket
 from bass.engine.step import SpeculativeStep, Step, StepReport
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.ops import batch_state

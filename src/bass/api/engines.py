@@ -92,10 +92,16 @@ class Engines:
     def capture(self) -> Iterator[int]:
         """Capture every shape, and yield after each the number of those that are left."""
         shapes = self.shapes()
-        for done, (engine, k, span) in enumerate(shapes, 1):
+        left = len(shapes) + len(self.sizes)
+        for engine, k, span in shapes:
             with torch.inference_mode():
                 engine.step.prepare(engine.sequences, k, span)
-            yield len(shapes) - done
+            left -= 1
+            yield left
+        for size in reversed(self.sizes):
+            self.engine(size).step.prepare_prefill()
+            left -= 1
+            yield left
 
 
 @final

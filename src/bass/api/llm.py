@@ -294,11 +294,12 @@ class LLM:
 
         Where steps run as CUDA graphs, this allocates the storage of `max_batch_size` rows of
         `max_model_len` tokens, and captures the steps of every batch size, every length that the
-        policy may request, and every span. Later calls capture nothing, whatever their prompts,
-        limits, seeds and sampling options. With `prompts`, whose options are those of `generate`,
-        it captures only what these requests can need, and takes their first step. `progress` shows
-        a progress bar on standard error, and `memory` below it. A batch-wide drafter
-        (`batch_invariant = False`) is built for each call, and its graphs with it.
+        policy may request, and every span, and the prefill of short prompts. Later calls capture
+        nothing, whatever their prompts, limits, seeds and sampling options. With `prompts`, whose
+        options are those of `generate`, it captures only what these requests can need, and takes
+        their first step. `progress` shows a progress bar on standard error, and `memory` below it.
+        A batch-wide drafter (`batch_invariant = False`) is built for each call, and its graphs with
+        it.
 
         Without a warm-up, a call captures what it can need before its first token: that time is
         `stats.capture_seconds`, and counts neither as the policy's nor against a `time_budget`.
@@ -347,8 +348,10 @@ class LLM:
         longest = [max(request.limit for request in ours) for ours in requests]
         shortest = [min(len(request.prompt) for request in ours) for ours in requests]
         self._engines.reserve(max(batches), max(longest), max(map(_end_tokens, requests)))
-        if self._engines.engines is not None:
-            first_windows(self._engines.engines)
+        if (engines := self._engines.engines) is not None:
+            for batch in {*batches}:
+                engines.engine(batch).step.prepare_prefill()
+            first_windows(engines)
         for batch in {*batches}:
             places = [i for i, rows in enumerate(batches) if rows == batch]
             for i in {max(places, key=longest.__getitem__), min(places, key=shortest.__getitem__)}:

@@ -6,13 +6,15 @@ import torch
 
 from bass.api.engines import Engines
 from bass.api.generation import Generation
-from bass.engine.slots import (
+from bass.engine.prefill import (
     LEAST_CAUGHT_UP,
     PREFILL_WINDOW,
-    bucket,
+    equal_windows,
     feed,
+    most_captured,
     prefill_window,
 )
+from bass.engine.shapes import bucket
 from bass.ops.batch_state import last
 from bass.records import Window
 
@@ -38,7 +40,7 @@ def first_windows(engines: Engines) -> None:
     device = sequences.tokens.device
     with torch.inference_mode():
         for rows in engines.sizes:
-            for columns, span in prompt_shapes(rows, sequences.capacity, device):
+            for columns, span in prompt_shapes(rows, engines.sizes[-1], sequences.capacity, device):
                 feed(step.target, step.drafter, empty_window(rows, columns, span, device))
             for columns, span in caught_up_shapes(sequences.capacity):
                 step.drafter.fill(empty_window(rows, columns, span, device))
@@ -53,10 +55,15 @@ def empty_window(rows: int, columns: int, span: int, device: torch.device) -> Wi
     return Window(torch.zeros_like(positions), positions, span)
 
 
-def prompt_shapes(rows: int, capacity: int, device: torch.device) -> Iterator[tuple[int, int]]:
-    """Columns and spans of the windows of `rows` prompts: of short ones, and parts of long ones."""
+def prompt_shapes(
+    rows: int, batch: int, capacity: int, device: torch.device
+) -> Iterator[tuple[int, int]]:
+    """Columns and spans of the windows of `rows` prompts that no graph feeds, in an engine of up to
+    `batch` rows: of short ones, and parts of long ones.
+    """
     most = min(prefill_window(rows, device), capacity)
-    for columns in doubled(1, most):
+    least = min(most_captured(batch, capacity) + 1, equal_windows(most + 1, most), most)
+    for columns in doubled(1 << (least.bit_length() - 1), most):
         yield columns, bucket(columns, capacity)
     for span in spans(capacity):
         if span > most:

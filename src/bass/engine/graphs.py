@@ -5,20 +5,22 @@ import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, TypeVar, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from bass.engine.cost import Layout
-from bass.engine.shapes import StepShapes
-from bass.engine.slots import bucket
+from bass.engine.prefill import PrefillGraphs
+from bass.engine.shapes import StepShapes, bucket
 from bass.engine.step import SpeculativeStep, Step, StepReport, unpacked
 from bass.errors import OptionError, is_out_of_memory
 from bass.interfaces import Drafter, Scorer, Verifier, Warp
 from bass.ops.dispatch import FirstUse, existing_kernels_only
 from bass.records import Sequences
+
+R = TypeVar("R")
 
 
 def trial(step: SpeculativeStep, sequences: Sequences, k: int, span: int) -> Tensor:
@@ -122,11 +124,23 @@ class GraphedStep(Step):
         self.turn = 0  # index of the report buffer in use
         self.captured: dict[tuple[int, int], Captured] = {}
         self.tried: set[int] = set()  # draft lengths that have run
+        self.prefills = PrefillGraphs(self.target, self.drafter, sequences, self._replayed)
 
     @cached_property
     def host_array(self) -> np.ndarray:
         """`host_lengths` as a NumPy array in the same memory."""
         return self.host_lengths.numpy()
+
+    def prefill(self, sequences: Sequences, prompts: list[list[int]], start: int) -> None:
+        assert sequences is self.sequences, "a graph works only with its own sequences"
+        with self.here:
+            if not self.prefills.feed(prompts, start):
+                super().prefill(sequences, prompts, start)
+
+    def prepare_prefill(self) -> None:
+        with self._captures():
+            self.prefills.prepare()
+        self.log.take()  # a prefill is not part of a step
 
     def span(self, length: int, capacity: int) -> int:
         return self.step_shapes.span(length)
@@ -142,19 +156,25 @@ class GraphedStep(Step):
         return self.step_shapes.needed(lengths, drafted)
 
     def prepare(self, sequences: Sequences, k: int, span: int) -> None:
-        """Capture the shape, if it is not captured yet.
+        """Capture the shape, if it is not captured yet."""
+        if not self.prepared(k, span):
+            with self._captures():
+                self.captured[k, span] = self._capture(k, span)
+
+    @contextlib.contextmanager
+    def _captures(self) -> Iterator[None]:
+        """Within it, graphs are captured.
 
         Out of memory, all graphs are dropped, so that smaller ones may fit.
         """
-        if self.prepared(k, span):
-            return
         with self.here:
             stream = torch.cuda.current_stream()
             try:
-                self.captured[k, span] = self._capture(k, span)
+                yield
             except (MemoryError, RuntimeError) as error:
                 if is_out_of_memory(error):
                     self.captured.clear()
+                    self.prefills.drop()
                     self.pool = torch.cuda.graph_pool_handle()
                 raise
             finally:
@@ -205,21 +225,39 @@ class GraphedStep(Step):
 
     def _try(self, k: int, span: int) -> None:
         """Run a step of this shape with all rows idle."""
-        self.side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.side):
-            trial(self.inner, self.sequences, k, span)
-        torch.cuda.current_stream().wait_stream(self.side)
+        self._run(lambda: trial(self.inner, self.sequences, k, span))
         self.tried.add(k)
 
     def _recorded(self, k: int, span: int) -> Captured:
         """The graph of this shape, and its buffers."""
+
+        def step() -> tuple[Tensor, Layout]:
+            self.lengths.copy_(self.host_lengths, non_blocking=True)
+            return self.inner.on_device(self.sequences, self.lengths, k, span)
+
+        graph, (packed, layout) = self._graph_of(step)
+        return Captured(graph, packed, layout, pinned_pair(packed))
+
+    def _replayed(self, run: Callable[[], None]) -> Callable[[], None]:
+        """Run a function once and capture it; returns what replays it."""
+        self._run(run)
+        return self._graph_of(run)[0].replay
+
+    def _run(self, function: Callable[[], object]) -> None:
+        """Run a function on the stream of the captures."""
+        self.side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.side):
+            function()
+        torch.cuda.current_stream().wait_stream(self.side)
+
+    def _graph_of(self, function: Callable[[], R]) -> tuple[torch.cuda.CUDAGraph, R]:
+        """A graph of what a function launches, and what it returns."""
         graph = torch.cuda.CUDAGraph()
         try:
             # the default capture stream is on the process's first device
             capture = torch.cuda.graph(graph, pool=self.pool, stream=self.side)
             with _without_garbage_collection(), capture:
-                self.lengths.copy_(self.host_lengths, non_blocking=True)
-                packed, layout = self.inner.on_device(self.sequences, self.lengths, k, span)
+                returned = function()
         except RuntimeError as error:
             if is_out_of_memory(error):
                 raise
@@ -227,4 +265,4 @@ class GraphedStep(Step):
                 f"The step cannot be captured as a CUDA graph ({str(error).splitlines()[0]}): a "
                 "part of it reads from the host; give `cuda_graphs=False`."
             ) from error
-        return Captured(graph, packed, layout, pinned_pair(packed))
+        return graph, returned

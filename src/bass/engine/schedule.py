@@ -2,6 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import final
 
 import numpy as np
@@ -38,6 +39,7 @@ class Schedule:
             self.sequences,
             self.step.target,
             self.step.drafter,
+            partial(self.step.prefill, self.sequences),
             np.full(batch, -1),
             np.zeros(batch, dtype=np.int64),
             deque(range(len(self.requests))),

@@ -4,8 +4,14 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import final
 
+SPAN_STEP = 64  # spans without graphs are multiples of this, so that few distinct ones occur
 LEAST_SPAN = 256  # positions, the smallest span of backends that read the whole span
 SHORT_SPAN = 512  # positions, the shorter span of the others
+
+
+def bucket(length: int, capacity: int) -> int:
+    """The span for `length` positions in use."""
+    return min(-(-length // SPAN_STEP) * SPAN_STEP, capacity)
 
 
 @final

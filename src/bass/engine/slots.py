@@ -1,6 +1,7 @@
 """The rows of a batch and their prompts: admission, shared prefill, release."""
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -8,60 +9,21 @@ import torch
 
 from bass.engine.requests import Request
 from bass.interfaces import Drafter, RowStore
-from bass.records import CacheBudget, RowAssignment, Sequences, Window
-
-# prompt tokens per row and pass: bounds the memory of a long prompt's prefill; on a GPU, at least
-# PREFILL_TOKENS of all rows together, since products of fewer rows wait for the weights
-PREFILL_WINDOW, PREFILL_TOKENS = 256, 2048
-LEAST_CAUGHT_UP = 4  # columns on a GPU: see `caught_up_columns`
-SPAN_STEP = 64  # spans are multiples of this, so that few distinct ones occur
-
-
-def prefill_window(rows: int, device: torch.device) -> int:
-    """Prompt tokens of each of these rows that a pass feeds."""
-    most = PREFILL_TOKENS // rows if device.type == "cuda" else 0
-    return max(PREFILL_WINDOW, most)
-
-
-def equal_windows(tokens: int, most: int) -> int:
-    """The size of the fewest windows of up to `most` tokens, so that none of them is short."""
-    return -(-tokens // -(-tokens // most)) if tokens else most
-
-
-def caught_up_columns(tokens: int, device: torch.device) -> int:
-    """Columns of the windows that feed a drafter the last `tokens` tokens of each row.
-
-    On a GPU they are a power of two, because kernels are compiled for numbers of columns; a token
-    that is fed again changes nothing.
-    """
-    if device.type != "cuda":
-        return tokens
-    return max(LEAST_CAUGHT_UP, 1 << (tokens - 1).bit_length())
-
-
-def feed(target: RowStore, drafter: Drafter, window: Window) -> None:
-    """Feed a window of prompts to the target and to the drafter."""
-    features = target.fill(window)
-    drafter.fill(window)
-    if drafter.observes:
-        drafter.observe(window, features, None)
-
-
-def bucket(length: int, capacity: int) -> int:
-    """The span for `length` positions in use."""
-    return min(-(-length // SPAN_STEP) * SPAN_STEP, capacity)
+from bass.records import CacheBudget, RowAssignment, Sequences
 
 
 @dataclass
 class Slots:
     """The requests in the rows of a batch.
 
-    requests: for each row the index of its request in the run's list, -1 for an idle row.
+    prefill: feeds all tokens of prompts but the last to the rows from the given one on. requests:
+    for each row the index of its request in the run's list, -1 for an idle row.
     """
 
     sequences: Sequences
     target: RowStore
     drafter: Drafter
+    prefill: Callable[[list[list[int]], int], None]
     requests: np.ndarray
     capacities: np.ndarray
     queue: deque[int] = field(default_factory=deque)
@@ -117,34 +79,11 @@ class Slots:
         for run in (
             np.split(fed_rows, np.flatnonzero(np.diff(fed_rows) > 1) + 1) if len(fed_rows) else ()
         ):
-            self._feed([all_requests[self.requests[row]].prompt for row in run], int(run[0]))
+            self.prefill([all_requests[self.requests[row]].prompt for row in run], int(run[0]))
         for store in (self.target, self.drafter):
             store.copy_rows(assignment())
         self._start(idle, [all_requests[request] for request in leaders + followers])
         return idle, sum(len(all_requests[r].prompt) - 1 for r in leaders)
-
-    def _feed(self, prompts: list[list[int]], start: int) -> None:
-        """Feed all tokens of each prompt but the last, in windows; -1 pads the shorter prompts."""
-        device = self.sequences.tokens.device
-        counts = np.array([len(prompt) - 1 for prompt in prompts])
-        size = equal_windows(int(counts.max()), prefill_window(len(prompts), device))
-        for first in range(0, counts.max(), size):
-            positions = np.arange(first, min(first + size, counts.max()))[None].repeat(
-                len(prompts), 0
-            )
-            tokens = np.zeros_like(positions)
-            for row, prompt in enumerate(prompts):
-                part = prompt[first : min(first + size, counts[row])]
-                tokens[row, : len(part)] = part
-            positions = np.where(positions < counts[:, None], positions, -1)
-            span = bucket(first + positions.shape[1], self.sequences.capacity)
-            window = Window(
-                torch.as_tensor(tokens, device=device),
-                torch.as_tensor(positions, device=device),
-                span,
-                start,
-            )
-            feed(self.target, self.drafter, window)
 
     def _start(self, rows: np.ndarray, requests: list[Request]) -> None:
         s = self.sequences

@@ -14,7 +14,8 @@ from torch import Tensor
 from bass.drafters.validity import check_answer, check_columns, invalid_draft
 from bass.engine.cost import Layout
 from bass.engine.passes import PassLog, Seen, with_positions, without_positions
-from bass.engine.slots import bucket
+from bass.engine.prefill import feed_prompts
+from bass.engine.shapes import bucket
 from bass.errors import StrategyError
 from bass.interfaces import Drafter, Scorer, Verifier, Warp
 from bass.interfaces.answers import INTEGERS, check_complete, check_dense, check_probs
@@ -93,6 +94,13 @@ class Step(Protocol):
     vocab_size: int  # the target's
     log: PassLog
     overlaps: ClassVar[bool]
+
+    def prefill(self, sequences: Sequences, prompts: list[list[int]], start: int) -> None:
+        """Feed all tokens of each prompt but the last to the rows from `start` on."""
+        feed_prompts(self.target, self.drafter, sequences, prompts, start)
+
+    def prepare_prefill(self) -> None:
+        """Do the work that the first prefill of each shape would wait for."""
 
     def span(self, length: int, capacity: int) -> int:
         """The span of a step whose longest row has `length` positions, drafted ones included.

@@ -79,7 +79,7 @@ MUTANTS = (
     ),
     Mutant(
         "the last window of a long prompt is what is left",
-        "slots.equal_windows",
+        "prefill.equal_windows",
         "-(-tokens // -(-tokens // most)) if tokens else most",
         "most",
         (f"{VERSIONS}::test_a_long_prompt_is_fed_in_windows_of_nearly_one_size",),

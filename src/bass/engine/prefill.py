@@ -1,0 +1,179 @@
+"""Feeds prompts to target and drafter: in windows of nearly equal size, or by CUDA graphs."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import final
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from bass.engine import shapes
+from bass.errors import OptionError
+from bass.interfaces import Drafter, RowStore
+from bass.records import Sequences, Window
+
+# prompt tokens per row and pass: bounds the memory of a long prompt's prefill; on a GPU, at least
+# PREFILL_TOKENS of all rows together, since products of fewer rows wait for the weights
+PREFILL_WINDOW, PREFILL_TOKENS = 256, 2048
+# of all rows, in windows that are captured: more of them keep the device busy for longer than the
+# host takes to launch their kernels one by one
+CAPTURED_TOKENS = (512, 256, 128)
+MOST_REPLAYS = 3  # windows of a prompt that are cheaper than one that is launched by the host
+LEAST_CAUGHT_UP = 4  # columns on a GPU: see `caught_up_columns`
+
+Record = Callable[[Callable[[], None]], Callable[[], None]]
+
+
+def prefill_window(rows: int, device: torch.device) -> int:
+    """Prompt tokens of each of these rows that a pass feeds."""
+    most = PREFILL_TOKENS // rows if device.type == "cuda" else 0
+    return max(PREFILL_WINDOW, most)
+
+
+def equal_windows(tokens: int, most: int) -> int:
+    """The size of the fewest windows of up to `most` tokens, so that none of them is short."""
+    return -(-tokens // -(-tokens // most)) if tokens else most
+
+
+def captured_windows(rows: int, capacity: int) -> list[int]:
+    """Columns of the windows of `rows` rows that are captured, the largest first."""
+    most = min(shapes.SHORT_SPAN, capacity)
+    return sorted({min(max(1, tokens // rows), most) for tokens in CAPTURED_TOKENS})[::-1]
+
+
+def windows_of(tokens: int, columns: list[int]) -> list[int]:
+    """The fewest captured windows, the last as small as possible, that hold `tokens` tokens.
+
+    columns: descending, as of `captured_windows`.
+    """
+    full, left = divmod(tokens, columns[0])
+    last = [next(size for size in reversed(columns) if size >= left)] if left else []
+    return [columns[0]] * full + last
+
+
+def most_captured(rows: int, capacity: int) -> int:
+    """Tokens of the longest prompt, without its last token, that graphs of `rows` rows feed."""
+    most = MOST_REPLAYS * captured_windows(rows, capacity)[0]
+    return min(most, shapes.SHORT_SPAN, capacity)
+
+
+def caught_up_columns(tokens: int, device: torch.device) -> int:
+    """Columns of the windows that feed a drafter the last `tokens` tokens of each row.
+
+    On a GPU they are a power of two, because kernels are compiled for numbers of columns; a token
+    that is fed again changes nothing.
+    """
+    if device.type != "cuda":
+        return tokens
+    return max(LEAST_CAUGHT_UP, 1 << (tokens - 1).bit_length())
+
+
+def feed(target: RowStore, drafter: Drafter, window: Window) -> None:
+    """Feed a window of prompts to the target and to the drafter."""
+    features = target.fill(window)
+    drafter.fill(window)
+    if drafter.observes:
+        drafter.observe(window, features, None)
+
+
+def padded(prompts: list[list[int]], rows: int, start: int, width: int) -> np.ndarray:
+    """Tokens and positions [2, rows, width] of all tokens of each prompt but the last.
+
+    The prompts are those of the rows from `start` on. Positions are -1 where there is no token.
+    """
+    both = np.zeros((2, rows, width), dtype=np.int64)
+    both[1] = -1
+    for row, prompt in enumerate(prompts, start):
+        fed = len(prompt) - 1
+        both[0, row, :fed], both[1, row, :fed] = prompt[:-1], np.arange(fed)
+    return both
+
+
+def feed_prompts(
+    target: RowStore, drafter: Drafter, rows: Sequences, prompts: list[list[int]], start: int
+) -> None:
+    """Feed all tokens of each prompt but the last to the rows from `start` on, in windows."""
+    count, device = len(prompts), rows.tokens.device
+    most = max(map(len, prompts)) - 1
+    both = padded(prompts, count, 0, most)
+    size = equal_windows(most, prefill_window(count, device))
+    for first in range(0, most, size):
+        last = min(first + size, most)
+        tokens, positions = (
+            torch.as_tensor(np.ascontiguousarray(part), device=device)
+            for part in both[:, :, first:last]
+        )
+        feed(target, drafter, Window(tokens, positions, shapes.bucket(last, rows.capacity), start))
+
+
+@final
+class PrefillGraphs:
+    """The prefill of short prompts as CUDA graphs, one for each number of columns.
+
+        prompts -> [2, rows, columns] tokens, positions -> device -> window -> graph
+                                                                  -> window -> graph
+
+    Each feeds all rows of an engine; a row without a prompt has positions of -1. A pass of up to
+    `CAPTURED_TOKENS` tokens takes the device a tenth of the time that the host takes to launch its
+    kernels one by one.
+
+    record: runs a function once and captures it, and returns what replays it.
+    """
+
+    def __init__(
+        self, target: RowStore, drafter: Drafter, sequences: Sequences, record: Record
+    ) -> None:
+        self.target, self.drafter, self.sequences = target, drafter, sequences
+        self.record = record
+        self.windows: dict[int, Int[Tensor, "2 rows columns"]] = {}
+        self.replay: dict[int, Callable[[], None]] = {}
+        self.prepared = False
+
+    @torch.inference_mode()
+    def prepare(self) -> None:
+        """Capture the windows, if they are not captured yet.
+
+        A drafter of which `fill` or `observe` reads from the host cannot be captured: its prompts
+        are fed without graphs.
+        """
+        if self.prepared:
+            return
+        self.prepared = True
+        rows, capacity = self.sequences.tokens.shape[0], self.sequences.capacity
+        span = min(shapes.SHORT_SPAN, capacity)
+        try:
+            for columns in captured_windows(rows, capacity):
+                with torch.inference_mode(False):  # writable inside and outside of it
+                    both = torch.zeros((2, rows, columns), dtype=torch.int64, device=self.device)
+                    both[1] = -1
+                window = Window(*both, span)
+                self.replay[columns] = self.record(partial(feed, self.target, self.drafter, window))
+                self.windows[columns] = both
+        except OptionError:
+            self.replay.clear()
+
+    def drop(self) -> None:
+        """Drop all graphs."""
+        self.replay.clear()
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the rows."""
+        return self.sequences.tokens.device
+
+    def feed(self, prompts: list[list[int]], start: int) -> bool:
+        """Feed the prompts to the rows from `start` on; False if they are too long for it."""
+        rows, capacity = self.sequences.tokens.shape[0], self.sequences.capacity
+        most = max(map(len, prompts)) - 1
+        if not self.replay or most > most_captured(rows, capacity):
+            return False
+        sizes = windows_of(most, captured_windows(rows, capacity))
+        staged = torch.as_tensor(padded(prompts, rows, start, sum(sizes)), device=self.device)
+        first = 0
+        for size in sizes:
+            self.windows[size].copy_(staged[:, :, first : first + size])
+            self.replay[size]()
+            first += size
+        return True

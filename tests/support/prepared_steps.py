@@ -1,0 +1,64 @@
+"""A step in the place of `GraphedStep`, without a GPU."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, final
+
+from bass.engine.graphs import trial
+from bass.engine.prefill import PrefillGraphs
+from bass.engine.shapes import StepShapes
+from bass.engine.step import Step, StepReport
+from bass.records import Sequences
+
+
+@final
+class Captured(Step):
+    """Runs in few shapes, each prepared before; notes how often it is prepared."""
+
+    overlaps: ClassVar[bool] = False
+    count: ClassVar[int] = 0
+    prefills: ClassVar[int] = 0
+
+    def __init__(self, step: Any, rows: Sequences | None, shapes: StepShapes, pool: Any) -> None:
+        self.inner, self.rows, self.of, self.known = step, rows, shapes, set[tuple[int, int]]()
+        self.target, self.drafter, self.log = step.target, step.drafter, step.log
+        self.verifier, self.warp = step.verifier, step.warp
+        # None: of no rows in particular
+        self.graphs = rows and PrefillGraphs(step.target, step.drafter, rows, self.replayed)
+
+    def replayed(self, run: Callable[[], None]) -> Callable[[], None]:
+        Captured.prefills += 1
+        run()
+        return run
+
+    def prefill(self, sequences: Sequences, prompts: list[list[int]], start: int) -> None:
+        if self.graphs is None or not self.graphs.feed(prompts, start):
+            super().prefill(sequences, prompts, start)
+
+    def prepare_prefill(self) -> None:
+        assert self.graphs is not None
+        self.graphs.prepare()
+
+    def span(self, length: int, capacity: int) -> int:
+        return self.of.span(length)
+
+    def draft_length(self, k: int) -> int:
+        return self.of.draft_length(k)
+
+    def shapes(self, lengths: range, drafted: int) -> list[tuple[int, int]]:
+        return self.of.needed(lengths, drafted)
+
+    def prepared(self, k: int, span: int) -> bool:
+        return (k, span) in self.known
+
+    def prepare(self, sequences: Sequences, k: int, span: int) -> None:
+        if not self.prepared(k, span):
+            Captured.count += 1
+            trial(self.inner, sequences, k, span)
+            self.known.add((k, span))
+
+    def launch(
+        self, sequences: Sequences, lengths: list[int], k: int, span: int
+    ) -> Callable[[], StepReport]:
+        assert self.prepared(k, span)
+        assert self.rows is None or sequences is self.rows
+        return self.inner.launch(sequences, lengths, k, span)

@@ -1,0 +1,107 @@
+"""Prompts fed by graphs: every token once, at its place. Graphs themselves need a GPU."""
+
+from collections.abc import Callable
+from typing import Any, final
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bass.drafters import NoDrafter
+from bass.engine import prefill
+from bass.engine.prefill import PrefillGraphs, captured_windows, feed_prompts, windows_of
+from bass.errors import OptionError
+from bass.interfaces import RowStore
+from bass.records import Features, RowAssignment, Sequences, Window
+
+CPU = torch.device("cpu")
+
+
+@final
+class Fed(RowStore):
+    """Notes the token of each row and position, and the shape of each window."""
+
+    def __init__(self) -> None:
+        self.tokens: list[tuple[int, int, int]] = []
+        self.windows: list[tuple[int, int, int]] = []
+
+    def reserve(self, assignment: RowAssignment) -> None: ...
+
+    def copy_rows(self, assignment: RowAssignment) -> None: ...
+
+    def fill(self, window: Window) -> Features:
+        used = window.positions >= 0
+        self.windows.append((*window.tokens.shape, window.start))
+        assert int(window.positions.max()) < window.span
+        for row, column in used.nonzero().tolist():
+            place = window.start + row, int(window.positions[row, column])
+            self.tokens.append((*place, int(window.tokens[row, column])))
+        return ()
+
+
+def repeated(run: Callable[[], None]) -> Callable[[], None]:
+    """In the place of a graph: runs once with empty windows, then again at each replay."""
+    run()
+    return run
+
+
+@given(data=st.data(), rows=st.integers(1, 9), capacity=st.integers(1, 700))
+def test_graphs_feed_what_windows_feed(data: Any, rows: int, capacity: int) -> None:
+    sequences = Sequences.empty(rows, capacity, [], CPU)
+    count = data.draw(st.integers(1, rows))
+    start = data.draw(st.integers(0, rows - count))
+    lengths = st.integers(1, capacity)
+    prompts = [[*range(7, 7 + data.draw(lengths))] for _ in range(count)]
+    expected, found = Fed(), Fed()
+    feed_prompts(expected, NoDrafter(), sequences, prompts, start)
+    graphs = PrefillGraphs(found, NoDrafter(), sequences, repeated)
+    assert not graphs.feed(prompts, start)  # before it is prepared
+    graphs.prepare()
+    assert found.tokens == []
+    before = len(found.windows)
+    longest = max(map(len, prompts)) - 1
+    if longest <= prefill.most_captured(rows, capacity):
+        assert graphs.feed(prompts, start)
+        assert len(found.windows) - before <= prefill.MOST_REPLAYS
+        assert {shape[0] for shape in found.windows} == {rows}
+    else:
+        assert not graphs.feed(prompts, start)
+        feed_prompts(found, NoDrafter(), sequences, prompts, start)
+    assert sorted(found.tokens) == sorted(expected.tokens)
+    assert len(found.tokens) == sum(len(prompt) - 1 for prompt in prompts)
+
+
+@given(rows=st.integers(1, 600), capacity=st.integers(1, 9000), tokens=st.integers(1, 500))
+def test_captured_windows_are_few_and_little_is_fed_in_vain(
+    rows: int, capacity: int, tokens: int
+) -> None:
+    columns = captured_windows(rows, capacity)
+    assert 1 <= len(columns) <= len(prefill.CAPTURED_TOKENS)
+    assert columns == sorted({*columns}, reverse=True)
+    assert columns[-1] >= 1
+    windows = windows_of(tokens, columns)
+    assert sum(windows) >= tokens > sum(windows) - windows[-1]
+    smaller = [size for size in columns if size < windows[-1]]
+    assert all(sum(windows[:-1]) + size < tokens for size in smaller)
+
+
+def test_a_drafter_that_cannot_be_captured_is_fed_without_graphs() -> None:
+    sequences = Sequences.empty(2, 64, [], CPU)
+
+    def refused(run: Callable[[], None]) -> Callable[[], None]:
+        raise OptionError("It reads from the host.")
+
+    graphs = PrefillGraphs(Fed(), NoDrafter(), sequences, refused)
+    graphs.prepare()
+    assert not graphs.feed([[5, 6]], 0)
+
+
+@pytest.mark.parametrize("prompt", [[4], [4, 5]])
+def test_a_prompt_of_one_token_is_not_fed(prompt: list[int]) -> None:
+    store, sequences = Fed(), Sequences.empty(1, 64, [], CPU)
+    graphs = PrefillGraphs(store, NoDrafter(), sequences, repeated)
+    graphs.prepare()
+    before = len(store.windows)
+    assert graphs.feed([prompt], 0)
+    assert len(store.windows) - before == len(prompt) - 1
