@@ -148,7 +148,7 @@ class PrefillGraphs:
                 with torch.inference_mode(False):  # writable inside and outside of it
                     both = torch.zeros((2, rows, columns), dtype=torch.int64, device=self.device)
                     both[1] = -1
-                window = Window(*both, span)
+                window = Window(both[0], both[1], span)
                 self.replay[columns] = self.record(partial(feed, self.target, self.drafter, window))
                 self.windows[columns] = both
         except OptionError:
