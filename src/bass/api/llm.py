@@ -31,13 +31,12 @@ from bass.api.plan import LoadPlan, Strategies, use_graphs
 from bass.api.progress import captured, finished, reported
 from bass.api.requests import Prompts, requests_for
 from bass.api.results import Result
-from bass.api.warm_up import first_step, first_windows
+from bass.api.warm_up import first_prefills, first_step, first_windows
 from bass.drafters import NoDrafter
 from bass.engine.cost import NOTHING, PairCost, measure_peaks, model_cost
 from bass.engine.requests import Request
 from bass.engine.run import Run
 from bass.engine.slots import room_for
-from bass.engine.step import Step
 from bass.errors import OptionError, RequestError, check_flag
 from bass.policies import Fixed
 from bass.text.conversation import conversations
@@ -311,7 +310,7 @@ class LLM:
         if prompts is not None:
             generation = self.stream(prompts, **options)
             first_step(generation)
-            self._prepare_prefills([generation.run.step])
+            first_prefills(self._engines, [generation.run.step])
             return
         if options:
             raise OptionError(
@@ -352,20 +351,11 @@ class LLM:
         shortest = [min(len(request.prompt) for request in ours) for ours in requests]
         self._engines.reserve(max(batches), max(longest), max(map(_end_tokens, requests)))
         if (engines := self._engines.engines) is not None:
-            self._prepare_prefills([engines.engine(batch).step for batch in {*batches}])
+            first_prefills(self._engines, [engines.engine(rows).step for rows in {*batches}])
         for batch in {*batches}:
             places = [i for i, rows in enumerate(batches) if rows == batch]
             for i in {max(places, key=longest.__getitem__), min(places, key=shortest.__getitem__)}:
                 first_step(self.start(*calls[i]))
-
-    def _prepare_prefills(self, steps: list[Step]) -> None:
-        """Capture the prefills of these engines, and compile the kernels of all others."""
-        engines = self._engines.engines
-        if engines is not None:
-            with self._engines.explained(engines.storage.budget):
-                for step in steps:
-                    step.prepare_prefill()
-                first_windows(engines)
 
     def start(self, prompts: Prompts, options: RequestOptions, first_sample: int = 0) -> Generation:
         """`stream`, with the options in one value.

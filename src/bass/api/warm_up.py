@@ -1,10 +1,10 @@
 """What a warm-up runs, so that no later call compiles a kernel."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 
-from bass.api.engines import Engines
+from bass.api.engines import EngineCache, Engines
 from bass.api.generation import Generation
 from bass.engine.prefill import (
     LEAST_CAUGHT_UP,
@@ -15,6 +15,7 @@ from bass.engine.prefill import (
     prefill_window,
 )
 from bass.engine.shapes import bucket
+from bass.engine.step import Step
 from bass.ops.batch_state import last
 from bass.records import Window
 
@@ -28,6 +29,16 @@ def first_step(generation: Generation) -> None:
         next(iter(generation))
     finally:
         generation.close()
+
+
+def first_prefills(cache: EngineCache, steps: Iterable[Step]) -> None:
+    """Capture the prefill of kept engines of these steps, and feed windows of other kinds."""
+    engines = cache.engines
+    if engines is not None:
+        with cache.explained(engines.storage.budget):
+            for step in steps:
+                step.prepare_prefill()
+            first_windows(engines)
 
 
 def first_windows(engines: Engines) -> None:

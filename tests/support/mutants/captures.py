@@ -72,8 +72,8 @@ MUTANTS = (
     ),
     Mutant(
         "a warm-up for calls feeds no windows",
-        "LLM.warm_up_for",
-        "first_windows(self._engines.engines)",
+        "warm_up.first_prefills",
+        "first_windows(engines)",
         "pass",
         (f"{ENGINES}::test_a_warm_up_feeds_windows_of_prompts_and_of_drafters_that_catch_up",),
     ),
