@@ -2,11 +2,22 @@
 
 import inspect
 import re
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from bass.api.elsewhere import ALIASES, ELSEWHERE, NOT_HERE
 from bass.api.kinds import KINDS
-from bass.api.options import ALIASES, ELSEWHERE, ChatOptions, LoadOptions, help_of
+from bass.api.options import (
+    ChatOptions,
+    LoadOptions,
+    RequestOptions,
+    help_of,
+    unknown_option,
+)
 from support import shapes_page
+from unit.checkpoints import Said
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -102,7 +113,8 @@ def test_every_name_on_our_side_of_the_engines_page_exists() -> None:
 def test_every_foreign_name_that_has_an_error_of_its_own_is_on_the_engines_page() -> None:
     """Next to the option that the error gives."""
     rows = translated()
-    for foreign, ours in (ELSEWHERE | ALIASES).items():
+    meant = {name: one.option for name, one in ELSEWHERE.items()} | ALIASES
+    for foreign, ours in meant.items():
         if foreign in OPTIONS or foreign == "gamma":  # settings of ablations; the papers' symbol
             continue
         assert any(
@@ -110,6 +122,55 @@ def test_every_foreign_name_that_has_an_error_of_its_own_is_on_the_engines_page(
             for theirs, here in rows
         ), f"`{foreign}`, which means `{ours}`, is in no row"
     assert "`gamma`" in text_of("coming-from.md")
+    absent = {name for theirs, ours in rows if not ours for name in theirs}
+    assert {*NOT_HERE} <= absent
+
+
+def names_there(cell: str) -> list[str]:
+    """The names of options in a cell, without their values: `name`: `value`; `value`."""
+    names = cell.partition("`: `")[0]
+    found = [re.sub(r"^\w*\((\w+)=.*", r"\1", one) for one in re.findall("`(.*?)`", names + "`")]
+    return [re.sub(r"=.*|^--", "", name) for name in found if name]
+
+
+def answers() -> dict[str, list[str]]:
+    """Of each option of another engine: its names here; none for one that is not here."""
+    found: dict[str, list[str]] = {}
+    for heading in ENGINES:
+        for elsewhere, ours, *_ in table_rows(section("coming-from.md", heading)):
+            for name in names_there(elsewhere):
+                same = ours == "the same names"
+                found.setdefault(name, []).extend([name] if same else re.findall("`(.*?)`", ours))
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(answers()))
+@pytest.mark.parametrize("way", ["load", "generate", "command"])
+def test_every_name_of_another_engine_gets_the_answer_of_the_page(
+    name: str, way: str, bass_command: Callable[..., Said]
+) -> None:
+    here = answers()[name]
+    if way == "command":
+        if name in OPTIONS:  # it is an option here too
+            return
+        text = bass_command("generate", "def f(", f"--{name}", "1").err
+    else:
+        options = LoadOptions if way == "load" else RequestOptions
+        if name in help_of(options) or (name in ALIASES and way == "load"):
+            return
+        text = str(unknown_option(name, options))
+    assert f"`{name}`" in text or f"`--{name}`" in text
+    assert "Known: " not in text
+    assert "Did you mean" not in text
+    if not here:
+        assert "it is not here, since " in text
+        return
+    [said] = re.findall(r"give (.*?) \(", text)
+    given = re.search(r"\w+", said.replace("it to", name))
+    assert given is not None
+    assert given[0] in {re.split(r"[.:]", one)[0] for one in here}
+    if (chosen := [one for one in here if ": " in one]) and len(chosen) == 1:
+        assert chosen[0].partition(": ")[2] in said
 
 
 def test_the_page_of_scope_has_what_the_readme_says_is_not_here() -> None:

@@ -53,7 +53,7 @@ ORDER: list[set[str]] = [
 ]
 # within `api`, likewise
 ORDER_OF_API: list[set[str]] = [
-    {"kinds", "values", "loading", "results"},
+    {"kinds", "values", "loading", "results", "elsewhere"},
     {"resolve", "options", "generation"},
     {"checks"},
     {"requests"},

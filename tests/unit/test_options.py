@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 import bass
+from bass.api.elsewhere import ALIASES, ELSEWHERE, NOT_HERE, known_as
 from bass.api.options import (
-    ALIASES,
-    ELSEWHERE,
     ChatOptions,
     LoadOptions,
     ModelOptions,
@@ -19,7 +18,6 @@ from bass.api.options import (
     SamplingOptions,
     TemplateOptions,
     help_of,
-    known_as,
 )
 from bass.runs.settings import Settings
 from support.options_page import PAGES, filled
@@ -68,7 +66,8 @@ def test_every_other_name_stands_for_an_option() -> None:
     """Of Python and the command line; only ablations lack some of them."""
     known = {f.name for options in (LoadOptions, ChatOptions) for f in fields(options)}
     settings = {f.name for f in fields(Settings)}
-    assert {*ALIASES.values(), *ELSEWHERE.values()} <= known | settings
+    assert {*ALIASES.values(), *(one.option for one in ELSEWHERE.values())} <= known | settings
+    assert (known | settings | {*ALIASES, *ELSEWHERE}).isdisjoint(NOT_HERE)
     assert settings.isdisjoint({*ALIASES, *ELSEWHERE})
     for name in (*ALIASES, *ELSEWHERE):
         assert known_as(name, settings) or known_as(name, known)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from bass.api.elsewhere import ALIASES, here, named_elsewhere
 from bass.api.kinds import KINDS
 from bass.errors import OptionError, unknown_name
 from bass.interfaces import (
@@ -32,54 +33,6 @@ StopRuleSpec = str | type | Mapping[str, Any] | StopRule | None
 QuantizationSpec = str | type | Mapping[str, Any] | Quantization | None
 T = TypeVar("T")
 PerPrompt = T | Sequence[T]  # one for all prompts, or one per prompt
-# `ALIASES` are accepted; `ELSEWHERE` holds names that other libraries have, or other parts of this
-# one, for the error message
-ALIASES: dict[str, str] = {
-    "num_assistant_tokens": "num_speculative_tokens",
-    "gamma": "num_speculative_tokens",
-}
-ELSEWHERE = {
-    "model": "target",
-    "speculative_model": "draft",
-    "assistant_model": "draft",
-    "torch_dtype": "dtype",
-    "max_num_seqs": "max_batch_size",
-    "n": "num_return_sequences",
-    "best_of": "num_return_sequences",
-    "max_tokens": "max_new_tokens",
-    "max_length": "max_new_tokens",
-    "do_sample": "temperature",
-    "stop_strings": "stop",
-    "max_time": "time_budget",
-    "min_tokens": "min_new_tokens",
-    "eos_token_id": "stop_token_ids",
-    "chat_template": "template",
-    "thinking": "chat_template_kwargs",
-    "model_path": "target",
-    "checkpoint_path": "target",
-    "speculative_config": "draft",
-    "speculative_draft_model_path": "draft",
-    "draft_checkpoint_path": "draft",
-    "speculative_algorithm": "drafter",
-    "prompt_lookup_num_tokens": "drafter",
-    "assistant_early_exit": "drafter",
-    "speculative_num_steps": "num_speculative_tokens",
-    "speculate_k": "num_speculative_tokens",
-    "num_assistant_tokens_schedule": "policy",
-    "assistant_confidence_threshold": "stop_rule",
-    "rejection_sample_method": "verifier",
-    "attention_backend": "attention",
-    "attn_implementation": "attention",
-    "cache_implementation": "cache",
-    "quantization_config": "quantization",
-    "enforce_eager": "cuda_graphs",
-    "max_running_requests": "max_batch_size",
-    "context_length": "max_model_len",
-    "random_seed": "seed",
-    "num_return_sequences": "samples",  # in ablations, with the next two
-    "max_batch_size": "batch",
-    "num_speculative_tokens": "policy",
-}
 
 
 def option(default: T, help: str, kind: str | None = None) -> T:
@@ -245,27 +198,6 @@ def kinds_of(options: type) -> dict[str, str]:
     return {f.name: f.metadata["kind"] for f in fields(options) if f.metadata["kind"]}
 
 
-def known_as(name: str, known: Container[str]) -> str | None:
-    """The known name of an option that has another one elsewhere; None for any other name."""
-    right: str | None = name
-    while right is not None and right not in known:
-        right = ELSEWHERE.get(right) or ALIASES.get(right)
-    return right
-
-
-def named_elsewhere(
-    name: str, known: Mapping[str, str], kind: str = "option"
-) -> OptionError | None:
-    """The error for a name that other libraries have for one of the `known` options, which are
-    given with their help; None for any other name.
-    """
-    right = known_as(name.lstrip("-"), known)
-    if right is None:
-        return None
-    dashes = "--" if name.startswith("-") else ""
-    return OptionError(f"Unknown {kind} `{name}`: give `{dashes}{right}` ({known[right]}).")
-
-
 def unknown_option(name: str, options: type) -> OptionError:
     """The error for an unknown option, with the name in bass for a name of another library, and the
     function for an option of another one.
@@ -279,14 +211,17 @@ def unknown_option(name: str, options: type) -> OptionError:
 
 
 def _option_of_another_call(name: str, known: Container[str]) -> OptionError | None:
-    """The error for an option that `load` or `generate` has; None where it has another meaning."""
-    for function, options in (("bass.load", LoadOptions), ("LLM.generate", RequestOptions)):
+    """The error for an option that `load`, `generate` or `chat` has; None where it has another
+    meaning.
+    """
+    calls = {"bass.load": LoadOptions, "LLM.generate": RequestOptions, "LLM.chat": TemplateOptions}
+    for function, options in calls.items():
         others = help_of(options)
-        right = known_as(name, others)
-        if right is not None and right not in known:
-            it = "it" if right == name else f"`{right}`"
+        right = here(name, others)
+        if right is not None and right.option not in known:
+            it = "it" if right.option == name else f"`{right.shown(dashes=False, python=True)}`"
             return OptionError(
-                f"Unknown option `{name}` here: give {it} to `{function}` ({others[right]})."
+                f"Unknown option `{name}` here: give {it} to `{function}` ({others[right.option]})."
             )
     return None
 

@@ -25,7 +25,8 @@ from bass.analysis.against_plain import impossible, not_of_drafts
 from bass.analysis.metrics import FIGURES, METRICS
 from bass.analysis.noise import remarks
 from bass.analysis.units import NOTHING
-from bass.api.options import help_of, named_elsewhere
+from bass.api.elsewhere import named_elsewhere
+from bass.api.options import help_of
 from bass.cli.display import printable
 from bass.cli.generate import INTERRUPTED
 from bass.cli.output import check_output

@@ -14,7 +14,7 @@ from typing import Any, final
 
 from jsonargparse import Namespace
 
-from bass.api.options import named_elsewhere
+from bass.api.elsewhere import named_elsewhere
 from bass.api.values import WrongKindError, in_words, typed
 from bass.cli.terminal import say
 from bass.errors import OptionError

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bass.api.options import known_as, named_elsewhere
+from bass.api.elsewhere import known_as, named_elsewhere
 from bass.errors import unknown_name
 from bass.problems import Problems
 from bass.runs.settings import SETTINGS

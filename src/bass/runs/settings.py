@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, final
 
 from bass.api.checks import check_sequences, examine
+from bass.api.elsewhere import named_elsewhere
 from bass.api.options import (
     LoadOptions,
     ModelOptions,
@@ -17,7 +18,6 @@ from bass.api.options import (
     for_one_prompt,
     help_of,
     kinds_of,
-    named_elsewhere,
     option,
 )
 from bass.api.plan import CHECKPOINTS, LoadPlan
