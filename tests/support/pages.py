@@ -82,6 +82,18 @@ def blocks(page: str) -> list[Block]:
     return found
 
 
+def files(page: str) -> dict[str, str]:
+    """The files that a page shows: blocks that begin with a name, such as `# mine.py`; blocks of
+    one name are one file, in order.
+    """
+    found: dict[str, str] = {}
+    for block in blocks(page):
+        if name := re.match(r"# ([\w-]+\.\w+)\n", block.text):
+            before = f"{found[name[1]]}\n\n" if name[1] in found else ""
+            found[name[1]] = before + block.text
+    return found
+
+
 def definitions(page: str) -> str:
     """The imports and definitions of a page, as the file that its reader would have."""
     kinds = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef)

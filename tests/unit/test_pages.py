@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
+import bass
 from bass import pair as embedded
 from bass.api.kinds import KINDS
 from bass.cli import main
@@ -40,6 +41,7 @@ from support.pages import (
     commands,
     definitions,
     equal,
+    files,
     in_comments,
     in_console,
     pages,
@@ -114,10 +116,8 @@ def place(
 
 def prepare(page: str, folder: Path) -> None:
     """The files that a page shows, which its commands name."""
-    (folder / "mine.py").write_text(definitions(page), encoding="utf-8")
-    for block in BLOCKS[page]:
-        if name := re.match(r"# ([\w-]+\.\w+)\n", block.text):
-            (folder / name[1]).write_text(block.text, encoding="utf-8")
+    for name, text in files(page).items():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 # --- that nothing is forgotten --------------------------------------------------------------------
@@ -230,6 +230,31 @@ def test_entry_points_that_are_shown_are_in_groups_that_are_read(page: str) -> N
         for group, points in tomllib.loads(text)["project"].get("entry-points", {}).items():
             assert group in groups
             assert {target.partition(":")[2] for target in points.values()} <= classes
+
+
+OWN = re.compile(r"\b(mine|my_policy):(\w+)")
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if OWN.search((ROOT / page).read_text("utf-8"))]
+)
+def test_the_file_of_a_class_that_is_named_is_on_its_page(
+    page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Saved as it stands, it defines the class; its import prints and loads nothing."""
+    monkeypatch.delattr(bass, "load")
+    home = ROOT / "examples/my_policy/my_policy.py"
+    known = {"my_policy.py": home.read_text("utf-8")} | files("README.md") | files(page)
+    for module, name in OWN.findall((ROOT / page).read_text("utf-8")):
+        if module == "my_policy" or not page.startswith("docs/extend/"):
+            text = known[f"{module}.py"]
+        else:
+            text = files(page)["mine.py"]
+        said, found = io.StringIO(), dict[str, Any]({"__name__": module})
+        with contextlib.redirect_stdout(said):
+            exec(compile(text, f"{page}: {module}.py", "exec", dont_inherit=True), found)
+        assert isinstance(found[name], type)
+        assert said.getvalue() == ""
 
 
 # --- running --------------------------------------------------------------------------------------
