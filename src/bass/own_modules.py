@@ -16,8 +16,9 @@ def find_object(module: str, name: str) -> Any:
     """The object `name`, which may have dots, of a module.
 
     If the module is not installed, the current folder is appended to `sys.path` for good, since the
-    module may import others later. Raises the errors of the module, and `ImportError` if an
-    installed module hides one of the current folder.
+    module may import others later. Raises the errors of the module, `ModuleNotFoundError` with the
+    folder where a module that does not exist could be, and `ImportError` if an installed module
+    hides one of the current folder.
     """
     top = module.partition(".")[0]
     here = Path.cwd()
@@ -40,6 +41,12 @@ def find_object(module: str, name: str) -> Any:
             or top not in sys.modules
             or (found is not None and Path(found) == hidden)
         ):
+            if hidden is None and isinstance(error, ModuleNotFoundError) and error.name == top:
+                raise ModuleNotFoundError(
+                    f"No module named '{top}'; put `{top}.py` into the current folder, `{here}`, "
+                    "or install it",
+                    name=top,
+                ) from error
             raise
         raise ImportError(
             f"`{top}` is an installed module ({found or 'without a file'}), which comes before "

@@ -1,6 +1,8 @@
 """Builds the wheel and the sdist, and installs them into environments without any other package."""
 
+import email
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -57,6 +59,16 @@ def difference(wheel: Path) -> str:
         if names:
             return f"{what} {len(names)} files, `{min(names)}` first"
     return ""
+
+
+def relative_links(wheel: Path) -> list[str]:
+    """The targets of links in the wheel's description that are no addresses."""
+    archive = zipfile.ZipFile(wheel)
+    [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+    text = email.message_from_bytes(archive.read(name)).get_payload()
+    assert isinstance(text, str)
+    assert "## Install" in text
+    return [one for one in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in one]
 
 
 def environment(folder: Path, *packages: Path) -> tuple[Path, Path]:

@@ -114,6 +114,11 @@ def check_build() -> None:
         print(error)
         raise CannotRelease("The wheel was not built: the output above says why.") from error
     _command("twine check", sys.executable, "-m", "twine", "check", "--strict", wheel, sdist)
+    if links := packaging.relative_links(wheel):
+        raise CannotRelease(
+            f"The wheel's description has {len(links)} links that an index cannot follow, "
+            f"`{links[0]}` first: `described` in setup.py must make them absolute."
+        )
     if wrong := packaging.difference(wheel):
         raise CannotRelease(
             f"The wheel {wrong}: correct `package-data` in pyproject.toml, or remove "

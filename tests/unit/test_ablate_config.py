@@ -216,7 +216,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a number of drafted tokens": (
         {"base": {"gamma": 4}},
-        "In `base`: Unknown setting `gamma`: give `policy: fixed` and `policy.k` (how many tokens to draft",
+        "In `base`: Unknown setting `gamma`: give `policy: fixed` and `policy.k` (how many tokens",
     ),
     "a setting above the base run": (
         {"temperature": 1},

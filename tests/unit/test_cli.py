@@ -232,7 +232,7 @@ def test_every_option_has_a_help_text(
     assert ended.value.code == 0
     shown = " ".join(capsys.readouterr().out.split())
     for option, text in (help_of(LoadOptions) | help_of(RequestOptions)).items():
-        assert f"--{option} " in shown
+        assert f"--{option.replace('_', '-')} " in shown
         assert " ".join(text.split())[:20] in shown
 
 

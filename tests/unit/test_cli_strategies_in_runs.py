@@ -105,7 +105,7 @@ def test_help_shows_the_parameters_of_what_was_named(
         "policy.policy.hi",
         "policy.policy.policy",
         "policy.policy.policy.start",
-        "stop_rule.threshold",
+        "stop-rule.threshold",
         "drafter.methods",
     ):
         assert len(re.findall(rf"^  --{re.escape(option)} ", shown, re.MULTILINE)) == 1, option

@@ -19,6 +19,7 @@ from bass.api.options import (
     TemplateOptions,
     help_of,
 )
+from bass.policies import BatchAdaptive
 from bass.runs.settings import Settings
 from support.options_page import PAGES, filled
 from unit.checkpoints import Pair
@@ -100,6 +101,13 @@ def test_the_name_of_another_library_gets_ours(
 def test_the_names_of_other_libraries_for_models(pair: Pair) -> None:
     with pytest.raises(bass.BassError, match="`speculative_model`: give `draft`"):
         bass.load(pair.target, speculative_model=str(pair.draft))
+
+
+@pytest.mark.parametrize("policy", ["bass", "fixed", BatchAdaptive()], ids=str)
+def test_a_policy_next_to_a_number_of_drafted_tokens_is_an_error(pair: Pair, policy: Any) -> None:
+    with pytest.raises(bass.BassError, match=r"contradicts `policy=.*: give one of them"):
+        bass.load(pair.target, pair.draft, policy=policy, num_speculative_tokens=4)
+    assert bass.load(pair.target, pair.draft).parts.policy == BatchAdaptive()
 
 
 def test_an_option_of_the_other_call_names_the_call(pair: Pair) -> None:

@@ -93,6 +93,8 @@ def test_a_module_that_an_installed_one_hides_is_told_of(
 def test_a_module_that_is_nowhere_is_told_of(bass_command: Command, here: Path) -> None:
     said = bass_command("generate", "def f(", "--policy", "nowhere_at_all:Policy")
     assert (said.status, "No module named 'nowhere_at_all'" in said.err) == (2, True)
+    assert f"put `nowhere_at_all.py` into the current folder, `{here}`" in said.err
+    assert said.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("options", [["-m"], ["-P", "-m"]], ids=" ".join)

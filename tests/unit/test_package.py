@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -151,11 +152,31 @@ def test_every_file_of_the_source_is_packaged() -> None:
     assert all((path.parent / "__init__.py").is_file() for path in packaging.shipped() - packaged)
 
 
+def test_the_description_of_the_package_has_absolute_links_alone() -> None:
+    """A package index has neither the files of the repository nor the anchors of the page."""
+    described = runpy.run_path(str(ROOT / "setup.py"))["described"]
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    link = re.compile(r"\]\(([^)\s]+)\)")
+    assert not all("://" in one for one in link.findall(text))
+    for repository in (None, "https://example.org/bass"):
+        made = described(text, repository, "v1.0")
+        assert all("://" in one for one in link.findall(made))
+        assert [b.text for b in blocks("README.md")] == re.findall(
+            r"^```\w+\n(.*?)^```$", made, re.MULTILINE | re.DOTALL
+        )
+    assert "(https://example.org/bass/blob/v1.0/docs/tutorial/policy.md)" in made
+    assert "(https://example.org/bass/raw/v1.0/docs/assets/run.svg)" in made
+    assert described("See [a](b.md), ![c](d.svg)[e](#f), [g](https://h).", None, "v1") == (
+        "See a, e, [g](https://h)."
+    )
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 def test_a_wheel_and_an_sdist_generate_in_an_empty_environment(tmp_path: Path) -> None:
     wheel, sdist = packaging.build(tmp_path / "dist")
     assert packaging.difference(wheel) == ""
+    assert packaging.relative_links(wheel) == []
     example = shutil.copytree(ROOT / "examples/my_policy", tmp_path / "example")
     for built in (wheel, sdist):
         env = tmp_path / built.suffix[1:]

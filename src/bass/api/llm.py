@@ -47,7 +47,7 @@ Conversation = Iterable[Mapping[str, Any]]
 def load(
     target: Checkpoint = None,
     draft: Checkpoint = None,
-    policy: PolicySpec = "bass",
+    policy: PolicySpec | None = None,
     cache: str | type = "auto",
     attention: AttentionSpec = "auto",
     verifier: VerifierSpec = "rejection",
@@ -70,27 +70,27 @@ def load(
     """Load a target and a draft; without arguments, the embedded pair.
 
     `target` and `draft` are checkpoint folders or hub ids, `org/name` or `org/name@revision`, whose
-    files `huggingface_hub` downloads and caches. Both are Hugging Face checkpoints with
-    safetensors; their vocabularies may be padded to different sizes. `policy`, `drafter`,
-    `stop_rule`, `verifier`, `cache`, `attention` and both quantizations take a registered name,
-    "package.module:Class", a class, (all but `cache`) an object of the protocol in
-    `bass.interfaces`, or {"class_path": a name, "init_args": {...}}.
-    `num_speculative_tokens=k` is short for the fixed policy; 0 is autoregressive decoding and loads
-    no draft. `cache="auto"` is the split layout on a GPU, and the padded one elsewhere or with an
-    explicit `attention`; `attention="auto"` is the first backend that reads the cache's view,
-    starting with the fastest ones of the device. `device="auto"` is a GPU if there is one;
-    `dtype="auto"` is float32 on a CPU and the checkpoint's own on a GPU. `quantization`, such as
-    "fp8", stores the matrices of the blocks in fewer bytes; None: as in the checkpoint.
-    `draft_quantization` is that of the draft and of its head; None: the target's, "none": as in the
-    checkpoint. `max_model_len`: tokens of the longest row, prompt included; None: the context of
-    target and draft. On a GPU, steps run as CUDA graphs. They are captured here, for all later
-    calls, which takes seconds to half a minute and shows a progress bar. With
-    `cuda_graphs="lazy"`, each call captures, before its first token, what it can need and no
-    earlier call has captured. The graphs' keys and values are allocated once, for `max_batch_size`
-    rows of `max_model_len` tokens, or, if that is None, for as many as half of the free memory
-    holds. `load_format="dummy"` makes random weights for both models: their text means nothing,
-    and a checkpoint needs no more than its config.json. `lora` and `draft_lora` are folders or hub
-    ids of LoRA adapters, merged into the weights in float32. `family`, a subclass of
+    files `huggingface_hub` downloads and caches. Both have safetensors; their vocabularies may be
+    padded to different sizes. `policy`, `drafter`, `stop_rule`, `verifier`, `cache`, `attention`
+    and both quantizations take a registered name, "package.module:Class", a class, (all but
+    `cache`) an object of the protocol in `bass.interfaces`, or {"class_path": a name, "init_args":
+    {...}}. The policy is `bass` by default. `num_speculative_tokens=k` is short for the fixed
+    policy, and an error next to any other; 0 is autoregressive decoding and loads no draft.
+    `cache="auto"` is the split layout on a GPU, and the padded one elsewhere or with an explicit
+    `attention`; `attention="auto"` is the fastest backend of the device that reads the cache's
+    view. `device="auto"` is a GPU if there is one; `dtype="auto"` is float32 on a CPU and the
+    checkpoint's own on a GPU. `quantization`, such as "fp8", stores the matrices of the blocks in
+    fewer bytes; None: as in the checkpoint. `draft_quantization` is that of the draft and of its
+    head; None: the target's, "none": as in the checkpoint. `max_model_len`: tokens of the longest
+    row, prompt included; None: the context of target and draft. On a GPU, steps run as CUDA graphs.
+    They are captured here, for all later calls, which takes seconds to half a minute and shows a
+    progress bar. With `cuda_graphs="lazy"`, each call captures, before its first token, what it can
+    need and no earlier call has captured. The graphs' keys and values are allocated once, for
+    `max_batch_size` rows of `max_model_len` tokens, or, if that is None, for rows of as many as
+    half of the free memory holds; a longer row is then decoded in storage of its own.
+    `load_format="dummy"` makes random weights for both models: their text means nothing, and a
+    checkpoint needs its config.json alone. `lora` and `draft_lora` are folders or hub ids of LoRA
+    adapters, merged into the weights in float32. `family`, a subclass of
     `bass.models.decoder.CausalDecoder` or its "package.module:Class", reads the checkpoints of its
     own model_type.
 

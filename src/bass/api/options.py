@@ -91,11 +91,16 @@ class ModelOptions:
 class LoadOptions(ModelOptions):
     """The options of `bass.load`."""
 
+    # None is `bass`: a policy that is given next to `num_speculative_tokens` contradicts it
+    policy: PolicySpec | None = strategy(None, "policy", "bass by default; ")
     max_batch_size: int = option(
         8, "rows that decode together; further samples wait for a free row"
     )
     max_model_len: int | None = option(
-        None, "tokens of the longest row, prompt included; by default the models' context"
+        None,
+        "tokens of the longest row, prompt included; by default the models' context, of which the "
+        "storage of CUDA graphs then has as many positions as half of the free memory holds; a "
+        "longer row is decoded in storage of its own",
     )
     num_speculative_tokens: int | None = option(
         None, "short for the fixed policy; 0 is autoregressive decoding and loads no draft"

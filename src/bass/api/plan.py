@@ -168,11 +168,11 @@ def check_sinks(models: Models, backend: AttentionBackend[Any, Any]) -> None:
 
 
 def _policy(options: LoadOptions) -> Any:
-    """The policy, or the fixed one for `num_speculative_tokens`."""
+    """The policy, by default `bass`, or the fixed one for `num_speculative_tokens`."""
     k = options.num_speculative_tokens
     if k is None:
-        return options.policy
-    if options.policy != "bass":
+        return "bass" if options.policy is None else options.policy
+    if options.policy is not None:
         raise OptionError(
             "`num_speculative_tokens` is short for the fixed policy and contradicts "
             f"`policy={options.policy!r}`: give one of them."

@@ -207,7 +207,7 @@ def _policies(
             return {PLAIN: None} | ({f"k={k}": _fixed(k)} if k else {})
         spec = named.specs["policy"]
         return {PLAIN: None, str(spec["class_path"]): spec}
-    if k is not None or load_options.policy != "bass":
+    if k is not None or load_options.policy is not None:
         raise OptionError(
             "`--methods` names the policies and contradicts `--policy` and "
             "`--num_speculative_tokens`: give one of them."
@@ -273,7 +273,7 @@ def _about(
     text: str,
 ) -> dict[str, Any]:
     """Everything that the figures depend on, but for method and batch size."""
-    own = replace(load_options, policy="bass", num_speculative_tokens=None)
+    own = replace(load_options, policy=None, num_speculative_tokens=None)
     plan = LoadPlan.of(own)
     models = {"target": plan.target} | ({} if plan.draft is None else {"draft": plan.draft})
     parts = {name: part for name, part in vars(plan.parts).items() if name != "policy"}

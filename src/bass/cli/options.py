@@ -9,7 +9,14 @@ from typing import Any, final
 
 from jsonargparse import Namespace
 
-from bass.api.options import LoadOptions, RequestOptions, TemplateOptions, for_one_prompt
+from bass.api.options import (
+    LoadOptions,
+    ModelOptions,
+    RequestOptions,
+    TemplateOptions,
+    for_one_prompt,
+    help_of,
+)
 from bass.api.resolve import make
 from bass.cli import choices
 from bass.cli.parsing import MANY, Option, Parser, taken, underscored
@@ -33,6 +40,7 @@ _OWN: dict[str, dict[str, Any]] = {
     "lora": {"type": str | None},
     "draft_lora": {"type": str | None},
     "family": {"type": str | None, "metavar": "CLASS"},
+    "policy": {"default": "bass", "help": help_of(ModelOptions)["policy"]},
     "cache": {"type": str},
     "num_return_sequences": {"short": "-n"},
     "stop": {"type": str, "help": _STOP, "repeated": True, "default": None},

@@ -273,16 +273,17 @@ def _underscored(word: str) -> str:
 
 
 def _describe(group: Any, option: Option) -> None:
-    """Add an option to the help."""
+    """Add an option to the help, with hyphens; both spellings are parsed."""
+    shown = f"--{option.name.replace('_', '-')}"
     if option.flag:
-        group.add_argument(f"--{option.name}", action="store_true", help=option.help)
+        group.add_argument(shown, action="store_true", help=option.help)
         return
     default = "" if option.default is None else f"default: {option.default}"
     kind = in_words(option.type) if option.type not in (str, str | None, Any) else ""
     more = "; ".join(filter(None, (kind, default)))
     text = " ".join(filter(None, (option.help, more and f"({more})"))).replace("%", "%%")
     if option.place is None:
-        names = [*([option.short] if option.short else []), f"--{option.name}"]
+        names = [*([option.short] if option.short else []), shown]
         metavar = option.metavar or option.name.rpartition(".")[2].upper()
         group.add_argument(*names, metavar=metavar, help=text)
     else:

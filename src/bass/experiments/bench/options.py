@@ -143,7 +143,7 @@ def methods_of(
                 "them."
             )
         options = replace(options, verifier=Synthetic(acceptance))
-    plain = replace(options, policy="bass", num_speculative_tokens=0)
+    plain = replace(options, policy=None, num_speculative_tokens=0)
     speculative = replace(options, num_speculative_tokens=None)
     found: dict[str, Method] = {}
     for label, spec in policies.items():
