@@ -66,7 +66,8 @@ class ModelOptions:
         'decoder of your own as "package.module:Class", for checkpoints of its model_type; by '
         "default the family that `bass` or an installed package has for it",
     )
-    policy: PolicySpec = strategy("bass", "policy")
+    # None is `bass`: a policy that is given next to `num_speculative_tokens` contradicts it
+    policy: PolicySpec | None = strategy(None, "policy", "bass by default; ")
     cache: str | type = strategy("auto", "cache", "auto (the fastest on the device), ")
     attention: AttentionSpec = strategy(
         "auto", "attention", "auto (the default of cache and device), "
@@ -91,8 +92,6 @@ class ModelOptions:
 class LoadOptions(ModelOptions):
     """The options of `bass.load`."""
 
-    # None is `bass`: a policy that is given next to `num_speculative_tokens` contradicts it
-    policy: PolicySpec | None = strategy(None, "policy", "bass by default; ")
     max_batch_size: int = option(
         8, "rows that decode together; further samples wait for a free row"
     )

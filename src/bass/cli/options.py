@@ -11,7 +11,6 @@ from jsonargparse import Namespace
 
 from bass.api.options import (
     LoadOptions,
-    ModelOptions,
     RequestOptions,
     TemplateOptions,
     for_one_prompt,
@@ -23,6 +22,7 @@ from bass.cli.parsing import MANY, Option, Parser, taken, underscored
 from bass.cli.prompts import EXAMPLE_STOPS
 from bass.experiments.config_files import read_mapping
 from bass.problems import Problems
+from bass.runs.settings import Settings
 
 # sources of prompts: one on the command line replaces those of a file
 SOURCES = ("prompt", "file", "token_ids", "example", "messages", "prompts")
@@ -40,7 +40,7 @@ _OWN: dict[str, dict[str, Any]] = {
     "lora": {"type": str | None},
     "draft_lora": {"type": str | None},
     "family": {"type": str | None, "metavar": "CLASS"},
-    "policy": {"default": "bass", "help": help_of(ModelOptions)["policy"]},
+    "policy": {"default": "bass", "help": help_of(Settings)["policy"]},
     "cache": {"type": str},
     "num_return_sequences": {"short": "-n"},
     "stop": {"type": str, "help": _STOP, "repeated": True, "default": None},

@@ -13,12 +13,14 @@ from bass.api.elsewhere import named_elsewhere
 from bass.api.options import (
     LoadOptions,
     ModelOptions,
+    PolicySpec,
     RequestOptions,
     SamplingOptions,
     for_one_prompt,
     help_of,
     kinds_of,
     option,
+    strategy,
 )
 from bass.api.plan import CHECKPOINTS, LoadPlan
 from bass.api.resolve import make
@@ -65,6 +67,7 @@ class Settings(ModelOptions, SamplingOptions):
     lora: str | None = option(None, _HELP["lora"])
     draft_lora: str | None = option(None, _HELP["draft_lora"])
     family: str | None = option(None, _HELP["family"])
+    policy: PolicySpec = strategy("bass", "policy")
     max_new_tokens: int = option(128, _HELP["max_new_tokens"])
     min_new_tokens: int = option(0, _HELP["min_new_tokens"])
     stop: str | list[str] = option("", _HELP["stop"])
