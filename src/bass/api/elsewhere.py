@@ -170,6 +170,6 @@ def named_elsewhere(
     if plain in NOT_HERE:
         return OptionError(
             f"Unknown {kind} `{name}`: it is not here, since {NOT_HERE[plain]}; leave it out "
-            "(docs/scope.md)."
+            "(docs/coming-from.md, docs/scope.md)."
         )
     return None
