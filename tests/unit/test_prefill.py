@@ -55,9 +55,9 @@ def test_graphs_feed_what_windows_feed(data: Any, rows: int, capacity: int) -> N
     prompts = [[*range(7, 7 + data.draw(lengths))] for _ in range(count)]
     expected, found = Fed(), Fed()
     feed_prompts(expected, NoDrafter(), sequences, prompts, start)
-    graphs = PrefillGraphs(found, NoDrafter(), sequences, repeated)
+    graphs = PrefillGraphs(found, NoDrafter(), sequences)
     assert not graphs.feed(prompts, start)  # before it is prepared
-    graphs.prepare()
+    graphs.prepare(repeated)
     assert found.tokens == []
     before = len(found.windows)
     longest = max(map(len, prompts)) - 1
@@ -92,16 +92,18 @@ def test_a_drafter_that_cannot_be_captured_is_fed_without_graphs() -> None:
     def refused(run: Callable[[], None]) -> Callable[[], None]:
         raise OptionError("It reads from the host.")
 
-    graphs = PrefillGraphs(Fed(), NoDrafter(), sequences, refused)
-    graphs.prepare()
+    graphs = PrefillGraphs(Fed(), NoDrafter(), sequences)
+    graphs.prepare(refused, required=False)
     assert not graphs.feed([[5, 6]], 0)
+    with pytest.raises(OptionError, match="reads from the host"):
+        PrefillGraphs(Fed(), NoDrafter(), sequences).prepare(refused)
 
 
 @pytest.mark.parametrize("prompt", [[4], [4, 5]])
 def test_a_prompt_of_one_token_is_not_fed(prompt: list[int]) -> None:
     store, sequences = Fed(), Sequences.empty(1, 64, [], CPU)
-    graphs = PrefillGraphs(store, NoDrafter(), sequences, repeated)
-    graphs.prepare()
+    graphs = PrefillGraphs(store, NoDrafter(), sequences)
+    graphs.prepare(repeated)
     before = len(store.windows)
     assert graphs.feed([prompt], 0)
     assert len(store.windows) - before == len(prompt) - 1

@@ -124,7 +124,7 @@ class GraphedStep(Step):
         self.turn = 0  # index of the report buffer in use
         self.captured: dict[tuple[int, int], Captured] = {}
         self.tried: set[int] = set()  # draft lengths that have run
-        self.prefills = PrefillGraphs(self.target, self.drafter, sequences, self._replayed)
+        self.prefills = PrefillGraphs(self.target, self.drafter, sequences)
 
     @cached_property
     def host_array(self) -> np.ndarray:
@@ -138,8 +138,9 @@ class GraphedStep(Step):
                 super().prefill(sequences, prompts, start)
 
     def prepare_prefill(self) -> None:
+        ours = not self.log.copies  # a user's drafter may read prompts on the host
         with self._captures():
-            self.prefills.prepare()
+            self.prefills.prepare(self._replayed, required=ours)
         self.log.take()  # a prefill is not part of a step
 
     def span(self, length: int, capacity: int) -> int:
