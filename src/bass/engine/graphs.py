@@ -184,6 +184,15 @@ class GraphedStep(Step):
     def prepared(self, k: int, span: int) -> bool:
         return (k, span) in self.captured
 
+    def rehearse(self, function: Callable[[], object]) -> None:
+        """Launch what a function launches into a graph that is dropped.
+
+        What cannot be captured says so when it is captured to be used.
+        """
+        with contextlib.suppress(OptionError), self._captures():
+            self._graph_of(function)
+        self.log.take()
+
     def launch(
         self, sequences: Sequences, lengths: list[int], k: int, span: int
     ) -> Callable[[], StepReport]:
