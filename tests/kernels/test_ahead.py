@@ -52,11 +52,15 @@ def test_after_an_interrupt_nothing_more_is_compiled() -> None:
         begun.append(i)
         go.wait(10)
 
-    with pytest.raises(KeyboardInterrupt), compiled_ahead() as compiler:
-        for i in range(200):
-            compiler.submit(i, partial(wait, i), lambda _: None)
-        go.set()
-        raise KeyboardInterrupt
+    def interrupted() -> None:
+        with compiled_ahead() as compiler:
+            for i in range(200):
+                compiler.submit(i, partial(wait, i), lambda _: None)
+            go.set()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert len(begun) < 200
     assert _async_compile.active_mode.get() is None
 
