@@ -190,7 +190,9 @@ class GraphedStep(Step):
         What cannot be captured says so when it is captured to be used.
         """
         with contextlib.suppress(OptionError), self._captures():
-            self._graph_of(function)
+            # in a pool of its own, which a failed capture leaves unusable; kernels of torch may be
+            # loaded within it
+            self._graph_of(function, pool=None, capture_error_mode="relaxed")
         self.log.take()
 
     def launch(
@@ -260,12 +262,17 @@ class GraphedStep(Step):
             function()
         torch.cuda.current_stream().wait_stream(self.side)
 
-    def _graph_of(self, function: Callable[[], R]) -> tuple[torch.cuda.CUDAGraph, R]:
-        """A graph of what a function launches, and what it returns."""
+    def _graph_of(
+        self, function: Callable[[], R], **options: Any
+    ) -> tuple[torch.cuda.CUDAGraph, R]:
+        """A graph of what a function launches, and what it returns.
+
+        options: of `torch.cuda.graph`, if they are not those of all captures.
+        """
         graph = torch.cuda.CUDAGraph()
         try:
             # the default capture stream is on the process's first device
-            capture = torch.cuda.graph(graph, pool=self.pool, stream=self.side)
+            capture = torch.cuda.graph(graph, **{"pool": self.pool, "stream": self.side} | options)
             with _without_garbage_collection(), capture:
                 returned = function()
         except RuntimeError as error:
