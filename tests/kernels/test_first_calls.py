@@ -14,7 +14,10 @@ def first_calls(options: list[str], kernels: Path | None = None) -> dict[str, An
     """What it prints, in a process of its own; kernels: the folder of compiled kernels."""
     command = [sys.executable, "-m", "support.first_calls", *options]
     environment = os.environ | ({} if kernels is None else {"TRITON_CACHE_DIR": str(kernels)})
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=environment,
+        cwd=Path(__file__).parents[1],
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found

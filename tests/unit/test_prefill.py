@@ -3,17 +3,24 @@
 from collections.abc import Callable
 from typing import Any, final
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import bass
+from bass.api.assembly import Storage
+from bass.api.warm_up import keeps_nothing
 from bass.drafters import NoDrafter
 from bass.engine import prefill
 from bass.engine.prefill import PrefillGraphs, captured_windows, feed_prompts, windows_of
 from bass.errors import OptionError
 from bass.interfaces import RowStore
-from bass.records import Features, RowAssignment, Sequences, Window
+from bass.records import CacheBudget, Features, RowAssignment, Sequences, Window
+from bass.testing.drafters import Scripted
+from bass.verifiers import Rejection
+from unit.checkpoints import Pair
 
 CPU = torch.device("cpu")
 
@@ -70,6 +77,22 @@ def test_graphs_feed_what_windows_feed(data: Any, rows: int, capacity: int) -> N
         feed_prompts(found, NoDrafter(), sequences, prompts, start)
     assert sorted(found.tokens) == sorted(expected.tokens)
     assert len(found.tokens) == sum(len(prompt) - 1 for prompt in prompts)
+
+
+def test_a_users_part_runs_in_no_graph_that_is_dropped(silent_pair: Pair) -> None:
+    """It may keep a tensor that it makes when it first runs."""
+
+    class Mine(Rejection):
+        pass
+
+    def keeps(draft: Any = silent_pair.draft, **options: Any) -> bool:
+        llm = bass.load(silent_pair.target, draft, device="cpu", **options)
+        return not keeps_nothing(Storage(llm.models, llm.parts, CacheBudget.of(np.array([4])), 1))
+
+    assert not keeps()
+    assert not keeps(stop_rule="confidence", drafter="ensemble")
+    assert keeps(verifier=Mine())
+    assert keeps(None, drafter=Scripted({}, lambda *_: False, 53), num_speculative_tokens=2)
 
 
 @given(rows=st.integers(1, 600), capacity=st.integers(1, 9000), tokens=st.integers(1, 500))

@@ -5,9 +5,9 @@ from functools import partial
 
 import torch
 
+from bass.api.assembly import Storage
 from bass.api.engines import EngineCache, Engines
 from bass.api.generation import Generation
-from bass.api.plan import Strategies
 from bass.drafters.ensemble import is_ours
 from bass.engine.graphs import GraphedStep, trial
 from bass.engine.prefill import (
@@ -93,8 +93,11 @@ def compiled(engines: Engines) -> Iterator[int]:
 
     Yields the number of shapes that are left; few where all kernels are on disk.
     """
-    if not (ours(engines.storage.parts) and compiles_ahead()):
+    if not (compiles_ahead() and keeps_nothing(engines.storage)):
         return
+    with torch.inference_mode():  # a pass of each model, which makes its tables of positions
+        step = engines.engine(engines.sizes[0]).step
+        feed(step.target, step.drafter, next(captured_prompts(engines, engines.sizes[0])))
     rehearsals = [*rehearsals_of(engines)]
     for some in (rehearsals[:1], rehearsals[1:]):
         with compiled_ahead() as compiler, torch.inference_mode():
@@ -121,15 +124,18 @@ def rehearsals_of(engines: Engines) -> Iterator[Callable[[], None]]:
                 yield partial(step.rehearse, partial(step.drafter.fill, window))
 
 
-def ours(parts: Strategies) -> bool:
-    """Whether no user's class runs in a step.
+def keeps_nothing(storage: Storage) -> bool:
+    """Whether no part of a step may keep a tensor that it makes when it first runs.
 
-    A user's class may keep a tensor that it makes when it is first used: within the capture of a
-    graph that is dropped, its values would be lost.
+    Within the capture of a graph that is dropped, its values would be lost. Only our own parts are
+    known not to, after a pass of the models.
     """
-    others = (parts.verifier, parts.stop_rule, parts.attention)
-    modules = [type(part).__module__ for part in others if part is not None]
-    return is_ours(parts.drafter) and all(name.startswith("bass.") for name in modules)
+    parts, decoders = storage.parts, (storage.models.target, storage.models.draft)
+    used: list[object] = [parts.verifier, parts.stop_rule, parts.attention]
+    used += [module for one in decoders if one is not None for module in one.modules()]
+    return is_ours(parts.drafter) and all(
+        type(part).__module__.startswith(("bass.", "torch.")) for part in used if part is not None
+    )
 
 
 def empty_window(rows: int, columns: int, span: int, device: torch.device) -> Window:
