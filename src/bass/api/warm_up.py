@@ -110,9 +110,8 @@ def compiled(engines: Engines) -> Iterator[int]:
 
 def rehearsals_of(engines: Engines) -> Iterator[Callable[[], None]]:
     """What launches the kernels of steps, the largest first, of prefills and of catch-ups."""
-    longest = engines.storage.sequences.capacity
     for engine, k, span in engines.shapes():
-        if span == longest and isinstance(engine.step, GraphedStep):
+        if isinstance(engine.step, GraphedStep):
             step, rows = engine.step, engine.sequences
             yield partial(step.rehearse, partial(trial, step.inner, rows, k, span))
     for size in engines.sizes:

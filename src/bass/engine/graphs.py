@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -187,12 +188,16 @@ class GraphedStep(Step):
     def rehearse(self, function: Callable[[], object]) -> None:
         """Launch what a function launches into a graph that is dropped.
 
-        What cannot be captured says so when it is captured to be used.
+        What cannot be captured, or does not fit, says so when it is captured to be used.
         """
-        with contextlib.suppress(OptionError), self._captures():
-            # in a pool of its own, which a failed capture leaves unusable; kernels of torch may be
-            # loaded within it
-            self._graph_of(function, pool=None, capture_error_mode="relaxed")
+        try:
+            with warnings.catch_warnings(action="ignore"), self._captures():  # it may be empty
+                # in a pool of its own, which a failed capture leaves unusable; kernels of torch may
+                # be loaded within it
+                self._graph_of(function, pool=None, capture_error_mode="relaxed")
+        except (OptionError, MemoryError, RuntimeError) as error:
+            if not (isinstance(error, OptionError) or is_out_of_memory(error)):
+                raise
         self.log.take()
 
     def launch(
