@@ -45,7 +45,7 @@ MUTANTS = (
     ),
     Mutant(
         "counters of a kernel are made while a graph is captured",
-        "launch.kept_zeros",
+        "launch._kept_zeros",
         "if _restricted == get_ident():\n    raise FirstUse",
         "pass",
         (f"{GRAPHS}::test_within_a_capture_only_existing_kernels_and_counters_are_used",),
