@@ -8,6 +8,7 @@ from typing import Any
 from bass.analysis.evaluated import read_evaluation
 from bass.analysis.scores import point
 from bass.experiments.bench.record import BenchRecord, Setting
+from bass.report.contrast import speedup
 from bass.runs.own_files import content, decoded
 from bass.runs.records import Manifest, Summary
 from bass.runs.run_folder import RunFolder
@@ -35,7 +36,7 @@ def filled(page: str, folder: Path) -> tuple[str, list[str]]:
 
 
 def latency(folder: Path) -> str:
-    """Plain decoding against BASS by batch: ms per token, speed-ups and MFU."""
+    """Plain decoding against BASS by batch: ms per token, their ratios as speed-ups, and MFU."""
     run, axes = RunFolder(folder), ("method", "batch")
     cells = _cells(run, axes)
     head = (
@@ -48,7 +49,7 @@ def latency(folder: Path) -> str:
         rows.append(
             [
                 batch, _ms(plain, "all"), _all_first_last(bass), _number(bass, "tau", ".2f"),
-                *(_number(bass, f"speedup_{name}", ".2f") for name in ("all", "first", "last")),
+                *(_speedup(bass, plain, name) for name in ("all", "first", "last")),
                 _percent(plain, "mfu"), _percent(bass, "mfu"),
             ]
         )  # fmt: skip
@@ -142,6 +143,18 @@ def _number(summary: Summary | None, name: str, form: str, factor: float = 1.0) 
     if summary is None or name not in summary.metrics:
         return "–"
     return format(summary.metrics[name] * factor, form)
+
+
+def _speedup(bass: Summary | None, plain: Summary | None, name: str) -> str:
+    """The ratio of the two means over repeats, with its interval where there are three or more."""
+    own, others = (
+        {i: one[name] for i, one in enumerate(of.repeats if of else ()) if name in one}
+        for of in (bass, plain)
+    )
+    found = speedup(own, others, paired=len(own) == len(others))
+    if found is None:
+        return "–"
+    return f"{found.times:.2f}{found.within and f' ({found.within})'}"
 
 
 def _ms(summary: Summary | None, name: str) -> str:

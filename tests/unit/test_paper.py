@@ -32,7 +32,7 @@ def run_of(folder: Path, name: str, batches: list[int]) -> None:
     config["axes"]["batch"] = batches
     if "layout" in config["axes"]:  # the kernels of a GPU
         config["axes"]["layout"] = {"pad": {"cache": "padded"}, "split": {"cache": "split"}}
-    write_run_of(folder, {key: config[key] for key in ("base", "axes")}, repeats=2)
+    write_run_of(folder, {key: config[key] for key in ("base", "axes")}, repeats=3)
 
 
 def table(page: str, name: str) -> list[list[str]]:
@@ -58,6 +58,14 @@ def test_tables_have_a_row_for_each_batch_and_the_metrics_of_the_cells(
     [bass] = [s for s in summaries if s.settings == {"method": "bass", "batch": 4}]
     all_, first, last = (f"{bass.metrics[name] * 1e3:.3g}" for name in ("all", "first", "last"))
     assert found[2][2:4] == [f"{all_} ({first}, {last})", f"{bass.metrics['tau']:.2f}"]
+    [plain] = [s for s in summaries if s.settings == {"method": "plain", "batch": 4}]
+    ratios = [plain.metrics[name] / bass.metrics[name] for name in ("all", "first", "last")]
+    shown = [re.fullmatch(r"([\d.]+) \(([\d.]+) to ([\d.]+)\)", text) for text in found[2][4:7]]
+    for ratio, text in zip(ratios, shown, strict=True):
+        assert text is not None
+        times, low, high = map(float, text.groups())
+        assert times == pytest.approx(ratio, abs=0.006)
+        assert low < times < high
     assert table(page, "lengths")[0] == ["batch", "plain", "4", "6", "8", "algorithm-1"]
     assert [row[:2] for row in table(page, "layouts")[1:]] == [
         ["alike", "1"], ["alike", "4"], ["mixed", "1"], ["mixed", "4"],

@@ -14,6 +14,7 @@ from bass.analysis.oracle import distance, pooled_rates
 from bass.errors import RunFolderError, counted
 from bass.report.cells import Cell, read_cells
 from bass.report.claims import claims
+from bass.report.contrast import FEWEST_REPEATS
 from bass.report.exactness import exactness
 from bass.report.pass_at_k import PassAtK, check_labels
 from bass.report.table_rows import Part, data_sheet, part_of
@@ -22,7 +23,6 @@ from bass.runs.words import called, listed
 from bass.runs.work import AS_ORDERED
 
 Value = str | float | int | None
-FEWEST_RUNS = 3  # an interval over fewer repeats is left out
 EVERY = "all"  # the category of all prompts together
 # settings that the drafted tokens do not depend on, but how many are drafted
 _NOT_OF_DRAFTS = {"policy", "batch", "cache", "attention", "cuda_graphs", "repeats", "warm_up"}
@@ -253,7 +253,7 @@ def _fill(row: dict[str, Value], column: Column, part: Part, empty: _Reasons) ->
     row[name] = part.value(column.metric)
     if column.interval:
         over_repeats = METRICS[column.metric].over == "repeats"
-        fewest = FEWEST_RUNS if over_repeats else 2
+        fewest = FEWEST_REPEATS if over_repeats else 2
         found = part.interval(column.metric, fewest)
         if found is None:
             what = "runs" if over_repeats else "prompts"
@@ -269,17 +269,18 @@ def _speedup(row: dict[str, Value], part: Part, others: Sequence[Part], empty: _
     if not part.cell.entry.lossless:
         empty("speedup", "A cell that is not lossless is not compared with those that are")
         return
-    base = part.fastest_plain(others)
-    if base is None or (found := part.lead_over(base, FEWEST_RUNS)) is None:
+    compared = part.speedup(others)
+    if compared is None:
         empty("speedup", "No finished cell of autoregressive decoding has the same work and batch")
         return
+    base, found = compared
     row["speedup"] = found.times
     if part is base:
         empty(
             "speedup_low", "The cell is the autoregressive decoding that others are compared with"
         )
     elif found.low is None or found.high is None:
-        empty("speedup_low", f"An interval needs {FEWEST_RUNS} or more runs")
+        empty("speedup_low", f"An interval needs {FEWEST_REPEATS} or more runs")
     else:
         row["speedup_low"], row["speedup_high"] = found.low, found.high
 

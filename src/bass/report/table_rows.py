@@ -15,7 +15,7 @@ from bass.analysis.statistics import interval, without_spread
 from bass.api import results
 from bass.engine.cost import data_sheet_bandwidth, data_sheet_flops
 from bass.report.cells import Cell
-from bass.report.contrast import Lead, lead_of, same_work
+from bass.report.contrast import Lead, same_work, speedup
 from bass.runs.settings import Call
 
 _NAMES = tuple(name for name, metric in METRICS.items() if metric.over != "one value")
@@ -97,15 +97,18 @@ class Part:
         }
         return min(plains, key=lambda part: plains[part], default=None)
 
-    def lead_over(self, other: "Part", fewest: int) -> Lead | None:
-        """How many times as fast it is, with an interval over `fewest` or more repeats."""
-        a, b = self.value("all"), other.value("all")
-        if not a or not b:
+    def speedup(self, others: Sequence["Part"]) -> "tuple[Part, Lead] | None":
+        """Its speed-up, and the fastest autoregressive decoding that it is over; None without one,
+        or if it is not lossless.
+        """
+        base = self.fastest_plain(others) if self.cell.entry.lossless else None
+        if base is None:
             return None
-        own, others = self.by_repeat("all"), other.by_repeat("all")
-        if min(len(own), len(others)) < fewest or self is other:
-            return Lead(b / a, None, None)
-        return lead_of(own, others, a, b, same_work(self.cell, other.cell))
+        if base is self:
+            return self, Lead(1.0, None, None)
+        paired = same_work(self.cell, base.cell)
+        found = speedup(self.by_repeat("all"), base.by_repeat("all"), paired)
+        return None if found is None else (base, found)
 
 
 def part_of(cell: Cell, category: str, plain: Cell | None) -> Part | None:
