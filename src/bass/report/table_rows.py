@@ -162,6 +162,14 @@ def _calls(cell: Cell, repeats: int) -> list[Call]:
     return calls
 
 
+def weight_bytes(cell: Cell) -> float | None:
+    """Bytes of each of the target's weights, of which a token costs two FLOPs; None if unknown."""
+    facts = cell.summary and cell.summary.facts
+    if facts is None:
+        return None
+    return round(2 * facts.target["weight_bytes"] / max(facts.target["flops_per_token"], 1), 1)
+
+
 def data_sheet(name: str, cell: Cell, device: str) -> float | str:
     """The factor from the share of the measured peak to that of the data sheet; or why there is
     none, in a sentence without its period.
@@ -173,8 +181,7 @@ def data_sheet(name: str, cell: Cell, device: str) -> float | str:
         sheet = data_sheet_bandwidth(device)
         return f"No data sheet is known of {device}" if sheet is None else facts.bandwidth / sheet
     dtype = cell.entry.target.get("dtype", "")
-    read = facts.target["weight_bytes"] / max(facts.target["flops_per_token"], 1)
-    if dtype == "auto" and round(2 * read, 1) == 2:  # two FLOPs and two bytes for each weight
+    if dtype == "auto" and weight_bytes(cell) == 2:
         dtype = "bfloat16"  # or float16, which has the same peak
     sheet = data_sheet_flops(device, dtype)
     if sheet is not None:
