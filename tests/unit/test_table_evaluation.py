@@ -1,5 +1,7 @@
 """pass@k of a table is that of an evaluation of the same decoding, and of no other."""
 
+import csv
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +19,7 @@ from bass.runs.run_folder import RunFolder
 from support.evaluation_folders import change_manifest, write_evaluation
 from support.run_folders import write_run_of
 from unit.checkpoints import Said
+from unit.test_table import CONFIG
 
 Command = Callable[..., Said]
 BASE = {"max_new_tokens": 24, "prompts": ["a", "b"], "temperature": 0.2, "ignore_eos": True}
@@ -115,6 +118,22 @@ def test_label_and_folder_may_have_an_equals_sign(label: str, folder: str, tmp_p
     found = evaluation(tmp_path / folder, label)
     assert found.label == label
     assert found.evaluated.name.endswith(folder)
+
+
+def test_pass_at_k_comes_from_an_evaluation(
+    run: RunFolder, tmp_path: Path, bass_command: Command
+) -> None:
+    evaluation = write_evaluation(tmp_path / "scored", ("batched",), ks=(1,))
+    said = bass_command("table", str(run.path), "--evaluation", f"bass={evaluation}")
+    assert "matches no finished cell" in said.err  # its temperature is another
+    warm = write_run_of(tmp_path / "warm", CONFIG | {"base": CONFIG["base"] | {"temperature": 0.2}})
+    output = tmp_path / "table.csv"
+    given = ("--evaluation", f"bass={evaluation}", "--output", str(output))
+    said = bass_command("table", str(warm.path), *given)
+    assert said.status == 0, said.err
+    read = list(csv.DictReader(io.StringIO(output.read_text(encoding="utf-8"))))
+    assert {row["method"] for row in read if row["pass_at_k"]} == {"bass"}
+    assert all(0.2 < float(row["pass_at_k"]) < 0.6 for row in read if row["pass_at_k"])
 
 
 def test_the_evaluation_of_the_page_matches_the_cells_of_its_config(

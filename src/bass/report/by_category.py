@@ -127,12 +127,12 @@ def _drawn(
     if not parts:
         return None
     name = "this setting"
-    names = sorted({part.category for part in parts})
+    names = sorted({part.category or "" for part in parts})
     figure, panels = facets([*dict.fromkeys(part.cell.label for part in parts)], "", ylabel)
     for label, ax in panels.items():
         own = [part for part in parts if part.cell.label == label]
         shown = [(part, value) for part in own if (value := part.value(metric)) is not None]
-        at = [names.index(part.category) for part, _ in shown]
+        at = [names.index(part.category or "") for part, _ in shown]
         plain = [part.fastest_plain(others) for part, _ in shown]
         grey = [
             (x, scale * value)

@@ -32,7 +32,7 @@ class Part:
     """
 
     cell: Cell
-    category: str
+    category: str | None
     generations: Mapping[int, Repeat]
     whole: bool
     repeats: Sequence[Mapping[str, float]]
@@ -111,14 +111,15 @@ class Part:
         return None if found is None else (base, found)
 
 
-def part_of(cell: Cell, category: str, plain: Cell | None) -> Part | None:
-    """The part of a finished cell with this category, or all of it (``); None where there is none.
+def part_of(cell: Cell, category: str | None, plain: Cell | None) -> Part | None:
+    """The part of a finished cell with this category, or all of it (None); None where there is
+    none.
 
     plain: the cell that exact matches are counted over.
     """
     generations, summary = cell.generations, cell.summary
     assert summary is not None
-    if not category:
+    if category is None:
         whole = dict(enumerate(generations))
         return Part(cell, category, whole, True, summary.repeats, summary.prompts)
     compared = _with_plain(cell, generations, plain)
