@@ -120,9 +120,8 @@ def test_label_and_folder_may_have_an_equals_sign(label: str, folder: str, tmp_p
     assert found.evaluated.name.endswith(folder)
 
 
-def test_pass_at_k_comes_from_an_evaluation(
-    run: RunFolder, tmp_path: Path, bass_command: Command
-) -> None:
+def test_pass_at_k_comes_from_an_evaluation(tmp_path: Path, bass_command: Command) -> None:
+    run = write_run_of(tmp_path / "cold", CONFIG)
     evaluation = write_evaluation(tmp_path / "scored", ("batched",), ks=(1,))
     said = bass_command("table", str(run.path), "--evaluation", f"bass={evaluation}")
     assert "matches no finished cell" in said.err  # its temperature is another
