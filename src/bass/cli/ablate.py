@@ -117,7 +117,8 @@ def run(parser: Parser, argv: list[str]) -> int:
             summaries = ablation.run(executor, watch)
     except KeyboardInterrupt:
         below.print(
-            (f"Interrupted. Finished results are in `{folder}`; the same command continues."),
+            f"Interrupted. Finished results are in `{folder}`; the same command continues, and "
+            f"`bass table {folder}` shows the cells that are done.",
             markup=False,
             soft_wrap=True,
         )

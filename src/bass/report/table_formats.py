@@ -41,7 +41,7 @@ def latex(table: Table) -> str:
     left = len(table.labels)
     head = [r"\toprule", _tex_row(heads), r"\midrule"]
     lines = [
-        r"% \usepackage{booktabs, longtable, pdflscape}; in a text of two columns, after \onecolumn",
+        r"% \usepackage{booktabs,longtable,pdflscape}; in a text of two columns, after \onecolumn",
         r"\begin{landscape}\tiny\setlength{\tabcolsep}{2pt}",
         rf"\begin{{longtable}}{{{'l' * left}{'r' * (len(heads) - left)}}}",
         rf"\caption{{{_tex(table.title)}}} \\",
