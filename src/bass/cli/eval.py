@@ -39,7 +39,7 @@ from bass.problems import Problems
 from bass.prompts.files import on_hub
 from bass.prompts.published import DATA
 from bass.provenance.described import described
-from bass.provenance.environment import device_name, here
+from bass.provenance.environment import commit, device_name, here
 from bass.provenance.made_with import (
     SCORING,
     SOURCE,
@@ -274,6 +274,7 @@ def _about(evaluation: Evaluation, llm: LLM, inputs: dict[str, str]) -> dict[str
         "lossless": llm.parts.verifier.lossless,
         "batch_invariant": llm.parts.drafter.batch_invariant,
         **here(),
+        "commit": commit(),
         "device": device_name(llm.models.device),
     }
 
