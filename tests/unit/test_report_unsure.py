@@ -153,12 +153,12 @@ def test_generations_of_unequal_size_count_by_their_requests_and_seconds() -> No
     over the whole time.
     """
     calls = [Call(0, [], 1, 0, 0, [0, 1, 2]), Call(1, [], 1, 0, 0, [0])]
-    made = [generation([[4, 4]] * 3, 0), generation([[1, 1]], 0)]
+    made = [generation([[4, 4]] * 3, 0), generation([[1, 1, 1]], 0)]
     found = independent(calls, made).metrics
     assert found["all"] == pytest.approx((3 * 0.025 + 0.1) / 4)
-    assert found["tokens_per_second"] == pytest.approx((24 + 2) / (0.2 + 0.2))
-    assert found["decode_tokens_per_second"] == pytest.approx((24 + 2) / (0.2 + 0.2))
-    assert found["seconds"] == pytest.approx(0.2)
+    assert found["tokens_per_second"] == pytest.approx((24 + 3) / (0.2 + 0.3))
+    assert found["decode_tokens_per_second"] == pytest.approx((24 + 3) / (0.2 + 0.3))
+    assert found["seconds"] == pytest.approx(0.25)
 
 
 def test_a_speed_up_of_several_generations_is_the_ratio_of_their_means() -> None:
