@@ -213,7 +213,9 @@ def _examine(config: Namespace, wrong: Problems) -> None:
     if config.task is None:
         wrong.add(f"`--task` is missing: name the task, one of {', '.join(TASKS)}.")
     if not _has_data(config):
-        wrong.add(f"`--data` is missing: name the file of problems, or set {DATA}.")
+        wrong.add(
+            f"`--data` is missing: name the data, or set {DATA} to the folder of the published files."
+        )
     if config.output is None:
         wrong.add("`--output` is missing: name the folder to write to.")
     examine(vars(config), wrong)
