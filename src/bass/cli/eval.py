@@ -214,7 +214,7 @@ def _examine(config: Namespace, wrong: Problems) -> None:
         wrong.add(f"`--task` is missing: name the task, one of {', '.join(TASKS)}.")
     if not _has_data(config):
         wrong.add(
-            f"`--data` is missing: name the data, or set {DATA} to the folder of the published files."
+            f"`--data` is missing: name the data, or set {DATA} to the folder of published files."
         )
     if config.output is None:
         wrong.add("`--output` is missing: name the folder to write to.")
