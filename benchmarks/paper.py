@@ -1,7 +1,8 @@
 """Run the experiments of the BASS paper, and write the tables of docs/paper.md.
 
     python benchmarks/paper.py [--output runs/paper] [--wide /dev/shm/wide]
-        [--only latency-bf16 latency-int8 lengths layouts shapes problems] [--quick] [--device cpu]
+        [--only latency-bf16 latency-int8 lengths drafts layouts shapes problems] [--quick]
+        [--device cpu]
 
 Each experiment is a command of `bass` or a benchmark, with its output in a folder of its own:
 interrupted, the same command continues. On a GPU the embedded pair is first written in the shapes
@@ -26,10 +27,11 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
     "latency-bf16": ("paper-latency",),
     "latency-int8": ("paper-latency", "--quantization", "int8"),
     "lengths": ("paper-draft-length",),
+    "drafts": ("paper-draft-size",),
     "layouts": ("paper-pad-split",),
 }
 EXPERIMENTS = (*ABLATIONS, "shapes", "problems")
-NARROW = ("problems", "latency-bf16", "lengths", "layouts")  # what `--quick` runs
+NARROW = ("problems", "latency-bf16", "lengths", "drafts", "layouts")  # what `--quick` runs
 
 
 def command(name: str, output: Path, pair: list[str], device: str, quick: bool) -> list[str]:

@@ -8,6 +8,7 @@ from typing import Any
 from bass.analysis.evaluated import read_evaluation
 from bass.analysis.scores import point
 from bass.experiments.bench.record import BenchRecord, Setting
+from bass.report.contrast import speedup
 from bass.runs.own_files import content, decoded
 from bass.runs.records import Manifest, Summary
 from bass.runs.run_folder import RunFolder
@@ -35,7 +36,7 @@ def filled(page: str, folder: Path) -> tuple[str, list[str]]:
 
 
 def latency(folder: Path) -> str:
-    """Plain decoding against BASS by batch: ms per token, speed-ups and MFU."""
+    """Plain decoding against BASS by batch: ms per token, their ratios as speed-ups, and MFU."""
     run, axes = RunFolder(folder), ("method", "batch")
     cells = _cells(run, axes)
     head = (
@@ -48,7 +49,7 @@ def latency(folder: Path) -> str:
         rows.append(
             [
                 batch, _ms(plain, "all"), _all_first_last(bass), _number(bass, "tau", ".2f"),
-                *(_number(bass, f"speedup_{name}", ".2f") for name in ("all", "first", "last")),
+                *(_speedup(bass, plain, name) for name in ("all", "first", "last")),
                 _percent(plain, "mfu"), _percent(bass, "mfu"),
             ]
         )  # fmt: skip
@@ -65,6 +66,18 @@ def draft_length(folder: Path) -> str:
         for batch in _values(cells, 1)
     ]
     return _table(("batch", *lengths), rows, _made_by(run.manifest))
+
+
+def draft_size(folder: Path) -> str:
+    """Drafters of several sizes: ms per token, and tau, by batch."""
+    run = RunFolder(folder)
+    cells = _cells(run, ("drafts", "batch"))
+    drafts = _values(cells, 0)
+    rows = [
+        [batch, *(_with_tau(cells.get((drafts_, batch))) for drafts_ in drafts)]
+        for batch in _values(cells, 1)
+    ]
+    return _table(("batch", *drafts), rows, f"ms per token (tau). {_made_by(run.manifest)}")
 
 
 def pad_split(folder: Path) -> str:
@@ -90,18 +103,21 @@ def pad_split(folder: Path) -> str:
 
 def shapes(folder: Path) -> str:
     """Wall time per token of each pair with random weights, by method and batch."""
-    rows, methods, device = [], [], ""
+    rows, methods, device, about = [], [], "", ""
     for path in sorted(folder.glob("*.json")):
         data = decoded(content(path), str(path), BenchRecord.REMEDY)
         record = BenchRecord.from_json(data, str(path))
         by_place = {(s.method, s.batch): s for s in record.settings if s.calls}
         methods = [*dict.fromkeys([*methods, *(method for method, _ in by_place)])]
         device = record.machine.device if record.machine else device
+        names = ("max_new_tokens", "acceptance", "repeats")
+        made = [f"{name} {record.about[name]}" for name in names if name in record.about]
+        about = ", ".join(["ms per token", f"torch {record.about.get('torch')}", *made])
         rows += [
             [path.stem, str(batch), *(_wall(by_place.get((m, batch))) for m in methods)]
             for batch in sorted({batch for _, batch in by_place})
         ]
-    return _table(("pair", "batch", *methods), rows, f"{device}; ms per token") if rows else ""
+    return _table(("pair", "batch", *methods), rows, f"{device}; {about}") if rows else ""
 
 
 def problems(folder: Path) -> str:
@@ -114,13 +130,21 @@ def problems(folder: Path) -> str:
         points = [point(evaluated.methods[method], budget, "prefill") for method in methods]
         shares = [f"{share:.0%}" for one in points for share in (one.first, one.all)]
         rows.append([f"{budget:g}", *shares])
-    about = f"{evaluated.count} problems, {evaluated.samples} samples of each"
-    return _table(head, rows, about)
+    manifest = evaluated.manifests[0]
+    options = manifest["config"]["options"]
+    names = ("max_new_tokens", "temperature", "top_p")
+    about = f"{evaluated.count} problems, {evaluated.samples} samples of each, " + ", ".join(
+        f"{name} {options[name]}" for name in names if name in options
+    )
+    commit = _short(str(manifest.get("commit", "unknown")))
+    made = f"{manifest['device']}, torch {manifest['torch']}, commit {commit}"
+    return _table(head, rows, f"{made}; {about}")
 
 
 TABLES: dict[str, Callable[[Path], str]] = {
     "latency": latency,
     "lengths": draft_length,
+    "drafts": draft_size,
     "layouts": pad_split,
     "shapes": shapes,
     "problems": problems,
@@ -144,12 +168,28 @@ def _number(summary: Summary | None, name: str, form: str, factor: float = 1.0) 
     return format(summary.metrics[name] * factor, form)
 
 
+def _speedup(bass: Summary | None, plain: Summary | None, name: str) -> str:
+    """The ratio of the two means over repeats, with its interval where there are three or more."""
+    own, others = (
+        {i: one[name] for i, one in enumerate(of.repeats if of else ()) if name in one}
+        for of in (bass, plain)
+    )
+    found = speedup(own, others, paired=len(own) == len(others))
+    if found is None:
+        return "–"
+    return f"{found.times:.2f}{found.within and f' ({found.within})'}"
+
+
 def _ms(summary: Summary | None, name: str) -> str:
     return _number(summary, name, ".3g", 1e3)
 
 
 def _percent(summary: Summary | None, name: str) -> str:
     return _number(summary, name, ".1%")
+
+
+def _with_tau(summary: Summary | None) -> str:
+    return f"{_ms(summary, 'all')} ({_number(summary, 'tau', '.2f')})"
 
 
 def _all_first_last(summary: Summary | None) -> str:
@@ -168,8 +208,12 @@ def _made_by(run: Manifest) -> str:
     base: Mapping[str, Any] = run.config.get("base", {})
     names = ("max_new_tokens", "num_prompts", "repeats", "temperature", "quantization")
     said = ", ".join(f"{name} {base[name]}" for name in names if base.get(name) is not None)
-    changed = " with changes" if run.commit.endswith("-dirty") else ""
-    return f"{run.device}, torch {run.torch}, commit {run.commit[:7]}{changed}; {said}"
+    return f"{run.device}, torch {run.torch}, commit {_short(run.commit)}; {said}"
+
+
+def _short(commit: str) -> str:
+    """The commit, and whether files differed from it."""
+    return f"{commit[:7]}{' with changes' if commit.endswith('-dirty') else ''}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], about: str) -> str:

@@ -9,6 +9,7 @@ import argparse
 import json
 import random
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -70,18 +71,21 @@ def main() -> None:
     options = vars(parser.parse_args())
     batch, at_load, later = options.pop("batch"), list[str](), list[str]()
     start, captures, slowest = time.perf_counter(), 0.0, 0.0
+    tokens: list[list[int]] = []
     with compiled(at_load):
         llm = bass.load(device="cuda", max_batch_size=batch, **options)
     loading = time.perf_counter() - start
     with compiled(later):
         for seed, (prompts, more) in enumerate(calls(batch, llm.max_model_len)):
             result = llm.generate(prompts, seed=seed, ignore_eos=True, **more)
+            tokens += [one.token_ids for one in result.completions]
             captures += result.stats.capture_seconds
             slowest = max(slowest, *(step.seconds for step in result.trace[1:]), 0.0)
     print(
         json.dumps(
             {"at load": len(at_load), "load_seconds": loading, "compiled": later,
-             "capture_seconds": captures, "slowest_step": slowest}
+             "capture_seconds": captures, "slowest_step": slowest,
+             "tokens": zlib.crc32(json.dumps(tokens).encode())}
         )
     )  # fmt: skip
 

@@ -23,7 +23,7 @@ class Captured(Step):
         self.target, self.drafter, self.log = step.target, step.drafter, step.log
         self.verifier, self.warp = step.verifier, step.warp
         # None: of no rows in particular
-        self.graphs = rows and PrefillGraphs(step.target, step.drafter, rows, self.replayed)
+        self.graphs = rows and PrefillGraphs(step.target, step.drafter, rows)
 
     def replayed(self, run: Callable[[], None]) -> Callable[[], None]:
         Captured.prefills += 1
@@ -36,7 +36,7 @@ class Captured(Step):
 
     def prepare_prefill(self) -> None:
         assert self.graphs is not None
-        self.graphs.prepare()
+        self.graphs.prepare(self.replayed)
 
     def span(self, length: int, capacity: int) -> int:
         return self.of.span(length)

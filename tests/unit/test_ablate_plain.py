@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from bass.experiments.cells import Task
 from bass.experiments.config import plan
 from bass.experiments.config_files import read_config, shipped, with_overrides
-from bass.experiments.plain import counterparts, unlike
+from bass.experiments.plain import counterparts, fastest_plain, unlike
 from bass.problems import Problems
+from bass.runs.records import Summary
 from bass.runs.settings import Settings
 
 PLAIN = {"class_path": "fixed", "init_args": {"k": 0}}
@@ -79,6 +80,37 @@ def test_a_cell_is_not_held_against_what_decodes_something_else(
     pair = [Task("own", {}, own, "run"), Task("plain", {}, plain, "run")]
     assert counterparts(pair) == {"own": "plain"}
     assert counterparts([pair[0], Task("plain", {}, other, "run")]) == {}
+
+
+@given(st.lists(st.fixed_dictionaries(VALUES), max_size=7), st.data())
+def test_a_speed_up_is_over_the_fastest_plain_cell_that_decodes_the_same(
+    cells: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    made = {task.id: task.settings for task in tasks(cells)}
+    seconds = {name: data.draw(st.floats(0.1, 1.0)) for name in made}
+    summaries = {
+        name: Summary(
+            name,
+            {},
+            "done",
+            None,
+            {"all": seconds[name], "drafted": 0.0 if is_plain(own) else 5.0},
+            [],
+            1.0,
+        )
+        for name, own in made.items()
+    }
+    found = fastest_plain(made, summaries)
+    for name, own in made.items():
+        times = [
+            seconds[other]
+            for other, one in made.items()
+            if is_plain(one) and decodes(one) == decodes(own)
+        ]
+        assert (name in found) == bool(times)
+        assert not times or seconds[found[name]] == min(times)
+    lossy = {name: replace(own, verifier="typical") for name, own in made.items()}
+    assert fastest_plain(lossy, summaries) == {}
 
 
 @pytest.mark.parametrize(("changes", "names"), [

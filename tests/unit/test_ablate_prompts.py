@@ -175,9 +175,47 @@ def test_settings_choose_prompts_by_category_and_number(
     ):
         said = dry_run(*options, "--axes.m", "{fixed: {policy: fixed}}")
         assert re.search(rf"0000-fixed +fixed +{calls} +{2 * calls}\n", said.out), said
-    said = dry_run("--categories", "[c]")
-    assert (said.status, said.out) == (2, "")
-    assert "Unknown category `c`" in said.err
+    for given, words in (("[c]", "Unknown category `c`"), ("[]", "`categories` is empty")):
+        said = dry_run("--categories", given)
+        assert (said.status, said.out) == (2, "")
+        assert words in said.err
+
+
+def test_prompts_of_a_config_have_every_form_of_a_file(
+    talking: Pair, bass_command: Command, tmp_path: Path
+) -> None:
+    """In YAML, as a user writes it."""
+    (tmp_path / "forms.yaml").write_text(
+        """name: forms
+base:
+  batch: 2
+  max_new_tokens: 4
+  repeats: 1
+  warm_up: false
+  prompts:
+    - a text
+    - [1, 2, 3]
+    - {prompt: def f(, category: code}
+    - {turns: [One., Two.], category: talk}
+    - messages: [{role: system, content: Be.}, {role: user, content: Go.}]
+axes:
+  policy.k: [0, 2]
+""".replace("  batch: 2\n", "  batch: 2\n  policy: fixed\n"),
+        encoding="utf-8",
+    )
+    models = ("--target", str(talking.target), "--draft", str(talking.draft))
+    out = tmp_path / "out"
+    said = bass_command("ablate", str(tmp_path / "forms.yaml"), "--output", str(out), *models)
+    assert said.status == 0, said.err
+    lines = RunFolder(out).lines(RunFolder(out).cells[0].id).requests
+    assert [(line.prompt, line.turn, line.category) for line in lines[::2]] == [
+        (0, 0, ""), (1, 0, ""), (2, 0, "code"), (3, 0, "talk"), (3, 1, "talk"), (4, 0, ""),
+    ]  # fmt: skip
+    (tmp_path / "wrong.yaml").write_text(
+        "name: wrong\nbase:\n  prompts:\n    - {turns: []}\n", encoding="utf-8"
+    )
+    said = bass_command("ablate", str(tmp_path / "wrong.yaml"), *models)
+    assert (said.status, "its `turns` are empty" in said.err) == (2, True)
 
 
 def test_a_folder_of_sets_that_no_cell_reads_is_an_error(

@@ -122,9 +122,9 @@ def recorded(
             calls.append(f"{folder.name} {call.number}")
 
         monkeypatch.setattr(cells, "_record", noted)
-        assert bass_command("ablate", "c.yaml", "--output", "out").status == (
-            0 if most == 1000 else 130
-        )
+        said = bass_command("ablate", "c.yaml", "--output", "out", "--table", "table.md")
+        assert said.status == (0 if most == 1000 else 130)
+        assert ("`bass table out` shows the cells that are done" in said.err) == (most < 1000)
         return calls
 
     return run

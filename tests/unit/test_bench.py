@@ -28,8 +28,15 @@ def known_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def bench(bass_command: Command, pair: Pair) -> Command:
     """`bass bench ARGUMENTS` of the pair."""
-    own = ("--target", str(pair.target), "--draft", str(pair.draft), *SIZES)
-    return lambda *arguments: bass_command("bench", *own, *arguments)
+    own = ("--target", str(pair.target), "--draft", str(pair.draft))
+
+    def run(*arguments: str) -> Said:
+        sizes = (
+            SIZES[2:] if "--prompts" in arguments else SIZES
+        )  # prompts have lengths of their own
+        return bass_command("bench", *own, *sizes, *arguments)
+
+    return run
 
 
 def found(said: Said) -> dict[str, Any]:
@@ -97,25 +104,27 @@ def test_prompts_of_a_text(bench: Command, tmp_path: Path) -> None:
 
 
 def test_prompts_of_a_set_have_rows_by_category(bench: Command, tmp_path: Path) -> None:
-    records = [{"prompt": f"def f{i}(", "category": "ab"[i % 2]} for i in range(5)]
+    records = [{"prompt": f"def f{i}(", "category": "ab"[i % 2]} for i in range(7)]
     records += [{"turns": ["for item", "again"], "category": "b"}, {"prompt": "x" * 900}]
     file = tmp_path / "p.jsonl"
     file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
-    own = ("--prompts", str(file), "--methods", "plain", "2", "--batches", "2", "--json")
+    own = ("--prompts", str(file), "--methods", "plain", "2", "--batches", "1", "2", "--json")
     line = found(bench(*own, "--output", str(tmp_path / "out.json")))
-    assert [(one["method"], one["category"]) for one in line["settings"]] == [
+    assert [(one["method"], one["category"]) for one in line["settings"]] == 2 * [
         ("plain", "a"), ("k=2", "a"), ("plain", "b"), ("k=2", "b"),
     ]  # fmt: skip
     assert all(one["speedup"] is not None for one in line["settings"])
     warnings = " ".join(line["warnings"])
     for words in (
-        "1 of 7 prompts are left out, since with 12 new tokens they do not fit",
-        "1 of 7 prompts have several turns, of which only the first",
+        "1 of 9 prompts are left out, since with 12 new tokens they do not fit",
+        "1 of 9 prompts have several turns, of which only the first",
         "are plain text with `User:`",
+        "3 calls of as many prompts as rows measure only the first ones: at batch 1, 3 of 4 "
+        "prompts of `a` and 3 of 4 prompts of `b`. Raise `--repeats` for more.",
     ):
         assert words in warnings
     again = found(bench(*own, "--output", str(tmp_path / "out.json"), "--categories", "b"))
-    assert again["settings"] == line["settings"][2:]
+    assert again["settings"] == [one for one in line["settings"] if one["category"] == "b"]
 
 
 def test_the_calls_of_a_category_have_its_prompts_in_turn() -> None:
@@ -255,6 +264,9 @@ def test_options_from_a_file(bench: Command, tmp_path: Path) -> None:
         ("--file x --prompts y", "both name the prompts: give one of them"),
         ("--categories a", "`--categories` is for a set of prompts: give `--prompts`"),
         ("--prompts spec-bnch", "Did you mean `spec-bench`"),
+        ("--prompts FILE --data x", "`data: x` is not used by `prompts: "),
+        ("--prompts FILE --prompt-length 20", "`--prompt_length 20` is not used"),
+        ("--prompts FILE --categories []", "`categories` is empty: name one or more"),
         ("--repeats 2", "`repeats=2` must be an integer of 3 or more"),
         ("--prompt-length 0", "`prompt_length=0` must be an integer of 1 or more"),
         ("--max-new-tokens 0", "`max_new_tokens=0` must be"),
@@ -282,8 +294,9 @@ def test_options_from_a_file(bench: Command, tmp_path: Path) -> None:
         ("word", "Unexpected argument `word`"),
     ],
 )
-def test_bad_input_is_one_sentence(bench: Command, given: str, words: str) -> None:
-    said = bench(*given.split())
+def test_bad_input_is_one_sentence(bench: Command, tmp_path: Path, given: str, words: str) -> None:
+    (tmp_path / "p.jsonl").write_text('{"prompt": "a", "category": "b"}\n', encoding="utf-8")
+    said = bench(*given.replace("FILE", str(tmp_path / "p.jsonl")).split())
     assert (said.status, said.out) == (2, "")
     assert words in said.err
     assert said.err.startswith("bass: ")

@@ -98,6 +98,13 @@ def test_imposed_acceptance_gives_the_expected_tau_to_bound_and_step() -> None:
     assert f["bound_ms_per_token"] == pytest.approx(14 / tau)
     assert f["wall_ms_per_step_over_expected_tau"] == pytest.approx(55 / tau)
     assert f["device_ms_per_token"] == pytest.approx(35 / tau)
+    # a plain step takes 20 ms on the device, and one of 4 drafted tokens 40 ms
+    fast = setting(method="plain", calls=[call(steps=100, step_seconds=2.0, draft_passes=0)])
+    assert figures_of(setting(), MACHINE, 100, 0.8, fast)["draft_cost_ratio"] == pytest.approx(0.25)
+    assert figures_of(fast, MACHINE, 100, 0.8, fast)["draft_cost_ratio"] is None
+    assert f["draft_cost_ratio"] is None
+    long = Parts(4, 0.03, 0.02, 0.01, 0.004)  # of a noisier pass than the 55 ms of wall time
+    assert figures_of(setting(parts=long), MACHINE, 100)["parts_ms"]["host"] is None
     slower = setting(method="plain", calls=[call(wall_seconds=w) for w in (4.4, 9.9, 1.0)])
     assert figures_of(setting(), MACHINE, 100, 0.8, slower)["speedup"] == pytest.approx(2)
     unknown = replace(MACHINE, data_sheet_bandwidth=None)

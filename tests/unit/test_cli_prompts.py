@@ -1,5 +1,6 @@
 """`bass generate --prompts`: prompts of a set or a file, of which the first turn is answered."""
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -50,6 +51,7 @@ def test_a_set_by_name_is_what_its_prompts_generate(
         ("--prompts mt-bench --data DATA --categories c", "Unknown category `c`"),
         ("--prompts mt-bench --data DATA --chat --system S", "has conversations: leave it out"),
         ("--prompts mt-bench --data nowhere", "the folder `nowhere` has no such file"),
+        ("--prompts DATA/mt_bench/question.jsonl --data x", "`data: x` is not used by"),
     ],
 )
 def test_bad_input_is_one_sentence(
@@ -59,3 +61,13 @@ def test_bad_input_is_one_sentence(
     said = bass_command("generate", *pair.options, *given)
     assert (said.status, said.out, said.err.count("\n")) == (2, "", 1)
     assert words in said.err
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_no_prompt_is_found_before_a_model_is_loaded(
+    bass_command: Command, terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: terminal)
+    said = bass_command("generate", "--target", "nowhere")
+    assert said.err.startswith("bass: There is no prompt: give one in quotes")

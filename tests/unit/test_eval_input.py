@@ -13,6 +13,7 @@ from bass.evaluation.harness import generated, generation_options, log_likelihoo
 from bass.evaluation.record_code import LONGEST_CODE, Parser
 from bass.evaluation.sandbox import Sandbox
 from bass.evaluation.tasks import humaneval, read_problems
+from bass.prompts.published import DATA
 from unit.checkpoints import Pair, Said
 from unit.test_eval import HUMANEVAL, RECORDS, written
 from unit.test_eval_runs import arguments
@@ -60,7 +61,10 @@ def test_an_empty_prompt_is_refused_before_any_sample(
     assert (said.status, "`H/0`" in said.err, (tmp_path / "out").exists()) == (2, True, False)
 
 
-def test_all_that_is_wrong_is_told_a_line_each(tmp_path: Path, bass_command: BassCommand) -> None:
+def test_all_that_is_wrong_is_told_a_line_each(
+    tmp_path: Path, bass_command: BassCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(DATA, raising=False)
     (tmp_path / "eval.yaml").write_text(
         "limit: some\npolicy: baas\ntemprature: 1", encoding="utf-8"
     )
@@ -92,12 +96,59 @@ def test_all_that_is_wrong_is_told_a_line_each(tmp_path: Path, bass_command: Bas
 
 @pytest.mark.parametrize("missing", ["--task", "--data", "--output"])
 def test_an_option_that_has_to_be_there_is_named(
-    missing: str, pair: Pair, tmp_path: Path, bass_command: BassCommand
+    missing: str,
+    pair: Pair,
+    tmp_path: Path,
+    bass_command: BassCommand,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.delenv(DATA, raising=False)
     asked = arguments(pair, tmp_path)
     at = asked.index(missing)
     said = bass_command(*asked[:at], *asked[at + 2 :])
     assert (said.status, f"`{missing}` is missing" in said.err) == (2, True)
+
+
+def test_the_folder_of_published_files_is_that_of_the_environment(
+    pair: Pair, tmp_path: Path, bass_command: BassCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for `bass ablate`; `--data` comes first."""
+    own = ["eval", "--task", "gsm8k", *pair.options, "--max-new-tokens", "2"]
+    monkeypatch.setenv(DATA, str(tmp_path))
+    said = bass_command(*own, "--output", str(tmp_path / "a"))
+    assert (said.status, "has no such file: add it" in said.err) == (2, True)
+    line = json.dumps({"question": "Two?", "answer": "#### 2"})
+    (tmp_path / "gsm8k_test.jsonl").write_text(line + "\n", encoding="utf-8")
+    said = bass_command(*own, "--output", str(tmp_path / "a"))
+    assert said.status == 0, said.err
+    (tmp_path / "two.jsonl").write_text(f"{line}\n{line}\n", encoding="utf-8")
+    said = bass_command(
+        *own, "--data", str(tmp_path / "two.jsonl"), "--output", str(tmp_path / "b")
+    )
+    assert "gsm8k: 2 problems" in said.out
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"document": "One two. Three.", "summary": "Two words."},
+        {"article": "One two. Three.", "highlights": "Two\nwords.", "id": "42"},
+        {"turns": ["One two. Three."], "reference": ["Two words."]},
+    ],
+)
+def test_summaries_have_each_published_pair_of_fields(
+    record: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "s.jsonl").write_text(json.dumps(record) + "\n", encoding="utf-8")
+    [problem] = read_problems("summaries", tmp_path / "s.jsonl")
+    assert (problem.prompt, problem.solution) == (
+        "Document: One two. Three.\nSummary:",
+        " Two words.",
+    )
+    record.pop(next(iter(record)))
+    (tmp_path / "s.jsonl").write_text(json.dumps(record) + "\n", encoding="utf-8")
+    with pytest.raises(RequestError, match="none of the pairs `document` and `summary`, `article`"):
+        read_problems("summaries", tmp_path / "s.jsonl")
 
 
 def test_log_likelihoods_are_those_that_generation_reports(pair: Pair) -> None:

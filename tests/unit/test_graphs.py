@@ -10,6 +10,7 @@ import torch
 from triton import knobs
 
 from bass.engine.graphs import GraphedStep
+from bass.engine.passes import PassLog
 from bass.engine.shapes import StepShapes
 from bass.kernels.triton import launch
 from bass.ops import dispatch
@@ -76,6 +77,45 @@ def test_a_draft_length_runs_once_before_it_is_captured_and_again_for_a_new_kern
         step.prepare(sequences, k, span)
         assert step.prepared(k, span)
     assert ", ".join(inner.calls) == calls
+
+
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (RuntimeError("operation not permitted when stream is capturing"), True),
+        (torch.OutOfMemoryError("CUDA out of memory."), True),
+        (ValueError("a mistake"), False),
+    ],
+)
+def test_a_rehearsal_leaves_what_cannot_be_captured_to_the_capture(
+    error: Exception, passes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And it does not take the memory pool of the graphs that are used."""
+    pools = list[Any]()
+
+    @contextmanager
+    def capture(graph: Any, pool: Any, **_: Any) -> Iterator[None]:
+        pools.append(pool)
+        yield
+
+    stream = SimpleNamespace(wait_stream=lambda _: None)
+    for name, stand_in in {
+        "graph": capture, "CUDAGraph": lambda: None, "current_stream": lambda: stream,
+        "set_stream": lambda _: None, "graph_pool_handle": lambda: "new",
+    }.items():  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    step: Any = object.__new__(GraphedStep)
+    vars(step).update(
+        here=nullcontext(), side=stream, pool="ours", captured={}, log=PassLog(),
+        prefills=SimpleNamespace(drop=lambda: None),
+    )  # fmt: skip
+
+    def fails() -> None:
+        raise error
+
+    with nullcontext() if passes else pytest.raises(ValueError, match="a mistake"):
+        step.rehearse(fails)
+    assert pools == [None]
 
 
 def test_within_a_capture_only_existing_kernels_and_counters_are_used() -> None:

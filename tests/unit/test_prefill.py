@@ -3,17 +3,24 @@
 from collections.abc import Callable
 from typing import Any, final
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import bass
+from bass.api.assembly import Storage
+from bass.api.warm_up import keeps_nothing
 from bass.drafters import NoDrafter
 from bass.engine import prefill
 from bass.engine.prefill import PrefillGraphs, captured_windows, feed_prompts, windows_of
 from bass.errors import OptionError
 from bass.interfaces import RowStore
-from bass.records import Features, RowAssignment, Sequences, Window
+from bass.records import CacheBudget, Features, RowAssignment, Sequences, Window
+from bass.testing.drafters import Scripted
+from bass.verifiers import Rejection
+from unit.checkpoints import Pair
 
 CPU = torch.device("cpu")
 
@@ -55,9 +62,9 @@ def test_graphs_feed_what_windows_feed(data: Any, rows: int, capacity: int) -> N
     prompts = [[*range(7, 7 + data.draw(lengths))] for _ in range(count)]
     expected, found = Fed(), Fed()
     feed_prompts(expected, NoDrafter(), sequences, prompts, start)
-    graphs = PrefillGraphs(found, NoDrafter(), sequences, repeated)
+    graphs = PrefillGraphs(found, NoDrafter(), sequences)
     assert not graphs.feed(prompts, start)  # before it is prepared
-    graphs.prepare()
+    graphs.prepare(repeated)
     assert found.tokens == []
     before = len(found.windows)
     longest = max(map(len, prompts)) - 1
@@ -70,6 +77,22 @@ def test_graphs_feed_what_windows_feed(data: Any, rows: int, capacity: int) -> N
         feed_prompts(found, NoDrafter(), sequences, prompts, start)
     assert sorted(found.tokens) == sorted(expected.tokens)
     assert len(found.tokens) == sum(len(prompt) - 1 for prompt in prompts)
+
+
+def test_a_users_part_runs_in_no_graph_that_is_dropped(silent_pair: Pair) -> None:
+    """It may keep a tensor that it makes when it first runs."""
+
+    class Mine(Rejection):
+        pass
+
+    def keeps(draft: Any = silent_pair.draft, **options: Any) -> bool:
+        llm = bass.load(silent_pair.target, draft, device="cpu", **options)
+        return not keeps_nothing(Storage(llm.models, llm.parts, CacheBudget.of(np.array([4])), 1))
+
+    assert not keeps()
+    assert not keeps(stop_rule="confidence", drafter="ensemble")
+    assert keeps(verifier=Mine())
+    assert keeps(None, drafter=Scripted({}, lambda *_: False, 53), num_speculative_tokens=2)
 
 
 @given(rows=st.integers(1, 600), capacity=st.integers(1, 9000), tokens=st.integers(1, 500))
@@ -92,16 +115,18 @@ def test_a_drafter_that_cannot_be_captured_is_fed_without_graphs() -> None:
     def refused(run: Callable[[], None]) -> Callable[[], None]:
         raise OptionError("It reads from the host.")
 
-    graphs = PrefillGraphs(Fed(), NoDrafter(), sequences, refused)
-    graphs.prepare()
+    graphs = PrefillGraphs(Fed(), NoDrafter(), sequences)
+    graphs.prepare(refused, required=False)
     assert not graphs.feed([[5, 6]], 0)
+    with pytest.raises(OptionError, match="reads from the host"):
+        PrefillGraphs(Fed(), NoDrafter(), sequences).prepare(refused)
 
 
 @pytest.mark.parametrize("prompt", [[4], [4, 5]])
 def test_a_prompt_of_one_token_is_not_fed(prompt: list[int]) -> None:
     store, sequences = Fed(), Sequences.empty(1, 64, [], CPU)
-    graphs = PrefillGraphs(store, NoDrafter(), sequences, repeated)
-    graphs.prepare()
+    graphs = PrefillGraphs(store, NoDrafter(), sequences)
+    graphs.prepare(repeated)
     before = len(store.windows)
     assert graphs.feed([prompt], 0)
     assert len(store.windows) - before == len(prompt) - 1

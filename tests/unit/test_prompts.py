@@ -46,9 +46,9 @@ FORMS: dict[str, tuple[Any, str | tuple[int, ...], int]] = {
 def wrote(path: Path, *records: Any) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = "".join(json.dumps(record) + "\n" for record in records).encode()
-    if ".jsonl" not in path.suffixes:
+    if ".jsonl" not in path.name.lower():
         lines = json.dumps(records).encode()
-    path.write_bytes(gzip.compress(lines) if path.suffix == ".gz" else lines)
+    path.write_bytes(gzip.compress(lines) if path.suffix.lower() == ".gz" else lines)
     return path
 
 
@@ -57,7 +57,7 @@ def first(entry: Entry) -> Any:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.json", "a.json.gz"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.json", "A.JSON.GZ", "a.Jsonl"])
 def test_every_published_form_is_read_alike_by_path(tmp_path: Path, form: str, name: str) -> None:
     record, prompt, turns = FORMS[form]
     [entry] = read(str(wrote(tmp_path / name, record)), None)
@@ -97,7 +97,8 @@ WRONG: dict[str, tuple[Any, str]] = {
     "an empty prompt": ({"prompt": ""}, "line 2: '' is no prompt"),
     "a truth value as token": ({"token_ids": [True]}, "is no prompt"),
     "turns of numbers": ({"turns": [1]}, "its `turns` are no list of texts"),
-    "no turns": ({"turns": []}, "has neither a prompt nor messages"),
+    "no turns": ({"turns": []}, "its `turns` are empty"),
+    "no messages": ({"messages": []}, "its `messages` are empty"),
     "a strange role": ({"messages": [{"role": "tool", "content": "x"}]}, "role 'tool' is none of"),
     "more than a message": (
         {"messages": [{"role": "user", "content": "x", "tool_calls": []}]},
@@ -118,6 +119,17 @@ def test_what_is_no_prompt_is_one_sentence_with_its_line(tmp_path: Path, case: s
     with pytest.raises(OptionError, match=words) as raised:
         read(str(wrote(tmp_path / "a.jsonl", {"prompt": "good"}, record)), None)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "A.CSV", "a.tsv", "a.xlsx", "a.csv.gz", "a.txt.gz"])
+def test_a_table_is_no_single_prompt(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("article,highlights\nA.,B.\n", encoding="utf-8")
+    with pytest.raises(OptionError, match=r"is no file of prompts.*convert it to \.jsonl"):
+        read(str(tmp_path / name), None)
+    (tmp_path / "a.txt").write_text("A text, with a comma.", encoding="utf-8")
+    assert [entry.prompt for entry in read(str(tmp_path / "a.txt"), None)] == [
+        "A text, with a comma."
+    ]
 
 
 def test_a_small_file_that_unpacks_to_a_large_one_is_refused(
@@ -161,6 +173,8 @@ def test_a_selection_keeps_the_order_and_names_the_categories() -> None:
     assert chosen(None, None, 2) == "01"
     with pytest.raises(OptionError, match=r"Unknown category `d`.*Known: a, b, c"):
         chosen(("d",))
+    with pytest.raises(OptionError, match="`categories` is empty: name one or more"):
+        chosen(())
     with pytest.raises(OptionError, match="have no categories: leave it out"):
         Selection(("a",)).of([entry_of("x")])
 

@@ -2,13 +2,16 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bass.analysis.categories import of_category
 from bass.analysis.metrics import measure
+from bass.analysis.repeats import Repeat
 from bass.report.by_category import by_category, parts_of
 from bass.report.cells import read_cells
 from bass.report.page import page
@@ -24,18 +27,7 @@ NAMES = ("code", "text")
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """Four generations of each cell, the categories of which alternate."""
-    run = write_run(tmp_path_factory.mktemp("runs") / "one", repeats=4)
-    for cell in run.cells:
-        path = run.cell_folder(cell.id) / run.REQUESTS
-        lines = []
-        for text in path.read_text(encoding="utf-8").splitlines():
-            if "end" not in json.loads(text):
-                line = RequestLine.from_json(text)
-                own = NAMES[line.repeat % 2]
-                text = dataclasses.replace(line, prompt=line.repeat % 2, category=own).to_json()
-            lines.append(text + "\n")
-        path.write_text("".join(lines), encoding="utf-8")
-    return run
+    return recategorised(tmp_path_factory.mktemp("runs") / "one", [*NAMES])
 
 
 def test_the_page_has_a_row_for_each_setting_and_category(run: RunFolder) -> None:
@@ -49,9 +41,10 @@ def test_the_page_has_a_row_for_each_setting_and_category(run: RunFolder) -> Non
     for part, row in zip(parts_of(cells), found["rows"], strict=True):
         shown = row["cells"][heads.index("tau")]["text"]
         own = of_category(part.cell.generations, part.category)[0]
-        taus = [measure(one, ["tau"])["tau"] for one in own.values()]
-        assert float(shown) == pytest.approx(float(np.mean(taus)), abs=0.006)
-        times = row["cells"][heads.index("times as fast")]
+        together = [step for one in own.values() for step in one.steps]
+        tau = measure(Repeat(together, []), ["tau"])["tau"]
+        assert float(shown) == pytest.approx(tau, abs=0.006)
+        times = row["cells"][heads.index("speed-up")]
         assert (times["text"] == "1") == (not part.cell.speculative)
     html, drawn, _ = page(run)
     assert "Figures by category" in html
@@ -82,6 +75,40 @@ def test_a_category_is_a_row_of_the_table_with_the_values_of_its_prompt(run: Run
         if row["category"] != "all":
             # one prompt with two generations is one value, without an interval
             assert (row.get("tau_low"), row["runs"]) == (None, 2)
+
+
+def recategorised(path: Path, names: list[str], **how: Any) -> RunFolder:
+    """A run whose generations have these categories in turn."""
+    run = write_run(path, repeats=4, **how)
+    for cell in run.cells:
+        file = run.cell_folder(cell.id) / run.REQUESTS
+        lines = []
+        for text in file.read_text(encoding="utf-8").splitlines():
+            if "end" not in json.loads(text):
+                line = RequestLine.from_json(text)
+                number = line.repeat % len(names)
+                own = names[number]
+                text = dataclasses.replace(line, prompt=number, category=own).to_json()
+            lines.append(text + "\n")
+        file.write_text("".join(lines), encoding="utf-8")
+    return run
+
+
+def test_a_category_may_be_called_all(tmp_path: Path) -> None:
+    """It has rows of its own, next to those of all prompts."""
+    found = table(recategorised(tmp_path / "run", ["all", "text"], batches=(1,)))
+    names = [row["category"] for row in found.rows]
+    assert names == ["(all)", "all", "text"] * 3
+    own, whole = found.rows[1], found.rows[0]
+    assert (own["runs"], whole["runs"]) == (2, 4)
+
+
+def test_requests_without_a_category_are_counted_in_a_note(tmp_path: Path) -> None:
+    found = table(recategorised(tmp_path / "run", ["code", ""], batches=(1,)))
+    assert [row["category"] for row in found.rows] == ["all", "code"] * 3
+    [note] = [note for note in found.notes if "without a category" in note]
+    count, of = map(int, re.findall(r"\d+", note))
+    assert 0 < count < of
 
 
 def test_a_run_without_categories_has_none_of_it(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ sentence compares the two. Speed-ups name the cell that they are over.
 
 import dataclasses
 
-from bass.cli.ablate import results
+from bass.cli.ablate_table import results
 from bass.experiments.config import plan
 from bass.report.cells import LOSSY, Cell
 from bass.report.page import figures
@@ -68,27 +68,40 @@ def test_a_figure_names_the_plain_setting_that_it_is_relative_to() -> None:
     found = winners([*cells(2), measured("plain, rows", 2, [4.5, 4.6, 4.4], False)])
     winner = found["batch 2"]
     table = figures([winner.best, *winner.others], found)
-    at = [head["text"] for head in table["heads"]].index("times as fast")
+    at = [head["text"] for head in table["heads"]].index("speed-up")
     by_name = {row["cells"][0]: row["cells"][at] for row in table["rows"]}
-    assert by_name["speculative"]["small"].endswith(" as plain")
+    assert by_name["speculative"]["small"].endswith(" over plain")
     assert by_name["plain, rows"]["text"] == "0.44"
-    assert "speed-up" not in str(table)
+    assert "times as fast" not in str(table)
 
 
 def test_the_table_of_a_run_names_the_cell_that_a_speed_up_is_over() -> None:
     way = {"rows": {"attention": "per-row", "cache": "split"}, "padded": {"attention": "sdpa"}}
     axes = {"policy.k": [0, 3], "way": way}
     made = plan({"name": "x", "base": {"policy": "fixed"}, "axes": axes})
-    summaries = {
-        cell.id: Summary(cell.id, cell.labels, "done", None, {"all": 1.0}, [], 1.0)
-        for cell in made.cells
-    }
-    plain, other, rows, _ = summaries
-    for of, value in ((plain, 2.32), (other, 1.03)):
-        summaries[rows] = dataclasses.replace(
-            summaries[rows], metrics={"all": 1.0, "speedup_all": value}, plain=of
-        )
+    plain, other, *_ = (cell.id for cell in made.cells)
+    for faster, names in (
+        (plain, ["–", "rows", "policy.k=0", "policy.k=0, rows"]),
+        (other, ["padded", "–", "policy.k=0, padded", "policy.k=0"]),
+    ):
+        summaries = {
+            cell.id: Summary(
+                cell.id,
+                cell.labels,
+                "done",
+                None,
+                metrics := {
+                    "all": 0.5 if cell.id == faster else 1.0,
+                    "tokens_per_second": 1.0,
+                    "drafted": 9.0 * cell.labels["policy.k"],
+                },
+                [metrics],
+                1.0,
+            )
+            for cell in made.cells
+        }
         table = results(made, summaries)
         shown = {str(one.header): [str(x) for x in one._cells] for one in table.columns}
-        assert shown["speed-up, ratio"][2] == f"{value:.2f}"
-        assert shown["over"] == ["–", "–", ["policy.k=0", "policy.k=0, padded"][of == other], "–"]
+        expected = [0.5 / one.metrics["all"] for one in summaries.values()]
+        assert [float(text) for text in shown["speed-up, ratio"]] == expected
+        assert shown["over"] == names

@@ -13,7 +13,7 @@ import pytest
 
 from bass.analysis.against_plain import impossible, not_of_drafts
 from bass.analysis.independent import independent
-from bass.analysis.metrics import METRICS
+from bass.analysis.metrics import METRICS, measure
 from bass.analysis.repeats import Repeat
 from bass.engine.cost import NO_WORK
 from bass.errors import RunFolderError
@@ -128,6 +128,58 @@ def test_a_generation_of_several_prompts_has_values_of_each_only_for_means_over_
     assert found.metrics["tau"] == pytest.approx(24 / 10)
 
 
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_a_turn_that_one_conversation_has_is_no_value_of_the_cell(repeats: int) -> None:
+    """Two conversations in one call, the second of which has another turn: what a generation of
+    both has is pooled with that turn, however few tokens the turn has.
+    """
+    both, later = [[4, 4, 4], [4, 4, 4]], [[1, 1]]
+    calls, made = [], []
+    for seed in range(repeats):
+        calls += [Call(2 * seed, [], 1, seed, 0, [0, 1]), Call(2 * seed + 1, [], 1, seed, 0, [1])]
+        made += [generation(both, seed), generation(later, seed)]
+    found = independent(calls, made)
+    whole = [step for one in made[:2] for step in one.steps]
+    together = measure(Repeat(whole, [line for one in made[:2] for line in one.requests]))
+    for name in ("tau", "acceptance_rate", "wasted_per_token", "share_without_draft", "all"):
+        assert found.metrics[name] == pytest.approx(together[name]), name
+    assert found.metrics["tau"] == pytest.approx(26 / 8)
+    assert [one.get("tau") for one in found.prompts] == [None, None]
+    assert [one["tau_of_requests"] for one in found.prompts] == pytest.approx([4.0, 2.5])
+
+
+def test_generations_of_unequal_size_count_by_their_requests_and_seconds() -> None:
+    """Three sequences of 0.025 s per token and one of 0.1: the mean over sequences, and all tokens
+    over the whole time.
+    """
+    calls = [Call(0, [], 1, 0, 0, [0, 1, 2]), Call(1, [], 1, 0, 0, [0])]
+    made = [generation([[4, 4]] * 3, 0), generation([[1, 1, 1]], 0)]
+    found = independent(calls, made).metrics
+    assert found["all"] == pytest.approx((3 * 0.025 + 0.1) / 4)
+    assert found["tokens_per_second"] == pytest.approx((24 + 3) / (0.2 + 0.3))
+    assert found["decode_tokens_per_second"] == pytest.approx((24 + 3) / (0.2 + 0.3))
+    assert found["seconds"] == pytest.approx(0.25)
+
+
+def test_a_speed_up_of_several_generations_is_the_ratio_of_their_means() -> None:
+    """One generation is 4 times as fast as its autoregressive decoding, one as fast: the mean of
+    the two ratios would be 2.5.
+    """
+    emitted = [[[4, 4]], [[1] * 8]]
+    drafting = [generation(own, 0) for own in emitted]
+    plain = [
+        dataclasses.replace(one, steps=[dataclasses.replace(s, drafted=0 * s.drafted) for s in own])
+        for one in (generation([[1] * 8], 0),)
+        for own in (one.steps,)
+    ]
+    made = [dataclasses.replace(one, plain=plain[0]) for one in drafting]
+    found = independent([Call(i, [], 1, 0, 0, [i]) for i in range(2)], made).metrics
+    own = (0.025 + 0.1) / 2
+    assert found["all"] == pytest.approx(own)
+    for name in ("speedup_all", "speedup_first", "speedup_last", "speedup_tokens_per_second"):
+        assert found[name] == pytest.approx(0.1 / own), name
+
+
 def greedy(label: str, prompts: list[list[int]], repeats: int) -> Any:
     """A cell of greedy decoding, whose repeats are copies."""
     calls, made = [], []
@@ -176,7 +228,7 @@ def test_equal_differences_of_all_prompts_have_no_interval_of_width_zero(
 
 
 def cell_of(speedups: list[float], limit: float, unlike: list[str] | None = None) -> Summary:
-    repeats = [{"speedup": value, "speedup_limit": limit} for value in speedups]
+    repeats = [{"speedup_tokens_per_second": value, "speedup_limit": limit} for value in speedups]
     return Summary("x", {}, "done", None, {}, repeats, 1.0, unlike=unlike)
 
 
@@ -190,9 +242,10 @@ def test_where_steps_are_unlike_the_difference_is_named_instead() -> None:
     summary = cell_of([1.66, 1.64, 1.67], 1.21, ["attention", "cuda_graphs"])
     assert impossible(summary) is None
     assert not_of_drafts(summary) == (
-        "a speed-up of 1.66 (`speedup`) is not that of drafts alone, since a step emitted 1.21 "
-        "times as many tokens as a step of autoregressive decoding, which has another attention "
-        "and use of CUDA graphs: add a cell of autoregressive decoding with the same"
+        "a speed-up of 1.66 (`speedup_tokens_per_second`) is not that of drafts alone, since a "
+        "step emitted 1.21 times as many tokens as a step of autoregressive decoding, which has "
+        "another attention and use of CUDA graphs: add a cell of autoregressive decoding with the "
+        "same"
     )
     assert not_of_drafts(dataclasses.replace(summary, unlike=[])) is None
 

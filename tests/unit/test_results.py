@@ -124,6 +124,7 @@ def test_the_dictionary_has_every_field_and_the_derived_figures(stats: Stats) ->
     assert stats.as_dict() == vars(stats) | {
         "tau": 9 / 5,
         "acceptance_rate": 4 / 10,
+        "token_acceptance_rate": 4 / 7,
         "tokens_per_second": 2.0,
     }
 

@@ -11,6 +11,7 @@ import pytest
 from bass.evaluation.sandbox import Sandbox
 from bass.evaluation.small_problems import small_problems
 from bass.evaluation.tasks import read_problems
+from bass.prompts.published import DATA
 from unit.checkpoints import Said
 from unit.test_package import ROOT, TRAINED
 
@@ -51,8 +52,13 @@ def test_the_command_needs_no_file(tmp_path: Path, bass_command: BassCommand) ->
     ],
 )
 def test_a_file_is_either_needed_or_refused(
-    options: list[str], says: str, tmp_path: Path, bass_command: BassCommand
+    options: list[str],
+    says: str,
+    tmp_path: Path,
+    bass_command: BassCommand,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.delenv(DATA, raising=False)
     said = bass_command("eval", "--output", str(tmp_path / "run"), "--task", *options)
     assert (said.status, says in said.err) == (2, True), said.err
     assert not (tmp_path / "run").exists()

@@ -133,6 +133,9 @@ def test_the_commands(run: RunFolder, tmp_path: Path, bass_command: Command) -> 
         (["show"], "Unknown action of `bass trace` `show`. Known: export, replay."),
         (["export", "RUN"], "needs `--output FILE.jsonl`"),
         (["export", "none", "--output", "FILE"], "is no folder"),
+        (["export", "RUN", "--output", "RUN/manifest.json"], "give one that ends in .jsonl"),
+        (["export", "RUN", "--output", "RUN/new.jsonl"], "is in the run folder, whose files"),
+        (["export", "RUN", "--output", "RUN/cells/../x.jsonl"], "is in the run folder"),
         (["replay", "none.jsonl"], "is no file: give one that `bass trace export` wrote"),
         (["replay", "TRACE", "--cost", "x"], "give measured, h200, or a ratio as c=0.1"),
         (["replay", "TRACE", "--cost", "c=x"], "give measured, h200, or a ratio as c=0.1"),
@@ -151,9 +154,12 @@ def test_bad_input_is_one_sentence(
     tmp_path: Path,
     bass_command: Command,
 ) -> None:
-    places = {"RUN": str(run.path), "TRACE": str(file), "FILE": str(tmp_path / "x.jsonl")}
-    said = bass_command("trace", *(places.get(word, word) for word in arguments))
+    places = {"TRACE": str(file), "FILE": str(tmp_path / "x.jsonl")}
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    given = [word.replace("RUN", str(run.path)) for word in arguments]
+    said = bass_command("trace", *(places.get(word, word) for word in given))
     assert said.status == 2
+    assert before == {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     assert said.err.count("\n") == 1
     assert says in said.err
 

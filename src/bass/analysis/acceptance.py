@@ -83,8 +83,13 @@ def token_acceptance_rate(repeat: Repeat) -> float | None:
     Unlike acceptance_rate it does not depend on the length of drafts if every token is accepted
     with one probability. Leviathan et al. (2023): alpha.
     """
-    reached = sum(results.acceptance_by_position(repeat.steps)[1])
-    return repeat.counts.accepted / reached if reached else None
+    judged = reached(repeat)
+    return repeat.counts.accepted / judged if judged else None
+
+
+def reached(repeat: Repeat) -> float:
+    """The denominator of token_acceptance_rate."""
+    return float(sum(results.acceptance_by_position(repeat.steps)[1]))
 
 
 def wasted_drafted_tokens(repeat: Repeat) -> float | None:
@@ -112,8 +117,13 @@ def padding_waste(repeat: Repeat) -> float | None:
 
     So it is on a device with static shapes. On a CPU, columns that no row uses are not computed.
     """
-    total = sum(len(s.requests) * (s.k + 1) for s in repeat.steps)
+    total = window_positions(repeat)
     return 1 - (repeat.counts.row_steps + repeat.counts.drafted) / total if total else None
+
+
+def window_positions(repeat: Repeat) -> float:
+    """The denominator of padding_waste."""
+    return float(sum(len(s.requests) * (s.k + 1) for s in repeat.steps))
 
 
 def cache_padding_waste(repeat: Repeat) -> float | None:
@@ -121,8 +131,13 @@ def cache_padding_waste(repeat: Repeat) -> float | None:
 
     A padded layout reads them unless its kernel skips them; split and paged ones do not.
     """
-    total = sum(len(s.requests) * s.span for s in repeat.steps)
+    total = span_positions(repeat)
     return 1 - sum(s.positions for s in repeat.steps) / total if total else None
+
+
+def span_positions(repeat: Repeat) -> float:
+    """The denominator of cache_padding_waste."""
+    return float(sum(len(s.requests) * s.span for s in repeat.steps))
 
 
 def acceptance_by_position(repeat: Repeat) -> list[float | None]:

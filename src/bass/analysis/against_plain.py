@@ -18,7 +18,7 @@ from bass.runs.words import listed
 _OF_A_STEP = {"cuda_graphs": "use of CUDA graphs"}  # names of `Summary.unlike` in words
 
 
-def speedup(repeat: Repeat) -> float | None:
+def speedup_tokens_per_second(repeat: Repeat) -> float | None:
     """tokens_per_second over that of autoregressive decoding.
 
     Spec-Bench: speedup ratio, which it takes of means over requests.
@@ -46,9 +46,9 @@ def speedup_all(repeat: Repeat) -> float | None:
 
 
 def speedup_limit(repeat: Repeat) -> float | None:
-    """Tokens per step over that of autoregressive decoding: the most that speedup can be where both
-    have the same cache, attention and use of CUDA graphs, since then no step takes less time than
-    a plain one.
+    """Tokens per step over that of autoregressive decoding: the most that
+    speedup_tokens_per_second can be where both have the same cache, attention and use of CUDA
+    graphs, since then no step takes less time than a plain one.
     """
     own, plain = _both(repeat, _tokens_per_step)
     return own / plain if own and plain else None
@@ -95,7 +95,7 @@ def _beyond_limit(summary: Summary) -> tuple[str, float, float] | None:
     tokens per step.
     """
     for name, bounds in (
-        ("speedup", ("speedup_limit",)),
+        ("speedup_tokens_per_second", ("speedup_limit",)),
         ("speedup_all", ("speedup_limit", "tau_of_requests")),
     ):
         pairs = [
@@ -117,11 +117,19 @@ def draft_cost_ratio(repeat: Repeat) -> float | None:
     autoregressive decoding. The wider window of the target and the verification are in it, the
     host's work is not. Leviathan et al. (2023): c, of the draft model's pass alone.
     """
-    drafted = sum(s.k for s in repeat.steps)
-    if repeat.plain is None or not repeat.plain.stepping or not drafted:
+    drafted = drafted_seconds(repeat)
+    if repeat.plain is None or not drafted:
         return None
     plain = repeat.plain.stepping / len(repeat.plain.steps)
-    return (repeat.stepping - len(repeat.steps) * plain) / (plain * drafted)
+    return (repeat.stepping - len(repeat.steps) * plain) / drafted
+
+
+def drafted_seconds(repeat: Repeat) -> float:
+    """The denominator of draft_cost_ratio: p x the sum of k over steps."""
+    if repeat.plain is None or not repeat.plain.steps:
+        return 0.0
+    plain = repeat.plain.stepping / len(repeat.plain.steps)
+    return plain * sum(s.k for s in repeat.steps)
 
 
 def expected_tokens(a: float, length: int) -> float:
@@ -139,12 +147,16 @@ def predicted_speedup(repeat: Repeat) -> float | None:
     Where lengths vary: the sum of the numerators, each with its row's own length, over that of k c
     + 1, both over all calls. Leviathan et al. (2023), theorem 3.8.
     """
-    a, c = token_acceptance_rate(repeat), draft_cost_ratio(repeat)
-    if a is None or c is None:
+    a, cost = token_acceptance_rate(repeat), predicted_cost(repeat)
+    if a is None or cost <= 0:
         return None
-    tokens = sum(expected_tokens(a, int(length)) for length in repeat.rows.drafted)
-    cost = sum(int(s.active.sum()) * (s.k * c + 1) for s in repeat.steps)
-    return tokens / cost if cost > 0 else None
+    return sum(expected_tokens(a, int(length)) for length in repeat.rows.drafted) / cost
+
+
+def predicted_cost(repeat: Repeat) -> float:
+    """The denominator of predicted_speedup; 0 without a draft_cost_ratio."""
+    c = draft_cost_ratio(repeat)
+    return 0.0 if c is None else sum(int(s.active.sum()) * (s.k * c + 1) for s in repeat.steps)
 
 
 def exact_matches(repeat: Repeat) -> dict[int, float]:

@@ -25,7 +25,7 @@ SHARED = frozenset(
         "padding_waste",
         "cache_padding_waste",
         "peak_memory_bytes",
-        "speedup",
+        "speedup_tokens_per_second",
         "speedup_limit",
         "draft_cost_ratio",
         "predicted_speedup",

@@ -6,6 +6,7 @@ and one rule: a metric that does not apply has no value (None in Python, null in
 run folder, a dash in a table), and is never 0.
 
 measure(repeat)           the value of each metric that applies
+pooled(generations)       the values of several generations together
 AGAINST_PLAIN             the names of those that need `Repeat.plain`
 means(measured)           the mean of each, over the measurements in which it applies
 
@@ -33,7 +34,8 @@ class Metric:
     """A number of a repeat; None where it does not apply. `heading`: its name in tables.
 
     over: the independent values of its interval, see `bass.analysis.independent`. `by_request`, if
-    given: the values of single requests, whose mean is the metric.
+    given: the values of single requests, whose mean is the metric. weight: the denominator of a
+    rate; None where generations count alike.
     """
 
     name: str
@@ -43,6 +45,15 @@ class Metric:
     doc: str
     function: Callable[[Repeat], float | None]
     by_request: Callable[[Repeat], dict[int, float]] | None = None
+    weight: Callable[[Repeat], float] | None = None
+
+    def weight_of(self, repeat: Repeat) -> float:
+        """The weight of a generation in the value of several, which so is that of all of them
+        pooled.
+        """
+        if self.by_request is not None:
+            return float(len(self.by_request(repeat)))
+        return 1.0 if self.weight is None else self.weight(repeat)
 
     @property
     def heading(self) -> str:
@@ -83,9 +94,10 @@ def _metric(
     over: Over = "prompts",
     name: str = "",
     by_request: Callable[[Repeat], dict[int, float]] | None = None,
+    weight: Callable[[Repeat], float] | None = None,
 ) -> Metric:
     name = name or function.__name__
-    return Metric(name, unit, better, over, _doc(function), function, by_request)
+    return Metric(name, unit, better, over, _doc(function), function, by_request, weight)
 
 
 def _time(
@@ -94,9 +106,10 @@ def _time(
     function: Callable[[Repeat], float | None],
     name: str = "",
     by_request: Callable[[Repeat], dict[int, float]] | None = None,
+    weight: Callable[[Repeat], float] | None = None,
 ) -> Metric:
     """A time, or a number that depends on one."""
-    return _metric(unit, better, function, "repeats", name, by_request)
+    return _metric(unit, better, function, "repeats", name, by_request, weight)
 
 
 def _mean(
@@ -116,22 +129,57 @@ def _mean(
     return Metric(name, unit, better, over, doc, function, by_request)
 
 
+def _seconds(repeat: Repeat) -> float:
+    return repeat.seconds
+
+
+def _stepping(repeat: Repeat) -> float:
+    return repeat.stepping
+
+
+def _steps(repeat: Repeat) -> float:
+    return float(len(repeat.steps))
+
+
+def _calls(repeat: Repeat) -> float:
+    return float(repeat.counts.row_steps)
+
+
+def _drafted(repeat: Repeat) -> float:
+    return float(repeat.counts.drafted)
+
+
+def _emitted(repeat: Repeat) -> float:
+    return float(repeat.counts.emitted)
+
+
+def _first(repeat: Repeat) -> float:
+    return speed.first(repeat) or 0.0
+
+
+def _last(repeat: Repeat) -> float:
+    return speed.last(repeat) or 0.0
+
+
+def _seconds_per_token(repeat: Repeat) -> float:
+    return sum(speed.seconds_per_token(repeat).values())
+
+
 _HEADINGS = {
     "acceptance_rate": "accepted",
     "tokens_per_second": "speed",
-    "speedup_all": "speed-up",
     "mbu": "MBU",
     "mfu": "MFU",
 }
 
 _AGAINST_PLAIN = (
-    _time("ratio", "higher", against_plain.speedup),
-    _time("ratio", "higher", against_plain.speedup_first),
-    _time("ratio", "higher", against_plain.speedup_last),
-    _time("ratio", "higher", against_plain.speedup_all),
-    _metric("ratio", "neither", against_plain.speedup_limit),
-    _time("ratio", "lower", against_plain.draft_cost_ratio),
-    _time("ratio", "higher", against_plain.predicted_speedup),
+    _time("ratio", "higher", against_plain.speedup_tokens_per_second, weight=_seconds),
+    _time("ratio", "higher", against_plain.speedup_first, weight=_first),
+    _time("ratio", "higher", against_plain.speedup_last, weight=_last),
+    _time("ratio", "higher", against_plain.speedup_all, weight=_seconds_per_token),
+    _metric("ratio", "neither", against_plain.speedup_limit, weight=_steps),
+    _time("ratio", "lower", against_plain.draft_cost_ratio, weight=against_plain.drafted_seconds),
+    _time("ratio", "higher", against_plain.predicted_speedup, weight=against_plain.predicted_cost),
     _mean("exact_match_rate", "share", "higher", against_plain.exact_matches),
     _metric("tokens", "higher", against_plain.first_divergence),
 )
@@ -145,17 +193,17 @@ _METRICS = (
     _metric("tokens", "neither", speed.tokens),
     _time("seconds", "lower", speed.seconds),
     _time("seconds", "lower", speed.prefill_seconds),
-    _metric("tokens per call", "higher", acceptance.tau),
+    _metric("tokens per call", "higher", acceptance.tau, weight=_calls),
     _mean("tau_of_requests", "tokens per call", "higher", acceptance.acceptance_lengths),
-    _metric("tokens per call", "higher", acceptance.accepted_per_call),
-    _metric("tokens per call", "neither", acceptance.drafted_per_call),
-    _metric("share", "higher", acceptance.acceptance_rate),
-    _metric("share", "higher", acceptance.token_acceptance_rate),
+    _metric("tokens per call", "higher", acceptance.accepted_per_call, weight=_calls),
+    _metric("tokens per call", "neither", acceptance.drafted_per_call, weight=_calls),
+    _metric("share", "higher", acceptance.acceptance_rate, weight=_drafted),
+    _metric("share", "higher", acceptance.token_acceptance_rate, weight=acceptance.reached),
     _metric("tokens", "lower", acceptance.wasted_drafted_tokens),
-    _metric("tokens per token", "lower", acceptance.wasted_per_token),
-    _metric("share", "neither", acceptance.share_without_draft),
-    _metric("share", "lower", acceptance.padding_waste),
-    _metric("share", "lower", acceptance.cache_padding_waste),
+    _metric("tokens per token", "lower", acceptance.wasted_per_token, weight=_emitted),
+    _metric("share", "neither", acceptance.share_without_draft, weight=_steps),
+    _metric("share", "lower", acceptance.padding_waste, weight=acceptance.window_positions),
+    _metric("share", "lower", acceptance.cache_padding_waste, weight=acceptance.span_positions),
     _time("seconds per token", "lower", speed.first),
     _time("seconds per token", "lower", speed.last),
     _time("seconds per token", "lower", speed.mean_of_all, "all", speed.seconds_per_token),
@@ -163,7 +211,7 @@ _METRICS = (
     _mean("tpot", "seconds per token", "lower", speed.times_per_output_token, "repeats"),
     _time("seconds", "lower", speed.itl_p50),
     _time("seconds", "lower", speed.itl_p99),
-    _time("tokens per second", "higher", speed.tokens_per_second),
+    _time("tokens per second", "higher", speed.tokens_per_second, weight=_seconds),
     _mean(
         "tokens_per_second_per_user",
         "tokens per second",
@@ -171,13 +219,13 @@ _METRICS = (
         speed.tokens_per_second_of_requests,
         "repeats",
     ),
-    _time("tokens per second", "higher", speed.decode_tokens_per_second),
-    _time("requests per second", "higher", speed.goodput),
-    _time("share", "lower", speed.host_share),
+    _time("tokens per second", "higher", speed.decode_tokens_per_second, weight=_stepping),
+    _time("requests per second", "higher", speed.goodput, weight=_seconds),
+    _time("share", "lower", speed.host_share, weight=speed.stepping_with_host),
     _metric("seconds", "lower", speed.bound_seconds),
-    _time("share", "higher", speed.mbu),
-    _time("share", "higher", speed.mfu),
-    _time("share", "higher", speed.mfu_kept),
+    _time("share", "higher", speed.mbu, weight=_stepping),
+    _time("share", "higher", speed.mfu, weight=_stepping),
+    _time("share", "higher", speed.mfu_kept, weight=_stepping),
     _metric("bytes", "lower", speed.peak_memory_bytes, "one value"),
     *_AGAINST_PLAIN,
 )
@@ -207,7 +255,7 @@ OF_A_CALL: Mapping[str, str] = {
     ),
 }
 # Columns of a table, in order: the main metrics, then the utilization of the device.
-FIGURES = ("all", "first", "last", "tokens_per_second", "speedup_all", "tau", "acceptance_rate")
+FIGURES = ("all", "first", "last", "tokens_per_second", "tau", "acceptance_rate")
 COLUMNS = (*FIGURES, "mbu", "mfu")
 PROFILES: Mapping[str, Profile] = {
     function.__name__: Profile(function.__name__, _doc(function), function)
@@ -224,6 +272,34 @@ def measure(repeat: Repeat, names: Iterable[str] = tuple(METRICS)) -> dict[str, 
 def profiles(repeat: Repeat) -> dict[str, list[float | None]]:
     """Every profile of the repeat."""
     return {name: list(profile.function(repeat)) for name, profile in PROFILES.items()}
+
+
+def pooled(
+    generations: Sequence[Repeat], measured: Sequence[Mapping[str, float]]
+) -> dict[str, float]:
+    """The value of several generations together, of each metric in the generations in which it
+    applies: rates over all their calls, tokens or seconds, means over all their requests, and the
+    mean over generations of the rest. `measured`: of each generation.
+    """
+    return {
+        name: weighted_mean(
+            [one[name] for one in measured if name in one],
+            [
+                METRICS[name].weight_of(generation)
+                for generation, one in zip(generations, measured, strict=True)
+                if name in one
+            ],
+        )
+        for name in METRICS
+        if any(name in one for one in measured)
+    }
+
+
+def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
+    """The mean of values with these weights; with equal ones exactly the mean."""
+    if min(weights) == max(weights):
+        return float(np.mean(values))
+    return float(np.average(values, weights=weights))
 
 
 def means(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:

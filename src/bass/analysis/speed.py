@@ -167,8 +167,13 @@ def host_share(repeat: Repeat) -> float | None:
     """Share of the time of steps in which the device waits for the host: its time before steps over
     that and the time in steps.
     """
-    host = sum(s.host_seconds for s in repeat.steps)
-    return host / (host + repeat.stepping) if host + repeat.stepping else None
+    total = stepping_with_host(repeat)
+    return sum(s.host_seconds for s in repeat.steps) / total if total else None
+
+
+def stepping_with_host(repeat: Repeat) -> float:
+    """The denominator of host_share."""
+    return sum(s.host_seconds for s in repeat.steps) + repeat.stepping
 
 
 def bound_seconds(repeat: Repeat) -> float | None:

@@ -28,10 +28,10 @@ from bass.api.options import (
     options_from,
 )
 from bass.api.plan import LoadPlan, Strategies, use_graphs
-from bass.api.progress import captured, finished, reported
+from bass.api.progress import counted, finished, reported
 from bass.api.requests import Prompts, requests_for
 from bass.api.results import Result
-from bass.api.warm_up import first_prefills, first_step, first_windows
+from bass.api.warm_up import compiled, first_prefills, first_step, first_windows
 from bass.drafters import NoDrafter
 from bass.engine.cost import NOTHING, PairCost, measure_peaks, model_cost
 from bass.engine.requests import Request
@@ -297,9 +297,8 @@ class LLM:
         policy may request, and every span, and the prefill of short prompts. Later calls capture
         nothing, whatever their prompts, limits, seeds and sampling options. With `prompts`, whose
         options are those of `generate`, it captures only what these requests can need, and takes
-        their first step. `progress` shows a progress bar on standard error, and `memory` below it.
-        A batch-wide drafter (`batch_invariant = False`) is built for each call, and its graphs with
-        it.
+        their first step. `progress` shows a progress bar on standard error, then `memory`. A
+        batch-wide drafter (`batch_invariant = False`) is built for each call, and its graphs too.
 
         Without a warm-up, a call captures what it can need before its first token: that time is
         `stats.capture_seconds`, and counts neither as the policy's nor against a `time_budget`.
@@ -320,7 +319,8 @@ class LLM:
         engines = self._engines.for_all_requests()
         if engines is not None:
             with self._engines.explained(engines.storage.budget):
-                captured(engines.capture(), progress)
+                counted("compiling kernels", compiled(engines), progress)
+                counted("capturing CUDA graphs", engines.capture(), progress)
             if progress:
                 reported(f"memory: {self.memory}")
             first_windows(engines)

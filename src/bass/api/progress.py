@@ -49,12 +49,12 @@ def finished(generation: Generation, progress: bool) -> Result:
     return generation.result()
 
 
-def captured(left: Iterator[int], progress: bool) -> None:
-    """Capture graphs, of which `left` yields the number that is left; `progress` shows a bar on
-    standard error.
+def counted(work: str, left: Iterator[int], progress: bool) -> None:
+    """Do the work, such as "capturing CUDA graphs", of which `left` yields what is left; `progress`
+    shows a bar on standard error.
     """
     columns = (
-        TextColumn("capturing CUDA graphs"),
+        TextColumn(work),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),

@@ -123,11 +123,20 @@ class Stats(Counts):
         """`tokens` per second of the whole run, prefill included; None where no time was spent."""
         return self.tokens / self.seconds if self.seconds else None
 
+    @property
+    def token_acceptance_rate(self) -> float | None:
+        """Of the drafted tokens that were judged after nothing but accepted ones, the share that
+        was accepted: the a of Leviathan et al. (2023). None where nothing was judged.
+        """
+        reached = sum(self.reached_by_position)
+        return self.accepted / reached if reached else None
+
     def as_dict(self) -> dict[str, Any]:
         """Fields and derived figures, for JSON."""
         return vars(self) | {
             "tau": self.tau,
             "acceptance_rate": self.acceptance_rate,
+            "token_acceptance_rate": self.token_acceptance_rate,
             "tokens_per_second": self.tokens_per_second,
         }
 

@@ -74,6 +74,10 @@ def fits(value: Any, hint: Any) -> bool:
         return any(value is one or (type(value) is type(one) and value == one) for one in inside)
     if origin is list:
         return isinstance(value, list) and all(fits(one, inside[0]) for one in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(
+            fits(key, inside[0]) and fits(one, inside[1]) for key, one in value.items()
+        )
     if hint is Any:
         return True
     if not isinstance(hint, type) or isinstance(value, bool):

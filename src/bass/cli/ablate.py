@@ -9,7 +9,6 @@ from typing import Any, Literal, final
 import yaml
 from jsonargparse import Namespace
 from rich.cells import cell_len, set_cell_size
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     Progress,
@@ -18,15 +17,12 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
-from rich.text import Text
 
 from bass.analysis.against_plain import impossible, not_of_drafts
-from bass.analysis.metrics import FIGURES, METRICS
 from bass.analysis.noise import remarks
-from bass.analysis.units import NOTHING
 from bass.api.elsewhere import named_elsewhere
 from bass.api.options import help_of
+from bass.cli.ablate_table import results
 from bass.cli.display import printable
 from bass.cli.generate import INTERRUPTED
 from bass.cli.output import check_output
@@ -36,7 +32,7 @@ from bass.cli.terminal import Screen, console, say
 from bass.errors import BassError, OptionError
 from bass.experiments.cells import Task
 from bass.experiments.checkpoints import check_checkpoints
-from bass.experiments.config import Plan, examined
+from bass.experiments.config import examined
 from bass.experiments.config_files import read_config, shipped, with_overrides
 from bass.experiments.estimate import estimate, weight
 from bass.experiments.executors import Executor, Local, Ray, Watch
@@ -44,16 +40,13 @@ from bass.experiments.runner import Ablation
 from bass.interrupt import displayed, interruptible
 from bass.plain_yaml import PlainYamlError, read_yaml
 from bass.problems import Problems
-from bass.report.cells import words
 from bass.report.claims import claims
 from bass.report.table_formats import format_of
 from bass.runs.records import Summary
 from bass.runs.run_folder import RunFolder
 from bass.runs.settings import SETTINGS, Settings
-from bass.runs.words import called
 
 FAILED = 2
-SPEEDUP = "speedup_all"
 REDRAW_SECONDS = 0.5
 WIDTH = 120  # columns of a table that is written to a file
 _OPTIONS = (
@@ -125,7 +118,8 @@ def run(parser: Parser, argv: list[str]) -> int:
             summaries = ablation.run(executor, watch)
     except KeyboardInterrupt:
         below.print(
-            (f"Interrupted. Finished results are in `{folder}`; the same command continues."),
+            f"Interrupted. Finished results are in `{folder}`; the same command continues, and "
+            f"`bass table {folder}` shows the cells that are done.",
             markup=False,
             soft_wrap=True,
         )
@@ -241,47 +235,6 @@ def dry_run(ablation: Ablation, console: Screen) -> int:
     return status
 
 
-def results(made: Plan, summaries: Mapping[str, Summary]) -> Table:
-    """The main figures of every cell: means over its repeats.
-
-    A metric that no cell has is left out, such as the speed-up without an autoregressive cell.
-    After the speed-up, `over` names the cell that it is over, by the axes on which they differ.
-    """
-    table = Table(
-        *map(escape, made.axes), title=Text(made.about or made.name), title_justify="left"
-    )
-    columns = [
-        METRICS[name]
-        for name in FIGURES
-        if any(name in summary.metrics for summary in summaries.values())
-    ]
-    for metric in columns:
-        table.add_column(f"{metric.heading}, {metric.shown_unit}", justify="right")
-        if metric.name == SPEEDUP:
-            table.add_column("over", overflow="fold")
-    for summary in summaries.values():
-        labels = [_text(called(summary.settings[axis])) for axis in made.axes]
-        figures: list[str | Text] = []
-        for metric in columns:
-            figures.append(metric.show(summary.metrics.get(metric.name)))
-            if metric.name == SPEEDUP:
-                figures.append(_text(_counterpart(summary, summaries)))
-        table.add_row(
-            *labels, *(figures if summary.state == "done" else ["failed"][: len(columns)])
-        )
-    return table
-
-
-def _counterpart(summary: Summary, summaries: Mapping[str, Summary]) -> str:
-    """The axes on which the cell of its speed-up differs, with their values there."""
-    plain = None if summary.plain is None else summaries.get(summary.plain)
-    if plain is None:
-        return NOTHING
-    own, others = summary.settings, plain.settings
-    unlike = [axis for axis in others if others[axis] != own.get(axis)]
-    return words({axis: called(others[axis]) for axis in unlike}, unlike)
-
-
 @final
 class Shown(Watch, AbstractContextManager["Shown"]):
     """Two bars on a terminal: all cells, with the time that remains, and the cell that runs.
@@ -368,11 +321,6 @@ def _aligned(rows: Sequence[Sequence[str]]) -> str:
         for row in rows
     ]
     return "\n".join(line.rstrip() for line in lines)
-
-
-def _text(label: Any) -> Text:
-    """A label as text: brackets in it are not markup."""
-    return Text(str(label))
 
 
 def _time(seconds: float) -> str:

@@ -29,6 +29,7 @@ from bass.files import check_replaceable, read_text
 from bass.interrupt import displayed, interruptible
 from bass.problems import Problems
 from bass.prompts.entries import Entry
+from bass.prompts.published import check_data
 from bass.prompts.reading import Selection
 from bass.provenance.described import described
 from bass.provenance.environment import device_name, here
@@ -244,8 +245,9 @@ def _entries(options: BenchOptions) -> list[Entry]:
     """The prompts of `--prompts`; none for random ones and for a text."""
     if options.prompts is None:
         return []
-    chosen = None if options.categories is None else tuple(options.categories)
-    return read_prompts(options.prompts, options.data, Selection(chosen))
+    found = read_prompts(options.prompts, options.data, Selection.named(options.categories))
+    check_data(options.data, options.prompts)
+    return found
 
 
 def _hash_of_all(options: BenchOptions) -> str:

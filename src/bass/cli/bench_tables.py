@@ -59,13 +59,14 @@ def latency_table(settings: list[Setting], figures: list[dict[str, Any]]) -> Tab
     """Times per token of a row, in milliseconds, and rates: the wall time next to its bound."""
     heads = (
         "method", "batch", "bound", "wall", "spread", "of bound", "step/tau", "device", "first",
-        "last", "all", "x plain", "tokens/s", "tau",
+        "last", "all", "x plain", "tokens/s", "tau", "c",
     )  # fmt: skip
     table = _table(
         _heads(heads, settings),
         "ms per token of a row, from the end of the prefill; wall: to the last token of the batch, "
         "nothing left out; step/tau: wall time per step over the expected tau; device: its draft, "
-        "verify and sample parts over the same",
+        "verify and sample parts over the same; c: what a drafted position adds to a step, over a "
+        "plain step",
     )
     for setting, f in zip(settings, figures, strict=True):
         table.add_row(
@@ -80,6 +81,7 @@ def latency_table(settings: list[Setting], figures: list[dict[str, Any]]) -> Tab
             _three(f["speedup"]),
             f"{f['tokens_per_second']:,.0f}",
             f"{f['tau']:.2f}",
+            _three(f["draft_cost_ratio"]),
         )
     return table
 
@@ -93,7 +95,8 @@ def usage_table(settings: list[Setting], figures: list[dict[str, Any]]) -> Table
     table = _table(
         _heads(heads, settings),
         "MBU and MFU over the wall time: of a copy's bandwidth, of the data sheet's, of a large "
-        "product; ms of a step on the device and of its parts; host: the rest of its wall time",
+        "product; ms of a step on the device and of its parts, timed apart; host: the rest of its "
+        "wall time",
     )
     for setting, f in zip(settings, figures, strict=True):
         parts = f["parts_ms"] or {}

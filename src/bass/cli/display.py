@@ -35,6 +35,8 @@ WIDE = 120  # from this width on, samples are shown in two columns
 MOST_LINES = 8  # of one sample
 # of the table
 FIGURES = ("tau", "acceptance_rate", "tokens_per_second", "first", "last", "all", "mbu")
+# next to autoregressive decoding also the a of the predicted speed-up
+COMPARED = ("tau", "acceptance_rate", "token_acceptance_rate", *FIGURES[2:])
 MARKS = {"eos": "✓", "stop": "✓", "length": "■", "time": "…", "interrupted": "…"}
 
 
@@ -172,7 +174,7 @@ def table(console: Screen, stats: Stats, compared: Comparison | None, caption: s
     if plain is not None:
         grid.add_column("plain", justify="right")
         grid.add_column("ratio", justify="right", style="bold")
-    for name in FIGURES:
+    for name in FIGURES if compared is None else COMPARED:
         metric = METRICS[name]
         cells = [metric.show(getattr(stats, name))]
         if compared is not None and plain is not None:

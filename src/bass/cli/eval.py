@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -36,8 +37,9 @@ from bass.evaluation.tasks import BUILT_IN, TASKS, Problem, read_problems
 from bass.interrupt import displayed, interruptible
 from bass.problems import Problems
 from bass.prompts.files import on_hub
+from bass.prompts.published import DATA
 from bass.provenance.described import described
-from bass.provenance.environment import device_name, here
+from bass.provenance.environment import commit, device_name, here
 from bass.provenance.made_with import (
     SCORING,
     SOURCE,
@@ -54,7 +56,8 @@ _OPTIONS = (
         "data",
         help=(
             "file of problems: .jsonl, .json, either with .gz, .parquet, or one on the hub as "
-            "org/name[@revision]:path/of/file; or the folder of the published file; "
+            "org/name[@revision]:path/of/file; or the folder of the published file, by default "
+            f"that of the environment variable {DATA}; "
             f"{', '.join(BUILT_IN)} needs none"
         ),
         metavar="FILE",
@@ -193,22 +196,28 @@ def without_long(llm: LLM, evaluation: Evaluation, new_tokens: int) -> Evaluatio
 def _problems(config: Namespace, wrong: Problems) -> list[Problem]:
     """The problems of the task; nothing is downloaded if an error was found before."""
     task, data = config.task, config.data
-    given = data is not None or task in BUILT_IN
-    if task in TASKS and given and not (wrong.sentences and data is not None and on_hub(data)):
+    download = data is not None and on_hub(data)
+    if task in TASKS and _has_data(config) and not (wrong.sentences and download):
         with wrong.noted():
             return read_problems(task, data)
     return []
 
 
+def _has_data(config: Namespace) -> bool:
+    """Whether the problems have a place: built in, by `--data`, or of the folder of BASS_DATA."""
+    return config.data is not None or config.task in BUILT_IN or bool(os.environ.get(DATA))
+
+
 def _examine(config: Namespace, wrong: Problems) -> None:
     """Record every error in the command's own options."""
-    for name in ("task", "data", "output"):
-        if config[name] is None and not (name == "data" and config.task in BUILT_IN):
-            known = f", one of {', '.join(TASKS)}" if name == "task" else ""
-            wrong.add(
-                f"`--{name}` is missing: name the "
-                f"{'folder to write to' if name == 'output' else name}{known}."
-            )
+    if config.task is None:
+        wrong.add(f"`--task` is missing: name the task, one of {', '.join(TASKS)}.")
+    if not _has_data(config):
+        wrong.add(
+            f"`--data` is missing: name the data, or set {DATA} to the folder of published files."
+        )
+    if config.output is None:
+        wrong.add("`--output` is missing: name the folder to write to.")
     examine(vars(config), wrong)
     for name, least in {"limit": 1, "shots": 0, "workers": 1}.items():
         with wrong.noted():
@@ -267,6 +276,7 @@ def _about(evaluation: Evaluation, llm: LLM, inputs: dict[str, str]) -> dict[str
         "lossless": llm.parts.verifier.lossless,
         "batch_invariant": llm.parts.drafter.batch_invariant,
         **here(),
+        "commit": commit(),
         "device": device_name(llm.models.device),
     }
 

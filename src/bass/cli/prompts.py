@@ -16,6 +16,7 @@ from bass.experiments.prompting import first_prompts, plain_turns
 from bass.files import read_regular, read_text
 from bass.plain_json import parse_json
 from bass.prompts.entries import Entry
+from bass.prompts.published import check_data
 from bass.prompts.reading import Selection
 from bass.runs.prompts import read_prompts as stored_prompts
 from bass.text.conversation import conversations
@@ -76,25 +77,28 @@ def read_prompts(config: Namespace) -> list[Any]:
         return [config.token_ids]
     if config.example:
         return [EXAMPLE]
-    if sys.stdin is None or sys.stdin.isatty():
-        raise RequestError(
-            "There is no prompt: give one in quotes, `--file`, standard input, or `--example`."
-        )
+    text = ""
     try:
-        return [sys.stdin.read()]
+        if sys.stdin is not None and not sys.stdin.isatty():
+            text = sys.stdin.read()
     except UnicodeDecodeError as error:
         raise RequestError(
             f"Standard input is not UTF-8 text ({error.reason} at byte {error.start}): convert it."
         ) from error
+    if not text:
+        raise RequestError(
+            "There is no prompt: give one in quotes, `--file`, standard input, or `--example`."
+        )
+    return [text]
 
 
 def _of_a_set(config: Namespace) -> list[Entry]:
     """The selected entries of `--prompts`."""
     if config.num_prompts is not None:
         check_integer("num_prompts", config.num_prompts, 1)
-    chosen = None if config.categories is None else tuple(config.categories)
-    selection = Selection(chosen, most=config.num_prompts)
+    selection = Selection.named(config.categories, most=config.num_prompts)
     entries = stored_prompts(config.prompts, config.data, selection)
+    check_data(config.data, config.prompts)
     if config.chat and any(isinstance(entry.prompt, tuple) for entry in entries):
         raise RequestError(
             f"`--chat` needs texts, and `--prompts {config.prompts}` has token ids: give one of "

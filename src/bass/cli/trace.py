@@ -54,8 +54,17 @@ def _export(parser: Parser, argv: list[str]) -> int:
     if config.output is None:
         raise OptionError("`bass trace export` needs `--output FILE.jsonl`.")
     output = Path(config.output)
+    if output.suffix.lower() != ".jsonl":
+        raise OptionError(
+            f"`--output {output}` is no name of a file of traces: give one that ends in .jsonl."
+        )
     check_output(output, "--output")
     check_folder(Path(config.run))
+    if output.resolve().is_relative_to(Path(config.run).resolve()):
+        raise OptionError(
+            f"`--output {output}` is in the run folder, whose files it could replace: name one "
+            "outside of it."
+        )
     with replacing(output):
         found = traces.export(RunFolder(Path(config.run)), output)
     for one in found:

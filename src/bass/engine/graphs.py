@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -124,7 +125,7 @@ class GraphedStep(Step):
         self.turn = 0  # index of the report buffer in use
         self.captured: dict[tuple[int, int], Captured] = {}
         self.tried: set[int] = set()  # draft lengths that have run
-        self.prefills = PrefillGraphs(self.target, self.drafter, sequences, self._replayed)
+        self.prefills = PrefillGraphs(self.target, self.drafter, sequences)
 
     @cached_property
     def host_array(self) -> np.ndarray:
@@ -138,8 +139,9 @@ class GraphedStep(Step):
                 super().prefill(sequences, prompts, start)
 
     def prepare_prefill(self) -> None:
+        ours = not self.log.copies  # a user's drafter may read prompts on the host
         with self._captures():
-            self.prefills.prepare()
+            self.prefills.prepare(self._replayed, required=ours)
         self.log.take()  # a prefill is not part of a step
 
     def span(self, length: int, capacity: int) -> int:
@@ -182,6 +184,21 @@ class GraphedStep(Step):
 
     def prepared(self, k: int, span: int) -> bool:
         return (k, span) in self.captured
+
+    def rehearse(self, function: Callable[[], object]) -> None:
+        """Launch what a function launches into a graph that is dropped.
+
+        What cannot be captured, or does not fit, says so when it is captured to be used.
+        """
+        try:
+            with warnings.catch_warnings(action="ignore"), self._captures():  # it may be empty
+                # in a pool of its own, which a failed capture leaves unusable; kernels of torch may
+                # be loaded within it
+                self._graph_of(function, pool=None, capture_error_mode="relaxed")
+        except (OptionError, MemoryError, RuntimeError) as error:
+            if not (isinstance(error, OptionError) or is_out_of_memory(error)):
+                raise
+        self.log.take()
 
     def launch(
         self, sequences: Sequences, lengths: list[int], k: int, span: int
@@ -250,12 +267,17 @@ class GraphedStep(Step):
             function()
         torch.cuda.current_stream().wait_stream(self.side)
 
-    def _graph_of(self, function: Callable[[], R]) -> tuple[torch.cuda.CUDAGraph, R]:
-        """A graph of what a function launches, and what it returns."""
+    def _graph_of(
+        self, function: Callable[[], R], **options: Any
+    ) -> tuple[torch.cuda.CUDAGraph, R]:
+        """A graph of what a function launches, and what it returns.
+
+        options: of `torch.cuda.graph`, if they are not those of all captures.
+        """
         graph = torch.cuda.CUDAGraph()
         try:
             # the default capture stream is on the process's first device
-            capture = torch.cuda.graph(graph, pool=self.pool, stream=self.side)
+            capture = torch.cuda.graph(graph, **{"pool": self.pool, "stream": self.side} | options)
             with _without_garbage_collection(), capture:
                 returned = function()
         except RuntimeError as error:

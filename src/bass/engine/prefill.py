@@ -118,25 +118,21 @@ class PrefillGraphs:
     Each feeds all rows of an engine; a row without a prompt has positions of -1. A pass of up to
     `CAPTURED_TOKENS` tokens takes the device a tenth of the time that the host takes to launch its
     kernels one by one.
-
-    record: runs a function once and captures it, and returns what replays it.
     """
 
-    def __init__(
-        self, target: RowStore, drafter: Drafter, sequences: Sequences, record: Record
-    ) -> None:
+    def __init__(self, target: RowStore, drafter: Drafter, sequences: Sequences) -> None:
         self.target, self.drafter, self.sequences = target, drafter, sequences
-        self.record = record
         self.windows: dict[int, Int[Tensor, "2 rows columns"]] = {}
         self.replay: dict[int, Callable[[], None]] = {}
         self.prepared = False
 
     @torch.inference_mode()
-    def prepare(self) -> None:
+    def prepare(self, record: Record, required: bool = True) -> None:
         """Capture the windows, if they are not captured yet.
 
-        A drafter of which `fill` or `observe` reads from the host cannot be captured: its prompts
-        are fed without graphs.
+        record: runs a function once and captures it, and returns what replays it. Raises its
+        `OptionError` if that is impossible; if it is not `required`, prompts are then fed without
+        graphs.
         """
         if self.prepared:
             return
@@ -149,10 +145,12 @@ class PrefillGraphs:
                     both = torch.zeros((2, rows, columns), dtype=torch.int64, device=self.device)
                     both[1] = -1
                 window = Window(both[0], both[1], span)
-                self.replay[columns] = self.record(partial(feed, self.target, self.drafter, window))
+                self.replay[columns] = record(partial(feed, self.target, self.drafter, window))
                 self.windows[columns] = both
         except OptionError:
-            self.replay.clear()
+            self.drop()
+            if required:
+                raise
 
     def drop(self) -> None:
         """Drop all graphs."""

@@ -14,11 +14,12 @@ from bass.evaluation.sandbox import Program
 from bass.evaluation.small_problems import small_problems
 from bass.prompts import forms
 from bass.prompts.files import locate, read_records
-from bass.prompts.published import of_task
+from bass.prompts.published import DATA, of_task
 
 # Characters of a reference summary, some 10,000 words; each takes ROUGE 2 microseconds for every
 # sample.
 LONGEST_REFERENCE = 2**16
+SUMMARIES = (("document", "summary"), ("article", "highlights"), ("turns", "reference"))
 # strings at which a function has ended
 TOP_LEVEL = ("\nclass ", "\ndef ", "\n#", "\nif ", "\nprint", "\n@", "\nassert ", '\n"""')
 
@@ -51,7 +52,7 @@ class Problem:
 
 def read_problems(task: str, data: str | Path | None = None) -> list[Problem]:
     """All problems of a file, a file on the hub (see `bass.prompts.files.locate`) or the published
-    file in a folder; without `data` those of a task in `BUILT_IN`.
+    file in a folder, by default that of `BASS_DATA`; those of a task in `BUILT_IN` have no file.
 
     Raises `RequestError` or `OptionError`, one sentence each.
     """
@@ -67,9 +68,12 @@ def read_problems(task: str, data: str | Path | None = None) -> list[Problem]:
         return [
             TASKS[task](record, number, parser) for number, record in enumerate(BUILT_IN[task](), 1)
         ]
-    if data is None:
-        raise OptionError(f"The task `{task}` needs a file of problems: name it with `--data`.")
-    path = of_task(task, locate(data))
+    path = of_task(task, None if data is None else locate(data))
+    if path is None:
+        raise OptionError(
+            f"The task `{task}` needs a file of problems: name it, or the folder of the published "
+            f"one, with `--data`, or set {DATA} to that folder."
+        )
     for number, record in enumerate(read_records(path), 1):
         try:
             problems.append(TASKS[task](record, number, parser))
@@ -189,10 +193,14 @@ def gsm8k(record: dict[str, Any], number: int, parser: Parser) -> Problem:
 def summaries(record: dict[str, Any], number: int, parser: Parser) -> Problem:
     """A document and its summary:
 
-    XSum (Narayan et al., 2018), or any file with both; also `turns` with `reference`.
+    XSum (Narayan et al., 2018), CNN/DailyMail (See et al., 2017), or any file with a pair of
+    `SUMMARIES`.
     """
-    document = record["document"] if "document" in record else record["turns"]
-    summary = record["summary"] if "summary" in record else record["reference"]
+    names = next((pair for pair in SUMMARIES if {*pair} <= record.keys()), None)
+    if names is None:
+        pairs = ", ".join(f"`{document}` and `{summary}`" for document, summary in SUMMARIES)
+        raise ValueError(f"it has none of the pairs {pairs}")
+    document, summary = (record[name] for name in names)
     document, summary = (one[0] if isinstance(one, list) else one for one in (document, summary))
     if not isinstance(document, str) or not isinstance(summary, str) or not summary.strip():
         raise ValueError("its document and its summary must be texts")
@@ -211,7 +219,7 @@ def summaries(record: dict[str, Any], number: int, parser: Parser) -> Problem:
         forms.document(document),
         ("\n",),
         reference=summary,
-        solution=f" {summary}",
+        solution=f" {' '.join(summary.split())}",  # a sample ends with its line
     )
 
 

@@ -27,7 +27,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, final
 
 from bass.errors import OptionError
-from bass.experiments.config_checks import exclusions, refuse_lost, refuse_overlap
+from bass.experiments.config_checks import (
+    exclusions,
+    refuse_columns,
+    refuse_lost,
+    refuse_overlap,
+)
 from bass.experiments.load_plans import LoadPlans
 from bass.experiments.raw import endless, mapping, mappings, named, unknown, unknown_part
 from bass.problems import Problems
@@ -123,6 +128,7 @@ def examined(raw: Mapping[str, Any], problems: Problems | None = None) -> tuple[
         if key.partition(".")[0] in SETTINGS:
             axes.setdefault(key, {})
     refuse_overlap(axes, problems)
+    refuse_columns(axes, problems)
     if not points:  # points have the base run's value on an axis that they do not name
         refuse_lost(mapping(raw, "base", problems), axes, problems)
     excluded = (

@@ -5,6 +5,7 @@ from typing import Any
 
 from bass.experiments.raw import unknown
 from bass.problems import Problems
+from bass.report.table import is_column
 from bass.runs.words import called
 
 
@@ -45,6 +46,16 @@ def refuse_lost(base: Mapping[str, Any], axes: Mapping[str, Any], problems: Prob
                 f"`base.{key}` would have no effect, since the axis `{axis}` replaces the "
                 f"`{head}`: give `{parameter}` there."
             )
+
+
+def refuse_columns(axes: Iterable[str], problems: Problems) -> None:
+    """Report an axis whose values the table of the run would lose."""
+    problems.sentences += [
+        f"The axis `{axis}` has the name of a column of the run's table (`bass table`), which "
+        "would hide its values: name it otherwise."
+        for axis in axes
+        if is_column(axis)
+    ]
 
 
 def refuse_overlap(axes: Mapping[str, Mapping[Any, Mapping[str, Any]]], problems: Problems) -> None:

@@ -2,7 +2,7 @@
 cell's folder.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from bass.analysis.independent import independent
@@ -12,7 +12,7 @@ from bass.api.plan import LoadPlan
 from bass.experiments.cells import Task, writing
 from bass.experiments.load_plans import LoadPlans
 from bass.files import write_atomically
-from bass.runs.records import AgainstPlain
+from bass.runs.records import AgainstPlain, Summary
 from bass.runs.run_folder import RunFolder
 from bass.runs.settings import Settings
 from bass.runs.work import ALIKE
@@ -100,9 +100,31 @@ def _is_plain(load_plan: LoadPlan) -> bool:
     return load_plan.parts.policy.max_length == 0
 
 
-def _decoding(settings: Settings, load_plan: LoadPlan) -> str:
-    """A key of the decoded work, the target and the device."""
-    return repr((load_plan.target.key, *(getattr(settings, name) for name in ALIKE)))
+def _decoding(settings: Settings, load_plan: LoadPlan, names: Collection[str] = ALIKE) -> str:
+    """A key of the decoded work (its settings of these names), the target and the device."""
+    work = [getattr(settings, name) for name in ALIKE if name in names]
+    return repr((load_plan.target.key, *work))
+
+
+def fastest_plain(
+    cells: Mapping[str, Settings], summaries: Mapping[str, Summary]
+) -> dict[str, str]:
+    """The fastest finished cell of autoregressive decoding of the same work and target, for each
+    lossless cell that has one: the cell that a speed-up is over. Both by the cell's id.
+    """
+    load_plans, groups, plains = LoadPlans(), dict[str, str](), dict[str, dict[str, float]]()
+    for name, settings in cells.items():
+        summary, load_plan = summaries.get(name), load_plans.of(settings)
+        if summary is None or summary.state != "done" or not load_plan.parts.verifier.lossless:
+            continue
+        groups[name] = _decoding(settings, load_plan, {*ALIKE} - {"repeats"})
+        if "all" in summary.metrics and not summary.metrics.get("drafted"):
+            plains.setdefault(groups[name], {})[name] = summary.metrics["all"]
+    return {
+        name: min(found, key=lambda one: found[one])
+        for name, group in groups.items()
+        if (found := plains.get(group, {}))
+    }
 
 
 def unlike(plain: LoadPlan, own: LoadPlan) -> list[str]:

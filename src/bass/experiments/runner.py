@@ -2,7 +2,6 @@
 
 import functools
 import json
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from bass.experiments.executors import Executor, Watch
 from bass.experiments.inputs import Inputs
 from bass.experiments.plain import compare_with_plain
 from bass.files import write_atomically
-from bass.provenance.environment import device_name, here
+from bass.provenance.environment import commit, device_name, here
 from bass.runs.changes import changes, notes
 from bass.runs.drafts import TEXTS, common_tokenizer, write_texts
 from bass.runs.own_files import check_lock, holder, inside, take_lock
@@ -211,29 +210,6 @@ def _entry(task: Task, base: Mapping[str, Any], inputs: list[str]) -> CellEntry:
         bool(drafter.batch_invariant),
         inputs,
     )
-
-
-def commit() -> str:
-    """The commit of the source tree that bass is imported from, with `-dirty` if files differ;
-    `unknown` outside a repository.
-    """
-    here = Path(__file__)
-    try:
-        for command in (
-            ["ls-files", "--error-unmatch", here.parents[1].joinpath("__init__.py").name],
-            ["describe", "--always", "--dirty", "--abbrev=40"],
-        ):
-            done = subprocess.run(
-                ["git", *command],
-                cwd=here.parents[1],
-                capture_output=True,
-                text=True,
-                check=True,
-                timeout=10,
-            )
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return done.stdout.strip()
 
 
 def _difference(theirs: dict[str, Any], ours: dict[str, Any], path: str = "") -> str:

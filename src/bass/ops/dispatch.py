@@ -2,6 +2,7 @@
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +22,8 @@ __all__ = [
     "Capability",
     "FirstUse",
     "Unsupported",
+    "compiled_ahead",
+    "compiles_ahead",
     "cpu_unsupported",
     "existing_kernels_only",
     "few_rows",
@@ -55,6 +58,18 @@ class Capability:
 def existing_kernels_only() -> AbstractContextManager[None]:
     """Within it, a kernel that is not compiled yet raises `FirstUse`, as do new counters."""
     return kernels.launch.existing_kernels_only()
+
+
+def compiles_ahead() -> bool:
+    """Whether `compiled_ahead` is there: it needs a recent Triton."""
+    return kernels.ahead.SUPPORTED
+
+
+def compiled_ahead() -> AbstractContextManager[Any]:
+    """Within it, kernels that are launched for the first time are compiled in threads, and not
+    launched; its `compiled` is whether one of them was not on disk.
+    """
+    return kernels.ahead.compiled_ahead()
 
 
 def use_kernels(x: Tensor) -> bool:

@@ -143,6 +143,8 @@ def _entry(record: Mapping[str, Any]) -> Entry:
         turns = [turns] if isinstance(turns, str) else turns
         if not isinstance(turns, list) or not all(isinstance(t, str) and t for t in turns):
             raise ValueError("its `turns` are no list of texts")
+        if not turns:
+            raise ValueError("its `turns` are empty")
         return Entry(None, tuple(Message("user", turn) for turn in turns))
     if "messages" in record:
         return Entry(None, _messages(record["messages"]))
@@ -157,6 +159,8 @@ def _entry(record: Mapping[str, Any]) -> Entry:
 
 
 def _messages(given: Any) -> tuple[Message, ...]:
+    if given == []:
+        raise ValueError("its `messages` are empty")
     if not isinstance(given, list) or not all(
         isinstance(one, Mapping) and {"role", "content"} == one.keys() for one in given
     ):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bass.errors import RequestError, install
+from bass.errors import OptionError, RequestError, install
 from bass.files import read_regular, too_large
 from bass.plain_json import MOST_LINES, json_lines, parse_json
 
@@ -17,6 +17,12 @@ HUB_FILE = re.compile(
 )
 LARGEST = 2**27  # bytes of a file, and of its unpacked content
 KINDS = ".jsonl, .json, either with .gz, or .parquet"
+RECORDS = (".jsonl", ".json", ".parquet")  # the first two also with .gz
+# tables and archives, of which a text would be one long prompt
+NO_TEXTS = (
+    ".csv", ".tsv", ".xls", ".xlsx", ".ods", ".ndjson", ".arrow", ".feather", ".zip", ".zst",
+    ".bz2", ".xz", ".tar",
+)  # fmt: skip
 # what reading a file may raise
 UNREADABLE = (OSError, EOFError, ValueError, zlib.error)
 
@@ -66,7 +72,27 @@ def read_records(path: Path) -> Iterator[Any]:
 
 def is_records(path: Path) -> bool:
     """Whether the name is that of a file of records."""
-    return path.suffix == ".parquet" or path.name.removesuffix(".gz").endswith((".jsonl", ".json"))
+    return form_of(path) in (RECORDS[:2] if _is_packed(path) else RECORDS)
+
+
+def form_of(path: Path) -> str:
+    """The extension in lower case, without that of a packed file."""
+    name = path.name.lower()
+    return Path(name.removesuffix(".gz")).suffix
+
+
+def check_form(path: Path) -> None:
+    """Raise `OptionError` for a table or archive, which is neither a file of records nor a text."""
+    form = form_of(path)
+    if form in NO_TEXTS or (_is_packed(path) and form not in RECORDS[:2]):
+        raise OptionError(
+            f"`prompts: {path}` is no file of prompts, which ends in {KINDS}, and no text: convert "
+            "it to .jsonl."
+        )
+
+
+def _is_packed(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
 
 
 def numbered_records(path: Path) -> Iterator[tuple[int, Any]]:
@@ -74,11 +100,11 @@ def numbered_records(path: Path) -> Iterator[tuple[int, Any]]:
     lines the number counts blank ones. Raises one of `UNREADABLE`.
     """
     data = read_regular(path, LARGEST)
-    if path.suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         yield from enumerate(_parquet(path, data), 1)
         return
-    data = _unpacked(data) if path.suffix == ".gz" else data
-    if path.name.removesuffix(".gz").endswith(".json"):
+    data = _unpacked(data) if _is_packed(path) else data
+    if form_of(path) == ".json":
         whole = parse_json(data)
         yield from enumerate(whole if isinstance(whole, list) else [whole], 1)
     else:

@@ -161,15 +161,27 @@ _ALL = (
 SETS: Mapping[str, PromptSet] = {one.name: one for one in _ALL}
 
 
-def of_task(task: str, path: Path) -> Path:
-    """The file of a task's problems: the path, or the published file in it if it is a folder.
+def of_task(task: str, path: Path | None) -> Path | None:
+    """The file of a task's problems: the path, or the published file in it if it is a folder;
+    without a path, that in the folder of `BASS_DATA`. None if neither is there.
 
     Raises `OptionError` for a folder without it.
     """
     known = next((one for one in _ALL if one.task == task), None)
+    if path is None:
+        return None if known is None or not os.environ.get(DATA) else known.path(None)
     if known is None or is_records(path) or not path.is_dir():
         return path
     return known.path(str(path))
+
+
+def check_data(data: str | None, prompts: str) -> None:
+    """Raise `OptionError` for a folder of published sets that these prompts are not read from."""
+    if data is not None and prompts not in SETS:
+        raise OptionError(
+            f"`data: {data}` is not used by `prompts: {prompts}`: leave it out, or give the name "
+            f"of a published set as `prompts`: {', '.join(SETS)}."
+        )
 
 
 def with_groups(entry: Entry, known: PromptSet | None) -> Entry:

@@ -10,7 +10,15 @@ from typing import Any, final
 from bass.errors import OptionError, unknown_name
 from bass.files import read_text
 from bass.prompts.entries import KEYS, Entry, entry_of
-from bass.prompts.files import KINDS, UNREADABLE, is_records, numbered_records, reason
+from bass.prompts.files import (
+    KINDS,
+    UNREADABLE,
+    check_form,
+    form_of,
+    is_records,
+    numbered_records,
+    reason,
+)
 from bass.prompts.published import SETS, PromptSet, with_groups
 
 LARGEST_PROMPTS = 1 << 28  # bytes of a text
@@ -27,8 +35,21 @@ class Selection:
     per_category: int | None = None
     most: int | None = None
 
+    @classmethod
+    def named(
+        cls,
+        categories: str | Sequence[str] | None,
+        per_category: int | None = None,
+        most: int | None = None,
+    ) -> "Selection":
+        """As options name it: one category may be without a list."""
+        chosen = [categories] if isinstance(categories, str) else categories
+        return cls(None if chosen is None else tuple(chosen), per_category, most)
+
     def of(self, entries: Sequence[Entry]) -> list[Entry]:
-        """The selected entries. Raises `OptionError` for a category that none has."""
+        """The selected entries. Raises `OptionError` for a category that none has, and for none."""
+        if self.categories is not None and not self.categories:
+            raise OptionError("`categories` is empty: name one or more, or leave it out.")
         known = list(dict.fromkeys(entry.category for entry in entries if entry.category))
         for name in self.categories or ():
             if name not in known:
@@ -59,6 +80,8 @@ def read(name: str, data: str | None, own: Sequence[str] = ()) -> list[Entry]:
     own: names that the caller knows besides, for a message. Raises `OptionError`.
     """
     known = SETS.get(name)
+    if known is None:
+        check_form(Path(name))
     if known is None and not Path(name).exists() and "/" not in name and not Path(name).suffix:
         raise unknown_name("prompts", name, [*own, *SETS])
     path = Path(name) if known is None else known.path(data)
@@ -80,7 +103,7 @@ def read(name: str, data: str | None, own: Sequence[str] = ()) -> list[Entry]:
 def _entries(path: Path, known: PromptSet | None, _: tuple[int, ...]) -> tuple[Entry, ...]:
     """The entries of a file, read once while its size and time are the same."""
     found = []
-    what = "line" if ".jsonl" in path.suffixes else "record"
+    what = "line" if form_of(path) == ".jsonl" else "record"
     for number, record in numbered_records(path):
         if not isinstance(record, dict):
             raise ValueError(f"{what} {number} is not a JSON object with {KEYS}")

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import subprocess
 import tomllib
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -105,3 +106,26 @@ def here() -> Here:
         "python": platform.python_version(),
         "platform": platform.platform(),
     }
+
+
+def commit() -> str:
+    """The commit of the source tree that bass is imported from, with `-dirty` if files differ;
+    `unknown` outside a repository.
+    """
+    place = Path(__file__)
+    try:
+        for command in (
+            ["ls-files", "--error-unmatch", place.parents[1].joinpath("__init__.py").name],
+            ["describe", "--always", "--dirty", "--abbrev=40"],
+        ):
+            done = subprocess.run(
+                ["git", *command],
+                cwd=place.parents[1],
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=10,
+            )
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return done.stdout.strip()

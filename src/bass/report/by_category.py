@@ -41,13 +41,13 @@ def by_category(cells: Sequence[Cell]) -> dict[str, Any] | None:
         cell = part.cell
         named = [cell.label, cell.batch, part.category]
         counts = [part.runs, len(part.prompts)]
-        rows.append({"best": False, "cells": [*named, *values, _times_plain(part, parts), *counts]})
+        rows.append({"best": False, "cells": [*named, *values, _speedup(part, parts), *counts]})
     metrics = [METRICS[name] for name in SHOWN]
     heads = [{"text": metric.heading, "unit": metric.shown_unit} for metric in metrics]
     note = (
         f"Means over the prompts of a category, of times over repeats; below each its "
-        f"{100 * LEVEL:.0f} % interval. Times as fast: as the fastest autoregressive decoding of "
-        "the category."
+        f"{100 * LEVEL:.0f} % interval. Speed-up: over the fastest autoregressive decoding of the "
+        "category."
     )
     if not all(part.whole for part in parts):
         note += (
@@ -62,7 +62,7 @@ def by_category(cells: Sequence[Cell]) -> dict[str, Any] | None:
         "heads": [
             *({"text": text} for text in ("setting", "batch", "category")),
             *heads,
-            {"text": "times as fast", "unit": "as fastest plain"},
+            {"text": "speed-up", "unit": "over fastest plain"},
             {"text": "repeats"},
             {"text": "prompts"},
         ],
@@ -82,13 +82,14 @@ def _shown(part: Part, name: str) -> dict[str, str]:
     return shown
 
 
-def _times_plain(part: Part, parts: Sequence[Part]) -> dict[str, str]:
-    plain = part.fastest_plain(parts) if part.cell.entry.lossless else None
+def _speedup(part: Part, parts: Sequence[Part]) -> dict[str, str]:
+    compared = part.speedup(parts)
+    if compared is None:
+        return {"text": NOTHING}
+    plain, found = compared
     if plain is part:
         return {"text": "1"}
-    if plain is None or (lead := part.lead_over(plain, 2)) is None:
-        return {"text": NOTHING}
-    return {"text": f"{lead.times:.2f}", "small": lead.within.replace(" to ", "–")}
+    return {"text": f"{found.times:.2f}", "small": found.within.replace(" to ", "–")}
 
 
 def tau(cells: Sequence[Cell]) -> Plot | None:
@@ -126,12 +127,12 @@ def _drawn(
     if not parts:
         return None
     name = "this setting"
-    names = sorted({part.category for part in parts})
+    names = sorted({part.category or "" for part in parts})
     figure, panels = facets([*dict.fromkeys(part.cell.label for part in parts)], "", ylabel)
     for label, ax in panels.items():
         own = [part for part in parts if part.cell.label == label]
         shown = [(part, value) for part in own if (value := part.value(metric)) is not None]
-        at = [names.index(part.category) for part, _ in shown]
+        at = [names.index(part.category or "") for part, _ in shown]
         plain = [part.fastest_plain(others) for part, _ in shown]
         grey = [
             (x, scale * value)

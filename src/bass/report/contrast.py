@@ -15,6 +15,7 @@ from bass.analysis.statistics import LEVEL, Comparison, compare
 from bass.report.cells import Cell
 
 MOST_TIMES = 100  # a larger bound only shows that there are too few repeats
+FEWEST_REPEATS = 3  # a speed-up of fewer has no interval
 
 
 @final
@@ -81,6 +82,19 @@ def lead_of(
     # an estimate of 0
     around = compare(x / a, y / b, paired, LEVEL, among).difference
     return Lead(b / a, *(b / a * math.exp(min(bound, 50)) for bound in (around.low, around.high)))
+
+
+def speedup(own: Mapping[int, float], plain: Mapping[int, float], paired: bool) -> Lead | None:
+    """The speed-up of every table: seconds per token of autoregressive decoding over a cell's own,
+    each the mean over the repeats given by number. Its interval is at `LEVEL`, whatever else is
+    compared; None without values.
+    """
+    a, b = (sum(values.values()) / max(len(values), 1) for values in (own, plain))
+    if not a or not b:
+        return None
+    if min(len(own), len(plain)) < FEWEST_REPEATS:
+        return Lead(b / a, None, None)
+    return lead_of(own, plain, a, b, paired)
 
 
 def difference(

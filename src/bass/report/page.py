@@ -16,7 +16,7 @@ from bass.report.by_category import by_category
 from bass.report.cells import Cell, read_cells
 from bass.report.claims import claims
 from bass.report.compared import compared, of_machine, summed_up
-from bass.report.contrast import lead
+from bass.report.contrast import same_work, speedup
 from bass.report.drawing import Plot
 from bass.report.paired import Pair, differences, pairs
 from bass.report.palette import asset
@@ -65,11 +65,7 @@ def page(run: RunFolder) -> tuple[str, list[Plot], list[str]]:
         "summary": findings,
         "tables": tables,
         "plots": drawn,
-        "words": [
-            (METRICS[name].heading, METRICS[name].doc)
-            for name in (*COLUMNS, "mfu_kept")
-            if name != "speedup_all"
-        ],
+        "words": [(METRICS[name].heading, METRICS[name].doc) for name in (*COLUMNS, "mfu_kept")],
         "sources": [
             ("What was run", json.dumps(run.manifest.config, indent=2, ensure_ascii=False))
         ],
@@ -233,9 +229,7 @@ def warnings(run: RunFolder, cells: Sequence[Cell]) -> list[str]:
 def figures(cells: Sequence[Cell], found: Mapping[str, Winner]) -> dict[str, Any]:
     """The table of all finished cells, each value with its interval."""
     shown = [
-        METRICS[name]
-        for name in COLUMNS
-        if name != "speedup_all" and any(cell.value(name) is not None for cell in cells)
+        METRICS[name] for name in COLUMNS if any(cell.value(name) is not None for cell in cells)
     ]
     plain = {
         cell: None if cell.place not in found else found[cell.place].plain_for(cell)
@@ -246,21 +240,21 @@ def figures(cells: Sequence[Cell], found: Mapping[str, Winner]) -> dict[str, Any
     for cell in sorted(cells, key=lambda cell: (not cell.entry.lossless, cell.batch)):
         values = [_with_interval(cell, metric) for metric in shown]
         if compared:
-            values.insert(1, _times_plain(cell, plain[cell], found.get(cell.place)))
+            values.insert(1, _speedup(cell, plain[cell]))
         winner = found.get(cell.place)
         best = winner is not None and winner.lossless and winner.clear and winner.best is cell
         counts = [] if cell.summary is None else [cell.summary.repeats, cell.summary.prompts]
         rows.append({"best": best, "cells": [cell.label, cell.batch, *values, *map(len, counts)]})
     heads = [{"text": metric.heading, "unit": metric.shown_unit} for metric in shown]
     if compared:
-        heads.insert(1, {"text": "times as fast", "unit": "as fastest plain"})
+        heads.insert(1, {"text": "speed-up", "unit": "over fastest plain"})
     rivals = "of its batch" if all(not cell.work for cell in cells) else "of its batch and work"
     note = f"{OVER} Below each its {100 * LEVEL:.0f} % interval, where there are two or more. "
     note += f"Bold: the fastest {rivals}, where its lead is beyond the noise."
     if not all(cell.entry.lossless for cell in cells):
         note += " Settings that are not lossless come last, and none of them is bold."
     if compared:
-        note += " Times as fast: as the fastest autoregressive decoding there, which is named."
+        note += " Speed-up: over the fastest autoregressive decoding there, which is named."
     heads = [
         {"text": "setting"},
         {"text": "batch"},
@@ -293,19 +287,17 @@ def _with_interval(cell: Cell, metric: Metric) -> dict[str, str]:
     return shown
 
 
-def _times_plain(cell: Cell, plain: Cell | None, winner: Winner | None) -> dict[str, str]:
-    """How many times as fast it is as the fastest autoregressive decoding, which is named, at the
-    level of the summary's sentences.
-    """
-    if winner is None or plain is None or plain is cell:
+def _speedup(cell: Cell, plain: Cell | None) -> dict[str, str]:
+    """Its speed-up over the fastest autoregressive decoding, which is named."""
+    if plain is None or plain is cell:
         return {"text": "1" if plain is cell else NOTHING}
-    found = lead(cell, plain, DECIDES, max(1, len(winner.others)))
+    found = speedup(cell.values(DECIDES.name), plain.values(DECIDES.name), same_work(cell, plain))
     return (
         {"text": NOTHING}
         if found is None
         else {
             "text": f"{found.times:.2f}",
-            "small": f"{found.within.replace(' to ', '–')} as {plain.choice}".lstrip(),
+            "small": f"{found.within.replace(' to ', '–')} over {plain.choice}".lstrip(),
         }
     )
 

@@ -3,27 +3,29 @@
 A cell without a value is empty, and a note below the table gives the reason.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from bass.analysis.categories import categories
+from bass.analysis.categories import categories, category_of
 from bass.analysis.metrics import METRICS
 from bass.analysis.noise import remarks
 from bass.analysis.oracle import distance, pooled_rates
 from bass.errors import RunFolderError, counted
 from bass.report.cells import Cell, read_cells
 from bass.report.claims import claims
+from bass.report.contrast import FEWEST_REPEATS
 from bass.report.exactness import exactness
 from bass.report.pass_at_k import PassAtK, check_labels
 from bass.report.table_rows import Part, data_sheet, part_of
 from bass.runs.run_folder import RunFolder
-from bass.runs.words import called, listed
+from bass.runs.words import called
 from bass.runs.work import AS_ORDERED
 
 Value = str | float | int | None
-FEWEST_RUNS = 3  # an interval over fewer repeats is left out
-EVERY = "all"  # the category of all prompts together
+EVERY = None  # the category of all prompts together
+Category = str | None
 # settings that the drafted tokens do not depend on, but how many are drafted
 _NOT_OF_DRAFTS = {"policy", "batch", "cache", "attention", "cuda_graphs", "repeats", "warm_up"}
 
@@ -160,25 +162,28 @@ def table(run: RunFolder, evaluations: Sequence[PassAtK] = ()) -> Table:
     parts = {
         (cell.entry.id, category): part
         for cell in done
-        for category in ([EVERY, *named] if named else [EVERY])
-        if (part := part_of(cell, "" if category == EVERY else category, _plain(cell, cells)))
+        for category in (EVERY, *named)
+        if (part := part_of(cell, category, _plain(cell, cells)))
     }
     rates = _rates(parts)
     empty = _Reasons()
+    every = "all" if "all" not in named else "(all)"
     rows: list[dict[str, Value]] = []
     for (_, category), part in parts.items():
         labels: dict[str, Value] = {
-            axis: _label(part.cell.entry.settings[axis]) for axis in manifest.axes
+            label_of(axis): _label(part.cell.entry.settings[axis]) for axis in manifest.axes
         }
         rows.append(
             labels
-            | ({"category": category} if named else {})
+            | ({"category": category or every} if named else {})
             | _row(part, category, parts, rates, manifest.device, empty)
         )
         _pass_at_k(rows[-1], part, category, evaluations, empty)
     positions = max((len(part.acceptance) for part in parts.values()), default=0)
-    labels_ = [*manifest.axes, *(["category"] if named else [])]
+    labels_ = [*map(label_of, manifest.axes), *(["category"] if named else [])]
     notes = _notes(run, cells, parts, rates)
+    if named:
+        notes += _without_category(done, every)
     return Table(
         str(manifest.config.get("about") or manifest.config.get("name") or run.path.name),
         labels_,
@@ -186,6 +191,31 @@ def table(run: RunFolder, evaluations: Sequence[PassAtK] = ()) -> Table:
         rows,
         [*notes, *(one.note for one in evaluations), *empty.sentences(len(rows))],
     )
+
+
+def is_column(name: str) -> bool:
+    """Whether a table has a column of that name besides those of axes."""
+    own = {column.name for column in COLUMNS} | {
+        f"{column.name}_{end}" for column in COLUMNS if column.interval for end in ("low", "high")
+    }
+    return name == "category" or name in own or re.fullmatch(r"acceptance_\d+", name) is not None
+
+
+def label_of(axis: str) -> str:
+    """The column of an axis. A config cannot name one like another column; an earlier run may."""
+    return f"axes.{axis}" if is_column(axis) else axis
+
+
+def _without_category(done: Sequence[Cell], every: str) -> list[str]:
+    """A sentence on the prompts that have no category where others have one."""
+    lines = [line for cell in done for line in cell.lines.requests]
+    count = sum(not category_of(line) for line in lines)
+    if not count:
+        return []
+    return [
+        f"{count} of {counted(len(lines), 'request')} have prompts without a category, which are "
+        f"in the rows `{every}` alone."
+    ]
 
 
 def _label(value: Any) -> Value:
@@ -205,9 +235,9 @@ def _drafts_alike(cell: Cell) -> str:
     return repr((sorted(own.items(), key=repr), [cell.entry.target.get(k) for k in AS_ORDERED]))
 
 
-def _rates(parts: Mapping[tuple[str, str], Part]) -> dict[tuple[str, str], Any]:
+def _rates(parts: Mapping[tuple[str, Category], Part]) -> dict[tuple[str, Category], Any]:
     """Acceptance by position of all cells that draft alike, by their key and the category."""
-    groups: dict[tuple[str, str], list[Part]] = {}
+    groups: dict[tuple[str, Category], list[Part]] = {}
     for (_, category), part in parts.items():
         groups.setdefault((_drafts_alike(part.cell), category), []).append(part)
     return {
@@ -218,9 +248,9 @@ def _rates(parts: Mapping[tuple[str, str], Part]) -> dict[tuple[str, str], Any]:
 
 def _row(
     part: Part,
-    category: str,
-    parts: Mapping[tuple[str, str], Part],
-    rates: Mapping[tuple[str, str], Any],
+    category: Category,
+    parts: Mapping[tuple[str, Category], Part],
+    rates: Mapping[tuple[str, Category], Any],
     device: str,
     empty: _Reasons,
 ) -> dict[str, Value]:
@@ -253,7 +283,7 @@ def _fill(row: dict[str, Value], column: Column, part: Part, empty: _Reasons) ->
     row[name] = part.value(column.metric)
     if column.interval:
         over_repeats = METRICS[column.metric].over == "repeats"
-        fewest = FEWEST_RUNS if over_repeats else 2
+        fewest = FEWEST_REPEATS if over_repeats else 2
         found = part.interval(column.metric, fewest)
         if found is None:
             what = "runs" if over_repeats else "prompts"
@@ -269,17 +299,18 @@ def _speedup(row: dict[str, Value], part: Part, others: Sequence[Part], empty: _
     if not part.cell.entry.lossless:
         empty("speedup", "A cell that is not lossless is not compared with those that are")
         return
-    base = part.fastest_plain(others)
-    if base is None or (found := part.lead_over(base, FEWEST_RUNS)) is None:
+    compared = part.speedup(others)
+    if compared is None:
         empty("speedup", "No finished cell of autoregressive decoding has the same work and batch")
         return
+    base, found = compared
     row["speedup"] = found.times
     if part is base:
         empty(
             "speedup_low", "The cell is the autoregressive decoding that others are compared with"
         )
     elif found.low is None or found.high is None:
-        empty("speedup_low", f"An interval needs {FEWEST_RUNS} or more runs")
+        empty("speedup_low", f"An interval needs {FEWEST_REPEATS} or more runs")
     else:
         row["speedup_low"], row["speedup_high"] = found.low, found.high
 
@@ -287,7 +318,7 @@ def _speedup(row: dict[str, Value], part: Part, others: Sequence[Part], empty: _
 def _pass_at_k(
     row: dict[str, Value],
     part: Part,
-    category: str,
+    category: Category,
     evaluations: Sequence[PassAtK],
     empty: _Reasons,
 ) -> None:
@@ -295,10 +326,10 @@ def _pass_at_k(
         empty("pass_at_k", "An ablation does not score texts: give evaluations (`--evaluation`)")
         return
     found = [value for one in evaluations if (value := one.value(part.cell)) is not None]
-    if category != EVERY:
+    if category is not EVERY:
         empty("pass_at_k", "The evaluation is of other prompts, without these categories")
     elif not found:
-        empty("pass_at_k", "No evaluation has the same method and sampling options")
+        empty("pass_at_k", "No evaluation has the label of the cell and decodes as it does")
     else:
         row["pass_at_k"] = found[0]
 
@@ -317,21 +348,21 @@ def _of_data_sheet(row: dict[str, Value], part: Part, device: str, empty: _Reaso
 def _notes(
     run: RunFolder,
     cells: Sequence[Cell],
-    parts: Mapping[tuple[str, str], Part],
-    rates: Mapping[tuple[str, str], Any],
+    parts: Mapping[tuple[str, Category], Part],
+    rates: Mapping[tuple[str, Category], Any],
 ) -> list[str]:
     manifest = run.manifest
     longest = max((len(one) for one in rates.values()), default=0)
     bases = dict.fromkeys(
-        base.cell.choice
+        f"`{compared[0].cell.choice}`"
         for part in parts.values()
-        if (base := part.fastest_plain([*parts.values()])) is not None
+        if (compared := part.speedup([*parts.values()])) is not None
     )
     notes = [
         f"Measured on {manifest.device} with bass {manifest.bass} ({manifest.commit}), torch "
         f"{manifest.torch}. In brackets: 95 % intervals, of tau over prompts, of times over runs.",
         "Speed-up: over the fastest autoregressive decoding of the same batch and work, which is "
-        f"{listed([*bases]) if bases else 'missing'}.",
+        f"{'; '.join(bases) or 'missing'}.",
         "Distance to the oracle: what is not drafted although it would be accepted is estimated "
         f"from the acceptance by position of all cells with the same drafts, up to {longest} "
         "tokens, the longest draft of the run.",

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
-    "–": "--",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "–": r"\textendash{}",
     "≥": r"$\geq$",
 } | {character: f"\\{character}" for character in "&%$#_{}"}
 
@@ -30,23 +34,27 @@ def markdown(table: Table) -> str:
 
 
 def latex(table: Table) -> str:
-    """A `tabular` with rules of the package booktabs, in a `table*`, with its notes below."""
+    """A `longtable` with rules of the package booktabs on pages in landscape, which continues on
+    further ones, with its notes below.
+    """
     heads, rows, notes = _shown(table)
     left = len(table.labels)
-    body = [" & ".join(map(_tex, row)) + r" \\" for row in rows]
+    head = [r"\toprule", _tex_row(heads), r"\midrule"]
     lines = [
-        r"\begin{table*}",
-        rf"\caption{{{_tex(table.title)}}}",
-        r"\resizebox{\textwidth}{!}{%",
-        rf"\begin{{tabular}}{{{'l' * left}{'r' * (len(heads) - left)}}}",
-        r"\toprule",
-        " & ".join(map(_tex, heads)) + r" \\",
-        r"\midrule",
-        *body,
+        r"% \usepackage{booktabs,longtable,pdflscape}; in a text of two columns, after \onecolumn",
+        r"\begin{landscape}\tiny\setlength{\tabcolsep}{2pt}",
+        rf"\begin{{longtable}}{{{'l' * left}{'r' * (len(heads) - left)}}}",
+        rf"\caption{{{_tex(table.title)}}} \\",
+        *head,
+        r"\endfirsthead",
+        *head,
+        r"\endhead",
         r"\bottomrule",
-        r"\end{tabular}}",
-        *(rf"\par\footnotesize {_tex(note)}" for note in notes),
-        r"\end{table*}",
+        r"\endfoot",
+        *map(_tex_row, rows),
+        r"\end{longtable}",
+        *(rf"\par\noindent {_tex(note)}" for note in notes),
+        r"\end{landscape}",
     ]
     return "\n".join(lines) + "\n"
 
@@ -166,5 +174,24 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", r"\|")
 
 
+def _tex_row(cells: list[str]) -> str:
+    """A row. One that begins with `[` or `*` would be an argument of the command before it."""
+    row = " & ".join(map(_tex, cells))
+    return ("{}" if row.startswith(("[", "*")) else "") + row + r" \\"
+
+
 def _tex(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in " ".join(text.split()))
+    """A text, in which code between backticks is in typewriter type."""
+    parts = " ".join(text.split()).split("`")
+    if len(parts) % 2 == 0:  # a backtick without another
+        parts = ["`".join(parts)]
+    return "".join(
+        rf"\texttt{{{_escaped(part)}}}" if place % 2 else _escaped(part)
+        for place, part in enumerate(parts)
+    )
+
+
+def _escaped(text: str) -> str:
+    """A text without commands; two hyphens stay two."""
+    found = "".join(_LATEX.get(character, character) for character in text)
+    return re.sub("-(?=-)", "-{}", found)

@@ -15,7 +15,7 @@ from bass.analysis.statistics import interval, without_spread
 from bass.api import results
 from bass.engine.cost import data_sheet_bandwidth, data_sheet_flops
 from bass.report.cells import Cell
-from bass.report.contrast import Lead, lead_of, same_work
+from bass.report.contrast import Lead, same_work, speedup
 from bass.runs.settings import Call
 
 _NAMES = tuple(name for name, metric in METRICS.items() if metric.over != "one value")
@@ -32,7 +32,7 @@ class Part:
     """
 
     cell: Cell
-    category: str
+    category: str | None
     generations: Mapping[int, Repeat]
     whole: bool
     repeats: Sequence[Mapping[str, float]]
@@ -97,25 +97,29 @@ class Part:
         }
         return min(plains, key=lambda part: plains[part], default=None)
 
-    def lead_over(self, other: "Part", fewest: int) -> Lead | None:
-        """How many times as fast it is, with an interval over `fewest` or more repeats."""
-        a, b = self.value("all"), other.value("all")
-        if not a or not b:
+    def speedup(self, others: Sequence["Part"]) -> "tuple[Part, Lead] | None":
+        """Its speed-up, and the fastest autoregressive decoding that it is over; None without one,
+        or if it is not lossless.
+        """
+        base = self.fastest_plain(others) if self.cell.entry.lossless else None
+        if base is None:
             return None
-        own, others = self.by_repeat("all"), other.by_repeat("all")
-        if min(len(own), len(others)) < fewest or self is other:
-            return Lead(b / a, None, None)
-        return lead_of(own, others, a, b, same_work(self.cell, other.cell))
+        if base is self:
+            return self, Lead(1.0, None, None)
+        paired = same_work(self.cell, base.cell)
+        found = speedup(self.by_repeat("all"), base.by_repeat("all"), paired)
+        return None if found is None else (base, found)
 
 
-def part_of(cell: Cell, category: str, plain: Cell | None) -> Part | None:
-    """The part of a finished cell with this category, or all of it (``); None where there is none.
+def part_of(cell: Cell, category: str | None, plain: Cell | None) -> Part | None:
+    """The part of a finished cell with this category, or all of it (None); None where there is
+    none.
 
     plain: the cell that exact matches are counted over.
     """
     generations, summary = cell.generations, cell.summary
     assert summary is not None
-    if not category:
+    if category is None:
         whole = dict(enumerate(generations))
         return Part(cell, category, whole, True, summary.repeats, summary.prompts)
     compared = _with_plain(cell, generations, plain)
@@ -159,6 +163,14 @@ def _calls(cell: Cell, repeats: int) -> list[Call]:
     return calls
 
 
+def weight_bytes(cell: Cell) -> float | None:
+    """Bytes of each of the target's weights, of which a token costs two FLOPs; None if unknown."""
+    facts = cell.summary and cell.summary.facts
+    if facts is None:
+        return None
+    return round(2 * facts.target["weight_bytes"] / max(facts.target["flops_per_token"], 1), 1)
+
+
 def data_sheet(name: str, cell: Cell, device: str) -> float | str:
     """The factor from the share of the measured peak to that of the data sheet; or why there is
     none, in a sentence without its period.
@@ -170,8 +182,7 @@ def data_sheet(name: str, cell: Cell, device: str) -> float | str:
         sheet = data_sheet_bandwidth(device)
         return f"No data sheet is known of {device}" if sheet is None else facts.bandwidth / sheet
     dtype = cell.entry.target.get("dtype", "")
-    read = facts.target["weight_bytes"] / max(facts.target["flops_per_token"], 1)
-    if dtype == "auto" and round(2 * read, 1) == 2:  # two FLOPs and two bytes for each weight
+    if dtype == "auto" and weight_bytes(cell) == 2:
         dtype = "bfloat16"  # or float16, which has the same peak
     sheet = data_sheet_flops(device, dtype)
     if sheet is not None:

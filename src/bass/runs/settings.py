@@ -158,9 +158,7 @@ class Settings(ModelOptions, SamplingOptions):
     @property
     def selection(self) -> Selection:
         """Which prompts are used."""
-        named = [self.categories] if isinstance(self.categories, str) else self.categories
-        chosen = None if named is None else tuple(named)
-        return Selection(chosen, self.num_prompts_per_category, self.num_prompts)
+        return Selection.named(self.categories, self.num_prompts_per_category, self.num_prompts)
 
     @property
     def source(self) -> tuple[str, ...]:

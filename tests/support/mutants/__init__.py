@@ -19,6 +19,7 @@ from support.mutants import (
     models,
     results,
     sampling,
+    tables,
     verification,
 )
 from support.mutants.mutant import Mutant
@@ -41,6 +42,7 @@ MUTANTS = tuple(
         cpu,
         results,
         benchmarks,
+        tables,
     )
     for mutant in part.MUTANTS
 )

@@ -4,6 +4,7 @@ from support.mutants.mutant import Mutant
 
 ENGINES, GRAPHS = "unit/test_engines.py", "unit/test_graphs.py"
 VERSIONS = "kernels/test_kernel_versions.py"
+PREFILL = "unit/test_prefill.py"
 MUTANTS = (
     Mutant(
         "a step with longer drafts than its graph",
@@ -44,7 +45,7 @@ MUTANTS = (
     ),
     Mutant(
         "counters of a kernel are made while a graph is captured",
-        "launch.kept_zeros",
+        "launch._kept_zeros",
         "if _restricted == get_ident():\n    raise FirstUse",
         "pass",
         (f"{GRAPHS}::test_within_a_capture_only_existing_kernels_and_counters_are_used",),
@@ -83,5 +84,40 @@ MUTANTS = (
         "-(-tokens // -(-tokens // most)) if tokens else most",
         "most",
         (f"{VERSIONS}::test_a_long_prompt_is_fed_in_windows_of_nearly_one_size",),
+    ),
+    Mutant(
+        "graphs feed prompts to the first rows",
+        "prefill.padded",
+        "enumerate(prompts, start)",
+        "enumerate(prompts)",
+        (f"{PREFILL}::test_graphs_feed_what_windows_feed",),
+    ),
+    Mutant(
+        "graphs feed the first part of a prompt again",
+        "prefill.PrefillGraphs.feed",
+        "first += size",
+        "first += 0",
+        (f"{PREFILL}::test_graphs_feed_what_windows_feed",),
+    ),
+    Mutant(
+        "a prefill that cannot be captured is no error",
+        "prefill.PrefillGraphs.prepare",
+        "required",
+        "not required",
+        (f"{PREFILL}::test_a_drafter_that_cannot_be_captured_is_fed_without_graphs",),
+    ),
+    Mutant(
+        "a user's verifier runs in a graph that is dropped",
+        "warm_up.keeps_nothing",
+        "[parts.verifier, parts.stop_rule, parts.attention]",
+        "[parts.stop_rule, parts.attention]",
+        (f"{PREFILL}::test_a_users_part_runs_in_no_graph_that_is_dropped",),
+    ),
+    Mutant(
+        "counters of a graph that is dropped are kept",
+        "triton.launch.kept_zeros",
+        "rehearsing.get()",
+        "False",
+        ("kernels/test_ahead.py::test_counters_that_are_made_meanwhile_are_not_kept",),
     ),
 )

@@ -45,7 +45,7 @@ MUTANTS = (
     ),
     Mutant(
         "a drafter observes no prompt",
-        "slots.feed",
+        "prefill.feed",
         "drafter.observes",
         "False",
         (OBSERVED,),

@@ -161,9 +161,9 @@ MUTANTS = (
     ),
     Mutant(
         "the padding of a prefill is written",
-        "Slots._feed",
-        "np.where(positions < counts[:, None], positions, -1)",
-        "positions + 0",
+        "prefill.padded",
+        "both[1] = -1",
+        "both[1] = np.arange(width)",
         (
             LAYOUTS,
             WITNESS,
@@ -172,16 +172,17 @@ MUTANTS = (
     ),
     Mutant(
         "a prompt's last but one token is not fed",
-        "Slots._feed",
-        "len(prompt) - 1",
-        "max(len(prompt) - 2, 0)",
+        "prefill.padded",
+        "both[0, row, :fed], both[1, row, :fed] = prompt[:-1], np.arange(fed)",
+        "both[0, row, :fed], both[1, row, : fed - (fed > 0)] = (\n"
+        "    prompt[:-1], np.arange(fed - (fed > 0))\n)",
         (WITNESS,),
     ),
     Mutant(
         "a later window of a prefill starts again at 0",
-        "Slots._feed",
-        "np.arange(first, min(first + size, counts.max()))",
-        "np.arange(min(first + size, counts.max()) - first)",
+        "prefill.feed_prompts",
+        "both[:, :, first:last]",
+        "np.stack([both[0][:, first:last], both[1][:, : last - first]])",
         (WITNESS,),
     ),
     Mutant(
@@ -236,9 +237,9 @@ MUTANTS = (
     ),
     Mutant(
         "a prefill's span is one window short",
-        "Slots._feed",
-        "first + positions.shape[1]",
-        "max(first, 1)",
+        "prefill.feed_prompts",
+        "shapes.bucket(last, rows.capacity)",
+        "shapes.bucket(max(first, 1), rows.capacity)",
         (
             WITNESS,
             LAYOUTS,

@@ -41,7 +41,7 @@ def figures_of(
 ) -> dict[str, Any]:
     """The figures of a setting, medians of its calls; times in milliseconds.
 
-    plain: autoregressive decoding at the same batch size, for the speed-up.
+    plain: autoregressive decoding at the same batch size, for the speed-up and the cost of a draft.
     """
     calls, of = setting.calls, functools.partial(median, setting)
     walls = [call.wall_seconds / new_tokens * 1e3 for call in calls]
@@ -68,6 +68,7 @@ def figures_of(
         "speedup": None
         if plain is None
         else median(plain, lambda c: c.wall_seconds) / new_tokens * 1e3 / wall,
+        "draft_cost_ratio": None if plain is None or not k else draft_cost_ratio(setting, plain),
         "tau": tau,
         "acceptance_rate": of(lambda c: c.accepted / max(c.drafted, 1)) if k else None,
         "mean_draft_length": k,
@@ -81,6 +82,14 @@ def figures_of(
         "peak_gb": None if setting.peak_bytes is None else setting.peak_bytes / 1e9,
     }
     return found | utilization(setting, machine) | parts_in_ms(setting, step_wall * 1e3, known)
+
+
+def draft_cost_ratio(setting: Setting, plain: Setting) -> float:
+    """c, as the metric `draft_cost_ratio`: what a drafted position adds to a step on the device,
+    over the time of a plain step.
+    """
+    step = median(plain, lambda c: c.step_seconds / c.steps)
+    return median(setting, lambda c: (c.step_seconds / step - c.steps) / c.draft_passes)
 
 
 def utilization(setting: Setting, machine: Machine) -> dict[str, float | None]:
@@ -103,7 +112,8 @@ def utilization(setting: Setting, machine: Machine) -> dict[str, float | None]:
 def parts_in_ms(setting: Setting, step_wall: float, tau: float | None) -> dict[str, Any]:
     """The parts of a step in milliseconds, and the share of sampling in its wall time.
 
-    host: the rest of the wall time of a step. device_ms_per_token: draft, verify and sample over
+    host: the rest of the wall time of a step; None where the parts, which are timed in a pass of
+    their own, took longer than it. device_ms_per_token: draft, verify and sample over
     the expected tau.
     """
     parts = setting.parts
@@ -116,7 +126,7 @@ def parts_in_ms(setting: Setting, step_wall: float, tau: float | None) -> dict[s
     device = ms["draft"] + ms["verify"] + ms["sample"]
     return {
         "parts_k": parts.k,
-        "parts_ms": ms | {"host": step_wall - device},
+        "parts_ms": ms | {"host": step_wall - device if step_wall >= device else None},
         "device_ms_per_token": None if tau is None else device / tau,
         "sampling_share": (ms["draft_sampling"] + ms["sample"]) / step_wall,
     }

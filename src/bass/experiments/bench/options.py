@@ -17,6 +17,7 @@ from bass.verifiers import Synthetic
 _HELP = help_of(SamplingOptions)
 PLAIN = "plain"
 FEWEST_REPEATS = 3
+PROMPT_LENGTH = 150
 # of a call of `LLM.stream`; the others are the benchmark's own
 REQUEST = (
     "max_new_tokens", "temperature", "top_p", "top_k", "min_p", "repetition_penalty",
@@ -35,7 +36,7 @@ class BenchOptions:
         "policies; by default plain, and the policy of `policy` or `num_speculative_tokens`",
     )
     batches: tuple[int, ...] = option((1, 8), "batch sizes")
-    prompt_length: int = option(150, "tokens of each prompt, but for those of `prompts`")
+    prompt_length: int = option(PROMPT_LENGTH, "tokens of each prompt, but for those of `prompts`")
     max_new_tokens: int = option(128, "new tokens of each row, all of them decoded")
     repeats: int = option(
         FEWEST_REPEATS,
@@ -101,6 +102,11 @@ def examine(options: Mapping[str, Any], problems: Problems) -> None:
     for name in ("data", "categories"):
         if options[name] is not None and options["prompts"] is None:
             problems.add(f"`--{name}` is for a set of prompts: give `--prompts` with it.")
+    if options["prompts"] is not None and options["prompt_length"] != PROMPT_LENGTH:
+        problems.add(
+            f"`--prompt_length {options['prompt_length']}` is not used, since `--prompts` are "
+            "taken as they are: leave it out."
+        )
     accepted = options["acceptance"]
     if accepted is not None and not (is_finite(accepted) and 0 <= accepted <= 1):
         problems.add(f"`--acceptance {accepted}` is out of range: give a number of 0 to 1.")

@@ -22,6 +22,7 @@ from bass.experiments.bench.options import BenchOptions, Method
 from bass.experiments.bench.record import BenchRecord, Setting
 from bass.experiments.prompting import TooLongError, first_prompts, lengths, plain_turns
 from bass.prompts.entries import Entry
+from bass.runs.words import listed
 
 Progress = Callable[[str, int, int], None]
 
@@ -125,12 +126,32 @@ def _of_entries(models: Models, options: BenchOptions, entries: Sequence[Entry])
             f"NOTE: {several} of {len(entries)} prompts have several turns, of which only the "
             "first is answered here: `bass ablate` answers all."
         )
+    notes += _unmeasured(by, options)
     if plain_turns(kept, tokenizer):
         notes.append(
             "NOTE: conversations are plain text with `User:` and `Assistant:`, since the target "
             "has no chat template."
         )
     return BenchPrompts(by, notes)
+
+
+def _unmeasured(by: dict[str, list[list[int]]], options: BenchOptions) -> list[str]:
+    """A sentence on the prompts that no call has: each takes as many as rows, in their order."""
+    short = {
+        batch: [
+            f"{batch * options.repeats} of {len(own)}" + (f" prompts of `{name}`" if name else "")
+            for name, own in by.items()
+            if batch * options.repeats < len(own)
+        ]
+        for batch in options.batches
+    }
+    parts = [f"at batch {batch}, {listed(ones)}" for batch, ones in short.items() if ones]
+    if not parts:
+        return []
+    return [
+        f"NOTE: {options.repeats} calls of as many prompts as rows measure only the first ones: "
+        f"{'; '.join(parts)}. Raise `--repeats` for more."
+    ]
 
 
 @final

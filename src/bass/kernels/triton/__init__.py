@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bass.kernels.triton import (
         activation,
+        ahead,
         attention,
         attention_schedule,
         batch_state,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "activation",
+    "ahead",
     "attention",
     "attention_schedule",
     "batch_state",

@@ -17,6 +17,7 @@ from triton import knobs
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from bass.kernels.support import FirstUse
+from bass.kernels.triton.ahead import rehearsing
 
 
 @triton.jit
@@ -127,12 +128,17 @@ def existing_kernels_only() -> Iterator[None]:
         _restricted, runtime.jit_cache_hook = None, before
 
 
-@functools.cache
 def kept_zeros(kernel: str, count: int, device: torch.device) -> Int32[Tensor, " count"]:
     """Counters (semaphores) of a kernel's programs, which the kernel leaves at zero.
 
     Kernels of one name must not run on two streams at once.
     """
+    make: Any = _kept_zeros.__wrapped__ if rehearsing.get() else _kept_zeros
+    return make(kernel, count, device)
+
+
+@functools.cache
+def _kept_zeros(kernel: str, count: int, device: torch.device) -> Int32[Tensor, " count"]:
     if _restricted == get_ident():
         raise FirstUse
     return torch.zeros(count, device=device, dtype=torch.int32)

@@ -277,7 +277,7 @@ def warp(
         )  # fmt: skip
         search(
             flat, *rows, edits, tops, totals, heads, listed, floors, masses,
-            kept_zeros("search", 2 * triton.next_power_of_2(len(flat)), device), *sizes,
+            kept_zeros("search", 2 << (len(flat) - 1).bit_length(), device), *sizes,
             DEPTH=-(-bits // BITS), BITS=BITS, KEY_BITS=bits, PARTS=CHUNK // PART, SIZE=CHUNK,
             TILE=TILE, UNROLL=UNROLL, num_warps=WARPS, maxnreg=64, **options,
         )  # fmt: skip
