@@ -12,7 +12,7 @@ from support.pages import PAST, ROOT, blocks, pages
 PAGES = [*pages(), *PAST]
 _FENCED = re.compile(r"^( *)(```+|~~~+).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
 # options of other programs; and two pages that still have underscores
-UNDERSCORES = ("docs/coming-from.md", "docs/comparison.md", "docs/prompts.md")
+UNDERSCORES = ("docs/coming-from.md",)
 
 
 def prose(page: Path) -> str:
