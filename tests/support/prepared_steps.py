@@ -18,7 +18,9 @@ class Captured(Step):
     count: ClassVar[int] = 0
     prefills: ClassVar[int] = 0
 
-    def __init__(self, step: Any, rows: Sequences | None, shapes: StepShapes, pool: Any) -> None:
+    def __init__(
+        self, step: Any, rows: Sequences | None, shapes: StepShapes, pool: Any, *_: Any
+    ) -> None:
         self.inner, self.rows, self.of, self.known = step, rows, shapes, set[tuple[int, int]]()
         self.target, self.drafter, self.log = step.target, step.drafter, step.log
         self.verifier, self.warp = step.verifier, step.warp

@@ -1,6 +1,7 @@
 """Prompts fed by graphs: every token once, at its place. Graphs themselves need a GPU."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, final
 
 import numpy as np
@@ -11,11 +12,12 @@ from hypothesis import strategies as st
 
 import bass
 from bass.api.assembly import Storage
-from bass.api.warm_up import keeps_nothing
+from bass.api.warm_up import keeps_nothing, prompt_shapes
 from bass.drafters import NoDrafter
 from bass.engine import prefill
+from bass.engine.graphs import GraphedStep
+from bass.engine.passes import PassLog
 from bass.engine.prefill import PrefillGraphs, captured_windows, feed_prompts, windows_of
-from bass.errors import OptionError
 from bass.interfaces import RowStore
 from bass.records import CacheBudget, Features, RowAssignment, Sequences, Window
 from bass.testing.drafters import Scripted
@@ -109,17 +111,22 @@ def test_captured_windows_are_few_and_little_is_fed_in_vain(
     assert all(sum(windows[:-1]) + size < tokens for size in smaller)
 
 
-def test_a_drafter_that_cannot_be_captured_is_fed_without_graphs() -> None:
-    sequences = Sequences.empty(2, 64, [], CPU)
-
-    def refused(run: Callable[[], None]) -> Callable[[], None]:
-        raise OptionError("It reads from the host.")
-
-    graphs = PrefillGraphs(Fed(), NoDrafter(), sequences)
-    graphs.prepare(refused, required=False)
-    assert not graphs.feed([[5, 6]], 0)
-    with pytest.raises(OptionError, match="reads from the host"):
-        PrefillGraphs(Fed(), NoDrafter(), sequences).prepare(refused)
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_users_drafter_is_fed_without_graphs(ours: bool) -> None:
+    """It may read prompts on the host, and see rows without a token only where they are idle."""
+    sequences, store = Sequences.empty(2, 64, [], CPU), Fed()
+    step: Any = object.__new__(GraphedStep)
+    vars(step).update(
+        own_drafter=ours, sequences=sequences, target=store, drafter=NoDrafter(), log=PassLog(),
+        prefills=PrefillGraphs(store, NoDrafter(), sequences), here=nullcontext(),
+        _captures=nullcontext, _replayed=repeated,
+    )  # fmt: skip
+    step.prepare_prefill()
+    assert bool(step.prefills.replay) == ours
+    store.windows.clear()
+    step.prefill(sequences, [[5, 6]], 1)
+    assert store.tokens == [(1, 0, 5)]
+    assert store.windows == ([(2, 64, 0)] if ours else [(1, 1, 1)])
 
 
 @pytest.mark.parametrize("prompt", [[4], [4, 5]])
@@ -130,3 +137,13 @@ def test_a_prompt_of_one_token_is_not_fed(prompt: list[int]) -> None:
     before = len(store.windows)
     assert graphs.feed([prompt], 0)
     assert len(store.windows) - before == len(prompt) - 1
+
+
+@pytest.mark.parametrize("capacity", [64, 300, 5000])
+def test_without_graphs_short_prompts_have_windows_of_their_own(capacity: int) -> None:
+    """A load then compiles the kernels of windows from one token on."""
+    alone = [columns for columns, _ in prompt_shapes(2, None, capacity, CPU)]
+    graphed = [columns for columns, _ in prompt_shapes(2, 2, capacity, CPU)]
+    assert min(alone) == 1
+    assert min(graphed) > 16
+    assert {*graphed} <= {*alone}

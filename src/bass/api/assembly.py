@@ -85,7 +85,7 @@ def assemble(storage: Storage, batch: int, graphs: bool, pool: Any = None) -> En
         parts.stop_rule,
         batch,
         sequences.capacity,
-        PassLog(pass_cost(models.target), copies=not is_ours(parts.drafter)),
+        PassLog(pass_cost(models.target), copies=not (ours := is_ours(parts.drafter))),
     )
     step: Step = SpeculativeStep(
         target, built(parts.drafter, context), parts.verifier, warp, context.vocab_size, context.log
@@ -93,7 +93,7 @@ def assemble(storage: Storage, batch: int, graphs: bool, pool: Any = None) -> En
     if graphs:
         lengths, reads = captured_lengths(parts.policy), parts.attention.reads_lengths
         shapes = StepShapes.of(lengths, sequences.capacity, reads)
-        step = GraphedStep(step, sequences, shapes, pool)
+        step = GraphedStep(step, sequences, shapes, pool, ours)
     return Engine(sequences, step)
 
 

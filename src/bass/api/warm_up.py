@@ -69,7 +69,8 @@ def prompt_windows(engines: Engines, rows: int) -> Iterator[Window]:
     """Windows of `rows` prompts, in the shapes that no graph feeds."""
     sequences = engines.storage.sequences
     device = sequences.tokens.device
-    for columns, span in prompt_shapes(rows, engines.sizes[-1], sequences.capacity, device):
+    batch = engines.sizes[-1] if is_ours(engines.storage.parts.drafter) else None
+    for columns, span in prompt_shapes(rows, batch, sequences.capacity, device):
         yield empty_window(rows, columns, span, device)
 
 
@@ -144,13 +145,15 @@ def empty_window(rows: int, columns: int, span: int, device: torch.device) -> Wi
 
 
 def prompt_shapes(
-    rows: int, batch: int, capacity: int, device: torch.device
+    rows: int, batch: int | None, capacity: int, device: torch.device
 ) -> Iterator[tuple[int, int]]:
     """Columns and spans of the windows of `rows` prompts that no graph feeds, in an engine of up to
-    `batch` rows: of short ones, and parts of long ones.
+    `batch` rows (None: graphs feed none): of short ones, and parts of long ones.
     """
     most = min(prefill_window(rows, device), capacity)
-    least = min(most_captured(batch, capacity) + 1, equal_windows(most + 1, most), most)
+    least = 1
+    if batch is not None:
+        least = min(most_captured(batch, capacity) + 1, equal_windows(most + 1, most), most)
     for columns in doubled(1 << (least.bit_length() - 1), most):
         yield columns, bucket(columns, capacity)
     for span in spans(capacity):

@@ -94,6 +94,8 @@ class GraphedStep(Step):
     the rows' device, whichever device is current.
 
     pool: the memory pool of graphs that are never replayed at the same time; None: an own one.
+    own_drafter: whether no user's class drafts. A user's may read prompts on the host, and need not
+    expect rows that decode, without a token, in the window of a prompt.
     """
 
     overlaps: ClassVar[bool] = True
@@ -104,7 +106,9 @@ class GraphedStep(Step):
         sequences: Sequences,
         shapes: StepShapes,
         pool: Any = None,
+        own_drafter: bool = True,
     ) -> None:
+        self.own_drafter = own_drafter
         self.inner, self.sequences, self.step_shapes = step, sequences, shapes
         self.target: Scorer = step.target
         self.drafter: Drafter = step.drafter
@@ -139,10 +143,10 @@ class GraphedStep(Step):
                 super().prefill(sequences, prompts, start)
 
     def prepare_prefill(self) -> None:
-        ours = not self.log.copies  # a user's drafter may read prompts on the host
-        with self._captures():
-            self.prefills.prepare(self._replayed, required=ours)
-        self.log.take()  # a prefill is not part of a step
+        if self.own_drafter:
+            with self._captures():
+                self.prefills.prepare(self._replayed)
+            self.log.take()  # a prefill is not part of a step
 
     def span(self, length: int, capacity: int) -> int:
         return self.step_shapes.span(length)

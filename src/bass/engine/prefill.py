@@ -10,7 +10,6 @@ from jaxtyping import Int
 from torch import Tensor
 
 from bass.engine import shapes
-from bass.errors import OptionError
 from bass.interfaces import Drafter, RowStore
 from bass.records import Sequences, Window
 
@@ -127,30 +126,23 @@ class PrefillGraphs:
         self.prepared = False
 
     @torch.inference_mode()
-    def prepare(self, record: Record, required: bool = True) -> None:
+    def prepare(self, record: Record) -> None:
         """Capture the windows, if they are not captured yet.
 
-        record: runs a function once and captures it, and returns what replays it. Raises its
-        `OptionError` if that is impossible; if it is not `required`, prompts are then fed without
-        graphs.
+        record: runs a function once and captures it, and returns what replays it.
         """
         if self.prepared:
             return
         self.prepared = True
         rows, capacity = self.sequences.tokens.shape[0], self.sequences.capacity
         span = min(shapes.SHORT_SPAN, capacity)
-        try:
-            for columns in captured_windows(rows, capacity):
-                with torch.inference_mode(False):  # writable inside and outside of it
-                    both = torch.zeros((2, rows, columns), dtype=torch.int64, device=self.device)
-                    both[1] = -1
-                window = Window(both[0], both[1], span)
-                self.replay[columns] = record(partial(feed, self.target, self.drafter, window))
-                self.windows[columns] = both
-        except OptionError:
-            self.drop()
-            if required:
-                raise
+        for columns in captured_windows(rows, capacity):
+            with torch.inference_mode(False):  # writable inside and outside of it
+                both = torch.zeros((2, rows, columns), dtype=torch.int64, device=self.device)
+                both[1] = -1
+            window = Window(both[0], both[1], span)
+            self.replay[columns] = record(partial(feed, self.target, self.drafter, window))
+            self.windows[columns] = both
 
     def drop(self) -> None:
         """Drop all graphs."""

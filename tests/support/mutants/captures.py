@@ -100,11 +100,11 @@ MUTANTS = (
         (f"{PREFILL}::test_graphs_feed_what_windows_feed",),
     ),
     Mutant(
-        "a prefill that cannot be captured is no error",
-        "prefill.PrefillGraphs.prepare",
-        "required",
-        "not required",
-        (f"{PREFILL}::test_a_drafter_that_cannot_be_captured_is_fed_without_graphs",),
+        "a user's drafter is fed by graphs",
+        "GraphedStep.prepare_prefill",
+        "self.own_drafter",
+        "True",
+        (f"{PREFILL}::test_a_users_drafter_is_fed_without_graphs",),
     ),
     Mutant(
         "a user's verifier runs in a graph that is dropped",
