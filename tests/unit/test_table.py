@@ -303,8 +303,9 @@ def test_csv_has_every_value_and_the_others_its_rows(run: RunFolder) -> None:
     pipes = {line.count("|") for line in lines if line.startswith("|")}
     assert len(pipes) == 1
     tex = FORMATS["latex"](found)
-    assert tex.count(r"\\") == len(found.rows) + 3  # the caption, and the headings of two pages
-    assert not re.search(r"(?<!\\)[%#_]", tex.partition("\n")[2])
+    ends = [line for line in tex.splitlines() if line.endswith(r" \\")]
+    assert len(ends) == len(found.rows) + 3  # the caption, and the headings of two pages
+    assert not re.search(r"(?<!\\)[%#_]", tex.split("\n", 2)[2])
 
 
 def test_without_pandas_the_error_says_what_to_install(

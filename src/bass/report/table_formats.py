@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from bass.analysis.units import NOTHING, number, shown
 from bass.errors import OptionError, unknown_name
 from bass.report.table import COLUMNS, Column, Table, Value
 
+HEAD_WIDTH = 7  # letters of a line of a heading in LaTeX
+_WITH_INTERVAL = re.compile(r"([-\d.e+]+) (\([-\d.e+]+ to [-\d.e+]+\))")
 _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -39,9 +42,10 @@ def latex(table: Table) -> str:
     """
     heads, rows, notes = _shown(table)
     left = len(table.labels)
-    head = [r"\toprule", _tex_row(heads), r"\midrule"]
+    head = [r"\toprule", _tex_heads(heads, left), r"\midrule"]
     lines = [
-        r"% \usepackage{booktabs,longtable,pdflscape}; in a text of two columns, after \onecolumn",
+        r"% \usepackage{booktabs,longtable,pdflscape}, \usepackage[margin=1in]{geometry}",
+        r"% in a text of two columns, after \onecolumn",
         r"\begin{landscape}\tiny\setlength{\tabcolsep}{2pt}",
         rf"\begin{{longtable}}{{{'l' * left}{'r' * (len(heads) - left)}}}",
         rf"\caption{{{_tex(table.title)}}} \\",
@@ -53,7 +57,7 @@ def latex(table: Table) -> str:
         r"\endfoot",
         *map(_tex_row, rows),
         r"\end{longtable}",
-        *(rf"\par\noindent {_tex(note)}" for note in notes),
+        *(rf"\par\noindent {_tex(note)}".replace(r"\_", r"\_\allowbreak{}") for note in notes),
         r"\end{landscape}",
     ]
     return "\n".join(lines) + "\n"
@@ -174,10 +178,32 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", r"\|")
 
 
+def _tex_heads(heads: list[str], left: int) -> str:
+    """The row of headings, in lines of a few letters; the first `left` are at the left."""
+    stacks = (
+        r"\\".join(map(_tex, textwrap.wrap(head, HEAD_WIDTH, break_long_words=False)))
+        for head in heads
+    )
+    sides = "l" * left + "r" * (len(heads) - left)
+    cells = (rf"\shortstack[{side}]{{{stack}}}" for side, stack in zip(sides, stacks, strict=True))
+    return " & ".join(cells) + r" \\"
+
+
 def _tex_row(cells: list[str]) -> str:
-    """A row. One that begins with `[` or `*` would be an argument of the command before it."""
-    row = " & ".join(map(_tex, cells))
+    """A row, with each interval below its value.
+
+    One that begins with `[` or `*` would be an argument of the command before it.
+    """
+    row = " & ".join(map(_tex_cell, cells))
     return ("{}" if row.startswith(("[", "*")) else "") + row + r" \\"
+
+
+def _tex_cell(text: str) -> str:
+    """A cell; a value above its interval."""
+    found = _WITH_INTERVAL.fullmatch(text)
+    if found is None:
+        return _tex(text)
+    return r"\begin{tabular}[t]{@{}r@{}}" + r"\\".join(found.groups()) + r"\end{tabular}"
 
 
 def _tex(text: str) -> str:
