@@ -26,6 +26,7 @@ from bass.attention import BACKENDS
 from bass.caches import CACHES
 from bass.checkpoints.weights import dummy_index
 from bass.engine.prefill import (
+    captured_span,
     captured_windows,
     caught_up_columns,
     equal_windows,
@@ -33,7 +34,7 @@ from bass.engine.prefill import (
     prefill_window,
 )
 from bass.engine.scorer import ModelScorer
-from bass.engine.shapes import SHORT_SPAN, StepShapes, bucket
+from bass.engine.shapes import StepShapes, bucket
 from bass.kernels.hopper import attention, gemm, gemm_residual
 from bass.models.decoder import CausalDecoder
 from bass.models.llama import Llama
@@ -105,7 +106,7 @@ def lengths(capacity: int) -> list[int]:
 def captured(batch: int, capacity: int) -> set[tuple[int, int, int, int]]:
     """(rows, columns, span, first row) of the windows that are captured."""
     return {
-        (rows, columns, min(SHORT_SPAN, capacity), 0)
+        (rows, columns, captured_span(capacity), 0)
         for rows in batch_sizes(batch)
         for columns in captured_windows(rows, capacity)
     }

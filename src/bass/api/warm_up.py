@@ -13,13 +13,15 @@ from bass.engine.graphs import GraphedStep, trial
 from bass.engine.prefill import (
     LEAST_CAUGHT_UP,
     PREFILL_WINDOW,
+    captured_span,
     captured_windows,
+    empty_window,
     equal_windows,
     feed,
     most_captured,
     prefill_window,
 )
-from bass.engine.shapes import SHORT_SPAN, bucket
+from bass.engine.shapes import bucket
 from bass.engine.step import Step
 from bass.ops.batch_state import last
 from bass.ops.dispatch import compiled_ahead, compiles_ahead
@@ -77,8 +79,8 @@ def prompt_windows(engines: Engines, rows: int) -> Iterator[Window]:
 def captured_prompts(engines: Engines, rows: int) -> Iterator[Window]:
     """Windows of `rows` prompts, in the shapes that graphs feed."""
     sequences = engines.storage.sequences
+    span = captured_span(sequences.capacity)
     for columns in captured_windows(rows, sequences.capacity):
-        span = min(SHORT_SPAN, sequences.capacity)
         yield empty_window(rows, columns, span, sequences.tokens.device)
 
 
@@ -136,12 +138,6 @@ def keeps_nothing(storage: Storage) -> bool:
     return is_ours(parts.drafter) and all(
         type(part).__module__.startswith(("bass.", "torch.")) for part in used if part is not None
     )
-
-
-def empty_window(rows: int, columns: int, span: int, device: torch.device) -> Window:
-    """A window without a token."""
-    positions = torch.full((rows, columns), -1, device=device)
-    return Window(torch.zeros_like(positions), positions, span)
 
 
 def prompt_shapes(

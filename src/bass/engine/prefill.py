@@ -6,8 +6,6 @@ from typing import final
 
 import numpy as np
 import torch
-from jaxtyping import Int
-from torch import Tensor
 
 from bass.engine import shapes
 from bass.interfaces import Drafter, RowStore
@@ -36,9 +34,14 @@ def equal_windows(tokens: int, most: int) -> int:
     return -(-tokens // -(-tokens // most)) if tokens else most
 
 
+def captured_span(capacity: int) -> int:
+    """The span of the windows that are captured: none of their positions is beyond it."""
+    return min(shapes.SHORT_SPAN, capacity)
+
+
 def captured_windows(rows: int, capacity: int) -> list[int]:
     """Columns of the windows of `rows` rows that are captured, the largest first."""
-    most = min(shapes.SHORT_SPAN, capacity)
+    most = captured_span(capacity)
     return sorted({min(max(1, tokens // rows), most) for tokens in CAPTURED_TOKENS})[::-1]
 
 
@@ -54,8 +57,7 @@ def windows_of(tokens: int, columns: list[int]) -> list[int]:
 
 def most_captured(rows: int, capacity: int) -> int:
     """Tokens of the longest prompt, without its last token, that graphs of `rows` rows feed."""
-    most = MOST_REPLAYS * captured_windows(rows, capacity)[0]
-    return min(most, shapes.SHORT_SPAN, capacity)
+    return min(MOST_REPLAYS * captured_windows(rows, capacity)[0], captured_span(capacity))
 
 
 def caught_up_columns(tokens: int, device: torch.device) -> int:
@@ -67,6 +69,12 @@ def caught_up_columns(tokens: int, device: torch.device) -> int:
     if device.type != "cuda":
         return tokens
     return max(LEAST_CAUGHT_UP, 1 << (tokens - 1).bit_length())
+
+
+def empty_window(rows: int, columns: int, span: int, device: torch.device) -> Window:
+    """A window without a token."""
+    positions = torch.full((rows, columns), -1, device=device)
+    return Window(torch.zeros_like(positions), positions, span)
 
 
 def feed(target: RowStore, drafter: Drafter, window: Window) -> None:
@@ -121,7 +129,7 @@ class PrefillGraphs:
 
     def __init__(self, target: RowStore, drafter: Drafter, sequences: Sequences) -> None:
         self.target, self.drafter, self.sequences = target, drafter, sequences
-        self.windows: dict[int, Int[Tensor, "2 rows columns"]] = {}
+        self.windows: dict[int, Window] = {}
         self.replay: dict[int, Callable[[], None]] = {}
         self.prepared = False
 
@@ -135,14 +143,11 @@ class PrefillGraphs:
             return
         self.prepared = True
         rows, capacity = self.sequences.tokens.shape[0], self.sequences.capacity
-        span = min(shapes.SHORT_SPAN, capacity)
         for columns in captured_windows(rows, capacity):
             with torch.inference_mode(False):  # writable inside and outside of it
-                both = torch.zeros((2, rows, columns), dtype=torch.int64, device=self.device)
-                both[1] = -1
-            window = Window(both[0], both[1], span)
+                window = empty_window(rows, columns, captured_span(capacity), self.device)
             self.replay[columns] = record(partial(feed, self.target, self.drafter, window))
-            self.windows[columns] = both
+            self.windows[columns] = window
 
     def drop(self) -> None:
         """Drop all graphs."""
@@ -163,7 +168,9 @@ class PrefillGraphs:
         staged = torch.as_tensor(padded(prompts, rows, start, sum(sizes)), device=self.device)
         first = 0
         for size in sizes:
-            self.windows[size].copy_(staged[:, :, first : first + size])
+            tokens, positions = staged[:, :, first : first + size]
+            self.windows[size].tokens.copy_(tokens)
+            self.windows[size].positions.copy_(positions)
             self.replay[size]()
             first += size
         return True
