@@ -48,7 +48,7 @@ def command(name: str, output: Path, pair: list[str], device: str, quick: bool) 
                 *batches]  # fmt: skip
     limit = ["--limit", "8"] if quick else []
     return [
-        *BASS, "eval", "--task", "small-problems", "-n", "8", "--max_new_tokens", "64",
+        *BASS, "eval", "--task", "small-problems", "-n", "8", "--max-new-tokens", "64",
         "--temperature", "0.6", "--methods", f"[{','.join(METHODS)}]", "--budgets",
         f"[{','.join(map(str, BUDGETS))}]", "--output", str(output), *limit, *own,
     ]  # fmt: skip

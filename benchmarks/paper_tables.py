@@ -114,7 +114,11 @@ def shapes(folder: Path) -> str:
         made = [f"{name} {record.about[name]}" for name in names if name in record.about]
         about = ", ".join(["ms per token", f"torch {record.about.get('torch')}", *made])
         rows += [
-            [path.stem.removesuffix("-none"), str(batch), *(_wall(by_place.get((m, batch))) for m in methods)]
+            [
+                path.stem.removesuffix("-none"),
+                str(batch),
+                *(_wall(by_place.get((m, batch))) for m in methods),
+            ]
             for batch in sorted({batch for _, batch in by_place})
         ]
     return _table(("pair", "batch", *methods), rows, f"{device}; {about}") if rows else ""

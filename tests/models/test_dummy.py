@@ -138,7 +138,7 @@ def test_an_evaluation_takes_no_random_weights(
 ) -> None:
     options = ["--target", str(llama), "--load-format", "dummy", "--output", str(tmp_path / "o")]
     assert main(["eval", "--task", "gsm8k", "--data", str(tmp_path / "x.jsonl"), *options]) == 2
-    assert "`--load_format dummy` makes random weights" in capsys.readouterr().err
+    assert "`--load-format dummy` makes random weights" in capsys.readouterr().err
 
 
 def test_random_weights_are_not_those_of_a_quantized_checkpoint(tmp_path: Path) -> None:

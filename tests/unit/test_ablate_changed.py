@@ -133,10 +133,10 @@ def test_what_has_changed_is_refused_and_redone_on_request_in_the_cells_that_dep
     assert said.status == 2
     assert re.fullmatch(r"bass: [^\n]+\.\n", said.err), said.err
     assert words in said.err
-    for way in ("--output", "--redo_changed"):
+    for way in ("--output", "--redo-changed"):
         assert way in said.err
     assert (results(folder), (folder / "out/manifest.json").read_bytes()) == (before, manifest)
-    said = bass_command("ablate", "c.yaml", "--output", "out", "--redo_changed")
+    said = bass_command("ablate", "c.yaml", "--output", "out", "--redo-changed")
     assert said.status == 0, said.err
     after = results(folder)
     assert {name.split()[0] for name in before if before[name] != after[name]} == {*cells}
@@ -155,7 +155,7 @@ def test_another_version_of_what_runs_is_refused(bass_command: Command, folder: 
         assert (
             said.status,
             f"{name} was 0.0.1 and is " in said.err,
-            "--redo_changed" in said.err,
+            "--redo-changed" in said.err,
         ) == (2, True, True)
 
 
@@ -170,7 +170,7 @@ def test_what_no_result_depends_on_may_change(
     before = results_of("0001-fixed", folder)
     edit("own_lengths.py", "None", "2")(folder, monkeypatch)
     forget()
-    assert bass_command("ablate", "c.yaml", "--output", "out", "--retry_failed").status == 0
+    assert bass_command("ablate", "c.yaml", "--output", "out", "--retry-failed").status == 0
     assert results_of("0001-fixed", folder) == before
 
 

@@ -56,7 +56,7 @@ REFUSED = {
     "an unknown setting": (["--base.tempreture", "1"], "Unknown option `--base.tempreture`"),
     "another library's name": (
         ["--max-tokens", "4"],
-        "Unknown option `--max_tokens`: give `--max_new_tokens` (most",
+        "Unknown option `--max-tokens`: give `--max-new-tokens` (most",
     ),
     "another library's name for the base run": (
         ["--base.n", "4"],
@@ -81,11 +81,11 @@ REFUSED = {
     "a cluster without Ray": (["--address", "x"], "`--address` needs a Ray cluster"),
     "less than no processor": (
         ["--executor", "ray", "--cpus_per_cell", "-1"],
-        "`--cpus_per_cell -1` must be a fraction below 1",
+        "`--cpus-per-cell -1` must be a fraction below 1",
     ),
     "a GPU and a half": (
         ["--executor", "ray", "--gpus_per_cell", "1.5"],
-        "`--gpus_per_cell 1.5` must be a fraction below 1, or a whole number",
+        "`--gpus-per-cell 1.5` must be a fraction below 1, or a whole number",
     ),
     "another executor": (["--executor", "slurm"], "is of the wrong type"),
 }

@@ -115,7 +115,7 @@ def test_a_replaced_checkpoint_fails_the_cells_that_read_it(
     assert (wrong.state, wrong.metrics) == ("failed", {})
     told = str(wrong.error)
     assert f"(the draft `{work / 'two'}` has changed)" in told
-    for remedy in ("restore", "--retry_failed", "--redo_changed"):
+    for remedy in ("restore", "--retry-failed", "--redo-changed"):
         assert remedy in told
     before = repeats(CELLS[1])
     assert before == [*range(int(3 * when))]

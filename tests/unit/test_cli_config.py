@@ -178,7 +178,7 @@ WRONG = {
     ),
     "another library's name": (
         "max_tokens: 8",
-        "run.yaml`: Unknown option `--max_tokens`: give `--max_new_tokens` (most new tokens",
+        "run.yaml`: Unknown option `--max-tokens`: give `--max-new-tokens` (most new tokens",
     ),
     "a wrong kind": (
         "temperature: hot",
@@ -211,7 +211,7 @@ WRONG = {
     "a list for one": ("policy: [fixed]", "is no policy"),
     "a parameter of nothing": (
         "stop_rule.threshold: 0.3",
-        "`--stop_rule.threshold` is a parameter without a strategy",
+        "`--stop-rule.threshold` is a parameter without a strategy",
     ),
     "a parameter of a cache": ("cache.x: 0.3", "Unknown option `--cache.x`"),
     "two sources of prompts": ("prompt: a\nexample: true", "a prompt and `--example`"),
@@ -245,7 +245,7 @@ def test_all_that_is_wrong_in_a_file_is_told_a_line_each(
     assert head.endswith("6 problems:")
     for words in (
         "`--temprature`",
-        "`--top_p high`",
+        "`--top-p high`",
         "`json: yes`",
         "`baas`",
         "Unknown parameter of verifier `Rejection` `x`",

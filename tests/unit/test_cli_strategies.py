@@ -361,7 +361,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     ),
     "parameter of no stop rule": (
         ["--stop_rule.threshold=0.3"],
-        "`--stop_rule.threshold` is a parameter without a strategy: name one with `--stop_rule`",
+        "`--stop-rule.threshold` is a parameter without a strategy: name one with `--stop-rule`",
     ),
     "parameter of attention=auto": (
         ["--attention.x=0.3"],

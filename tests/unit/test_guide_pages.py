@@ -159,14 +159,14 @@ def test_every_name_of_another_engine_gets_the_answer_of_the_page(
         if name in help_of(options) or (name in ALIASES and way == "load"):
             return
         text = str(unknown_option(name, options))
-    assert f"`{name}`" in text or f"`--{name}`" in text
+    assert f"`{name}`" in text or f"`--{name.replace('_', '-')}`" in text
     assert "Known: " not in text
     assert "Did you mean" not in text
     if not here:
         assert "it is not here, since " in text
         return
     [said] = re.findall(r"give (.*?) \(", text)
-    given = re.search(r"\w+", said.replace("it to", name))
+    given = re.search(r"\w+", said.replace("it to", name).replace("-", "_").lstrip("`_"))
     assert given is not None
     assert given[0] in {re.split(r"[.:]", one)[0] for one in here}
     if (chosen := [one for one in here if ": " in one]) and len(chosen) == 1:

@@ -163,7 +163,7 @@ def test_target_and_draft_have_adapters_in_python_and_in_commands(
     found = [line.split()[-1] for line in said.out.splitlines() if line.startswith("LoRA")]
     assert (said.status, found) == (0, [str(ours), str(theirs)])
     said = bass_command("info", str(pair.target), "--draft_lora", str(theirs))
-    refuses(said, f"`--draft_lora {theirs}` would not be used: give its `--draft`")
+    refuses(said, f"`--draft-lora {theirs}` would not be used: give its `--draft`")
 
 
 def test_an_adapter_in_the_place_of_a_model_is_named(

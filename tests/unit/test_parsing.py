@@ -53,7 +53,7 @@ def test_words_become_values(case: str) -> None:
 
 WRONG: dict[str, tuple[list[str], str]] = {
     "unknown": (["--nmber", "3"], "Unknown option `--nmber`. Did you mean `--number`?"),
-    "of another library": (["--max_tokens=3"], "give `--max_new_tokens` (at most)"),
+    "of another library": (["--max_tokens=3"], "give `--max-new-tokens` (at most)"),
     "unknown and short": (["-x"], "Unknown option `-x`"),
     "no integer": (["--number", "x"], "`--number x` is of the wrong type: give an integer;"),
     "a truth value": (["-n", "true"], "`-n true` is of the wrong type: give an integer"),

@@ -24,8 +24,9 @@ class Here:
     def shown(self, dashes: bool, python: bool) -> str:
         """As it is written on a command line, in Python, or else in YAML."""
         if dashes:
-            words = f"--{self.option} {self.value}".strip()
-            more = f" --{self.option}.{self.parameter}"
+            option = self.option.replace("_", "-")
+            words = f"--{option} {self.value}".strip()
+            more = f" --{option}.{self.parameter}"
         elif python:
             plain = self.value.lower() in ("true", "false")
             value = self.value.capitalize() if plain else f'"{self.value}"'
@@ -160,12 +161,14 @@ def named_elsewhere(
     """The error for a name that other libraries have: for one of the `known` options, which are
     given with their help, or for what does not exist here. None for any other name.
     """
-    plain = name.lstrip("-")
+    plain = name.lstrip("-").replace("-", "_")
     if f"{plain}s" in known:  # a slip of the pen
         return None
+    dashes = name.startswith("-")
+    name = name.replace("_", "-") if dashes else name
     found = here(plain, known)
     if found is not None:
-        shown = found.shown(name.startswith("-"), kind == "option")
+        shown = found.shown(dashes, kind == "option")
         return OptionError(f"Unknown {kind} `{name}`: give `{shown}` ({known[found.option]}).")
     if plain in NOT_HERE:
         return OptionError(

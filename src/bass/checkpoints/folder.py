@@ -259,5 +259,5 @@ def _adapter_only(place: Path) -> CheckpointError:
     model = f"`{base:.100}`" if isinstance(base, str) and base else "its base model"
     return CheckpointError(
         f"`{place}` is a LoRA adapter and no whole model: give {model} as the checkpoint and "
-        f"`--lora {place}` (for a draft `--draft_lora`)."
+        f"`--lora {place}` (for a draft `--draft-lora`)."
     )

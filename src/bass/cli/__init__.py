@@ -143,7 +143,7 @@ def _failed(error: BaseException, argv: list[str]) -> int:
             return _fail(str(error))
         case MemoryError() | RuntimeError() if is_out_of_memory(error):
             return _fail(
-                f"Out of memory ({error}): lower `--max_batch_size`, `-n` or `--max_new_tokens`."
+                f"Out of memory ({error}): lower `--max-batch-size`, `-n` or `--max-new-tokens`."
             )
         case KeyboardInterrupt():
             return _fail(_INTERRUPTED.get("".join(argv[:1]), _OF_GENERATION), INTERRUPTED)

@@ -26,7 +26,7 @@ from bass.cli.ablate_table import results
 from bass.cli.display import printable
 from bass.cli.generate import INTERRUPTED
 from bass.cli.output import check_output
-from bass.cli.parsing import ONE, Option, Parser, taken
+from bass.cli.parsing import ONE, Option, Parser, flag, taken
 from bass.cli.table import write_table
 from bass.cli.terminal import Screen, console, say
 from bass.errors import BassError, OptionError
@@ -164,7 +164,7 @@ def print_outcome(ablation: Ablation, summaries: Mapping[str, Summary], seconds:
             markup=False,
             soft_wrap=True,
         )
-    after = f"; {len(wrong)} failed (`--retry_failed` runs them again)" if wrong else ""
+    after = f"; {len(wrong)} failed (`--retry-failed` runs them again)" if wrong else ""
     line = (
         f"{len(summaries)} cells in `{ablation.folder}`, {_time(seconds)}{after}. "
         f"Next: bass report {ablation.folder}"
@@ -187,7 +187,7 @@ def take_overrides(parser: Parser, argv: Sequence[str]) -> tuple[list[tuple[str,
     for key, value in found:
         head, _, name = key.partition(".")
         if head == "base" and name.partition(".")[0] not in SETTINGS:
-            raise named_elsewhere(name, help_of(Settings), "setting") or parser.unknown(f"--{key}")
+            raise named_elsewhere(name, help_of(Settings), "setting") or parser.unknown(flag(key))
         try:
             overrides.append((f"base.{key}" if head in SETTINGS else key, read_yaml(value)))
         except yaml.YAMLError as error:
@@ -197,8 +197,8 @@ def take_overrides(parser: Parser, argv: Sequence[str]) -> tuple[list[tuple[str,
                 else "its brackets, quotes or colons do not match"
             )
             raise OptionError(
-                f"`--{key} {value:.60}` is not YAML ({reason}): write a list as [1, 2], and quote "
-                "a text that has colons."
+                f"`{flag(key)} {value:.60}` is not YAML ({reason}): write a list as [1, 2], and "
+                "quote a text that has colons."
             ) from error
     return overrides, rest
 
@@ -308,7 +308,7 @@ def _executor(config: Namespace) -> Executor:
     for name, default in (("address", None), ("cpus_per_cell", 1), ("gpus_per_cell", 0)):
         if config[name] != default:
             raise OptionError(
-                f"`--{name}` needs a Ray cluster: give `--executor ray` too, or leave it out."
+                f"`{flag(name)}` needs a Ray cluster: give `--executor ray` too, or leave it out."
             )
     return Local()
 

@@ -211,7 +211,7 @@ def _policies(
     if k is not None or load_options.policy is not None:
         raise OptionError(
             "`--methods` names the policies and contradicts `--policy` and "
-            "`--num_speculative_tokens`: give one of them."
+            "`--num-speculative-tokens`: give one of them."
         )
     found: dict[str, dict[str, Any] | None] = {}
     for word in map(str, options.methods):

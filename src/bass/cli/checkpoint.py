@@ -61,7 +61,7 @@ def run(parser: Parser, argv: list[str]) -> int:
     }
     if config.draft is None and config.draft_lora is not None:
         raise OptionError(
-            f"`--draft_lora {config.draft_lora}` would not be used: give its `--draft`, or leave "
+            f"`--draft-lora {config.draft_lora}` would not be used: give its `--draft`, or leave "
             "it out."
         )
     specs = [config.checkpoint] if config.draft is None else [config.checkpoint, config.draft]

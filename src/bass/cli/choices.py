@@ -23,7 +23,7 @@ from bass.api.resolve import (
     unfold,
     unknown_parameter,
 )
-from bass.cli.parsing import Option, taken
+from bass.cli.parsing import Option, flag, taken
 from bass.errors import OptionError
 from bass.plain_yaml import read_yaml
 
@@ -100,7 +100,7 @@ def choose(kind: str, key: str, spec: Any, given: Mapping[str, Any]) -> Any:
             continue
         if head not in known or not dataclasses.is_dataclass(known[head].hint):
             raise OptionError(
-                f"Unknown option `--{key}.{name}`: `--{key}.{head}` has no parameters."
+                f"Unknown option `{flag(key)}.{name}`: `{flag(key)}.{head}` has no parameters."
             )
         whole = plain.setdefault(head, {})
         plain[head] = (whole if isinstance(whole, dict) else {}) | {part: given[name]}
@@ -114,7 +114,8 @@ def _several(kind: str, key: str, spec: Any, below: Mapping[str, Any]) -> list[A
     beyond = [name for name in below if name.partition(".")[0] not in map(str, range(len(listed)))]
     if beyond:
         raise OptionError(
-            f"`--{key}.{beyond[0]}` is out of range: `--{key}` names {len(listed)}, counted from 0."
+            f"`{flag(key)}.{beyond[0]}` is out of range: `{flag(key)}` names {len(listed)}, "
+            "counted from 0."
         )
     return [choose(kind, f"{key}.{i}", one, _below(below, str(i))) for i, one in enumerate(listed)]
 
@@ -176,8 +177,8 @@ def _below(given: Mapping[str, Any], key: str) -> dict[str, Any]:
 def _refuse_without(key: str, below: Mapping[str, Any]) -> None:
     if below:
         raise OptionError(
-            f"`--{key}.{next(iter(below))}` is a parameter without a strategy: name one with "
-            f"`--{key}`."
+            f"`{flag(f'{key}.{next(iter(below))}')}` is a parameter without a strategy: name one "
+            f"with `{flag(key)}`."
         )
 
 
@@ -191,5 +192,5 @@ def _decoded(key: str, spec: Any) -> Any:
         return read_yaml(spec)
     except yaml.YAMLError as error:
         raise OptionError(
-            f"`--{key} {spec}` is not of the form {_FORM}: write it so, as JSON or YAML."
+            f"`{flag(key)} {spec}` is not of the form {_FORM}: write it so, as JSON or YAML."
         ) from error

@@ -225,7 +225,7 @@ def _examine(config: Namespace, wrong: Problems) -> None:
                 check_integer(name, config[name], least)
     if config.load_format == "dummy":
         wrong.add(
-            "`--load_format dummy` makes random weights, which solve no problem: leave it out, or "
+            "`--load-format dummy` makes random weights, which solve no problem: leave it out, or "
             "measure their speed with `bass bench`."
         )
     known = config.task in TASKS

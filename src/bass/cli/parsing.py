@@ -117,7 +117,7 @@ class Parser:
                     name, equals, text = word[:2], "=", word[2:]
                 if name not in flags:
                     raise self.unknown(name)
-                self._take(found, flags[name], name, text if equals else None, words)
+                self._take(found, flags[name], _shown(name), text if equals else None, words)
         self._place(found, loose)
         return Namespace(**(self.defaults if defaults else {}) | found)
 
@@ -132,14 +132,14 @@ class Parser:
                         f"`{key}` is not allowed in a file: give it on the command line."
                     )
                 if option is None:
-                    raise self.unknown(f"--{key}")
+                    raise self.unknown(flag(key))
                 if option.flag and not isinstance(value, bool):
                     raise OptionError(f"`{key}: {value}` is of the wrong type: give true or false.")
                 if option.repeated or option.place == MANY:
                     several = value if isinstance(value, list) else [value]
-                    found[key] = [self._typed(option, f"--{key}", one) for one in several]
+                    found[key] = [self._typed(option, flag(key), one) for one in several]
                 else:
-                    found[key] = self._typed(option, f"--{key}", value)
+                    found[key] = self._typed(option, flag(key), value)
         return Namespace(**found)
 
     def help(self) -> str:
@@ -159,7 +159,8 @@ class Parser:
         options += [o for _, shown in self._shown for o in shown]
         if (error := named_elsewhere(name, {o.name: o.help for o in options})) is not None:
             return error
-        known = [f"--{o.name}" for o in options]
+        known = [flag(o.name) for o in options]
+        name = _shown(name)
         near = difflib.get_close_matches(name, known, n=2, cutoff=0.6)
         hint = f" Did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else ""
         return OptionError(f"Unknown option `{name}`.{hint} {self.see}")
@@ -254,7 +255,7 @@ def taken(
         else:
             text = text if equals else next(words, "--")
             if text.startswith("--") and not equals:
-                raise OptionError(f"`--{key}` lacks its value: {what(key)}.")
+                raise OptionError(f"`{flag(key)}` lacks its value: {what(key)}.")
             found.append((key, text))
     return found, rest
 
@@ -267,14 +268,23 @@ def underscored(argv: list[str]) -> list[str]:
     ]
 
 
+def flag(name: str) -> str:
+    """An option as a command line shows it, with hyphens; both spellings are parsed."""
+    return _shown(f"--{name}")
+
+
+def _shown(word: str) -> str:
+    return word.replace("_", "-")
+
+
 def _underscored(word: str) -> str:
     name, equals, value = word.removeprefix("--").partition("=")
     return f"--{name.replace('-', '_')}{equals}{value}"
 
 
 def _describe(group: Any, option: Option) -> None:
-    """Add an option to the help, with hyphens; both spellings are parsed."""
-    shown = f"--{option.name.replace('_', '-')}"
+    """Add an option to the help."""
+    shown = flag(option.name)
     if option.flag:
         group.add_argument(shown, action="store_true", help=option.help)
         return

@@ -11,6 +11,7 @@ from jsonargparse import Namespace
 
 from bass.api.llm import LLM
 from bass.api.options import TemplateOptions
+from bass.cli.parsing import flag
 from bass.errors import OptionError, RequestError, check_integer
 from bass.experiments.prompting import first_prompts, plain_turns
 from bass.files import read_regular, read_text
@@ -38,7 +39,7 @@ def read_prompts(config: Namespace) -> list[Any]:
     sources = {
         "a prompt": config.prompt,
         "`--file`": config.file is not None,
-        "`--token_ids`": config.token_ids is not None,
+        "`--token-ids`": config.token_ids is not None,
         "`--example`": config.example,
         "`--messages`": config.messages is not None,
         "`--prompts`": config.prompts is not None,
@@ -48,7 +49,7 @@ def read_prompts(config: Namespace) -> list[Any]:
         raise RequestError(f"Prompts come from {' and '.join(given)}: give one of them.")
     if config.chat and config.token_ids is not None:
         raise RequestError(
-            "`--chat` needs texts, and `--token_ids` are not texts: give one of the two."
+            "`--chat` needs texts, and `--token-ids` are not texts: give one of the two."
         )
     if config.system is not None and config.messages is not None:
         raise OptionError(
@@ -59,11 +60,11 @@ def read_prompts(config: Namespace) -> list[Any]:
         raise OptionError("`--system` is part of a conversation: give `--chat` with it.")
     for name in ("data", "categories", "num_prompts"):
         if config[name] is not None and config.prompts is None:
-            raise OptionError(f"`--{name}` is for a set of prompts: give `--prompts` with it.")
+            raise OptionError(f"`{flag(name)}` is for a set of prompts: give `--prompts` with it.")
     for name in _template_options(config):
         if not (config.chat or config.messages is not None):
             raise OptionError(
-                f"`--{name}` is for a conversation: give `--chat` or `--messages` with it."
+                f"`{flag(name)}` is for a conversation: give `--chat` or `--messages` with it."
             )
     if config.messages is not None:
         return conversations(_messages(config.messages))

@@ -299,7 +299,7 @@ def check_inputs(inputs: Unchanged, pairs: ModelCache) -> None:
         pairs.clear()
         raise RunFolderError(
             f"An input of this cell is not what it was when the run began ({'; '.join(changes)}): "
-            "restore it and give `--retry_failed`, or give `--redo_changed`, which discards the "
+            "restore it and give `--retry-failed`, or give `--redo-changed`, which discards the "
             "results made with what it was and runs their cells again."
         )
 

@@ -85,7 +85,7 @@ class Ray(Executor):
         for name, requested in (("cpus", self.cpus), ("gpus", self.gpus)):
             if not 0 <= requested < math.inf or (requested > 1 and requested != int(requested)):
                 raise OptionError(
-                    f"`--{name}_per_cell {requested:g}` must be a fraction below 1, or a whole "
+                    f"`--{name}-per-cell {requested:g}` must be a fraction below 1, or a whole "
                     "number, and at least 0."
                 )
 

@@ -143,7 +143,7 @@ class Ablation:
             raise RunFolderError(
                 f"`{self.folder}` holds results of {cells} made with other inputs "
                 f"({'; '.join(reported[:_MOST_REPORTED])}{more}): {another}, "
-                "or give `--redo_changed`, which discards these results and runs the cells again."
+                "or give `--redo-changed`, which discards these results and runs the cells again."
             )
         held, entries = RunFolder(self.folder), {cell.id: cell for cell in theirs.cells}
         for task in with_results:

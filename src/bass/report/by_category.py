@@ -10,6 +10,7 @@ from bass.analysis.metrics import METRICS
 from bass.analysis.statistics import LEVEL
 from bass.analysis.units import NOTHING
 from bass.report.cells import Cell, at_one_batch
+from bass.report.contrast import fastest_plain
 from bass.report.drawing import Plot, facets, legend, literal, series
 from bass.report.palette import SERIES, colours
 from bass.report.table_rows import Part, part_of
@@ -133,7 +134,7 @@ def _drawn(
         own = [part for part in parts if part.cell.label == label]
         shown = [(part, value) for part in own if (value := part.value(metric)) is not None]
         at = [names.index(part.category or "") for part, _ in shown]
-        plain = [part.fastest_plain(others) for part, _ in shown]
+        plain = [fastest_plain(part, others) for part, _ in shown]
         grey = [
             (x, scale * value)
             for x, one in zip(at, plain, strict=True)

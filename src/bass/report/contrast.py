@@ -3,9 +3,9 @@
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Protocol, TypeVar, final
 
 import numpy as np
 from jaxtyping import Float
@@ -16,6 +16,41 @@ from bass.report.cells import Cell
 
 MOST_TIMES = 100  # a larger bound only shows that there are too few repeats
 FEWEST_REPEATS = 3  # a speed-up of fewer has no interval
+
+
+class Timed(Protocol):
+    """What a speed-up compares: a cell, or the part of one with a category."""
+
+    @property
+    def speculative(self) -> bool:
+        """Whether it has drafts."""
+        ...
+
+    @property
+    def same_target(self) -> tuple[str | None, ...]:
+        """What autoregressive decoding shares with all that is compared with it."""
+        ...
+
+    def value(self, name: str) -> float | None:
+        """Its value of a metric."""
+        ...
+
+
+T = TypeVar("T", bound=Timed)
+
+
+def fastest_plain(own: T, others: Iterable[T]) -> T | None:
+    """What a speed-up is over: of the others, the fastest autoregressive decoding of the same
+    target, work and batch; of equals the first. None where none has a time.
+    """
+    found = {
+        one: seconds
+        for one in others
+        if not one.speculative
+        and one.same_target == own.same_target
+        and (seconds := one.value("all")) is not None
+    }
+    return min(found, key=lambda one: found[one], default=None)
 
 
 @final

@@ -12,6 +12,7 @@ from bass.api.results import acceptance_by_position, judged_lengths
 from bass.report import by_category
 from bass.report.bars import parts, step_parts
 from bass.report.cells import Cell, at_one_batch, by_label
+from bass.report.contrast import fastest_plain
 from bass.report.drawing import (
     MOST_POINTS,
     Plot,
@@ -167,14 +168,8 @@ def _plain(group: Sequence[Cell], cells: Sequence[Cell], metric: str) -> dict[in
 
 
 def _plain_for(cell: Cell, cells: Sequence[Cell]) -> Cell | None:
-    """The fastest cell without drafts and with the same work; None for a cell without drafts."""
-    if not cell.speculative:
-        return None
-    return min(
-        (one for one in cells if not one.speculative and one.same_target == cell.same_target),
-        key=lambda one: one.value("all") or np.inf,
-        default=None,
-    )
+    """What the cell is compared with; None for a cell without drafts."""
+    return fastest_plain(cell, cells) if cell.speculative else None
 
 
 def _finish(figure: "Figure", panels: "Mapping[str, Axes]") -> None:

@@ -9,7 +9,7 @@ from bass.analysis.metrics import METRICS
 from bass.analysis.statistics import LEVEL
 from bass.analysis.units import number, shown
 from bass.report.cells import Cell
-from bass.report.contrast import Lead, lead
+from bass.report.contrast import Lead, fastest_plain, lead
 from bass.runs.words import listed
 
 # the metric that ranks settings: seconds per token, the mean of all sequences
@@ -50,14 +50,7 @@ class Winner:
         """The fastest cell without drafts, with the target on the same device and of the same dtype
         and quantization.
         """
-        return next(
-            (
-                one
-                for one in (self.best, *self.others)
-                if not one.speculative and one.same_target == cell.same_target
-            ),
-            None,
-        )
+        return fastest_plain(cell, (self.best, *self.others))
 
     @property
     def second(self) -> Cell | None:

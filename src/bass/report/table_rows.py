@@ -15,7 +15,7 @@ from bass.analysis.statistics import interval, without_spread
 from bass.api import results
 from bass.engine.cost import data_sheet_bandwidth, data_sheet_flops
 from bass.report.cells import Cell
-from bass.report.contrast import Lead, same_work, speedup
+from bass.report.contrast import Lead, fastest_plain, same_work, speedup
 from bass.runs.settings import Call
 
 _NAMES = tuple(name for name, metric in METRICS.items() if metric.over != "one value")
@@ -37,6 +37,16 @@ class Part:
     whole: bool
     repeats: Sequence[Mapping[str, float]]
     prompts: Sequence[Mapping[str, float]]
+
+    @property
+    def speculative(self) -> bool:
+        """Whether its cell has drafts."""
+        return self.cell.speculative
+
+    @property
+    def same_target(self) -> tuple[str | None, ...]:
+        """That of its cell, and its category."""
+        return (*self.cell.same_target, self.category)
 
     @property
     def runs(self) -> int:
@@ -85,23 +95,11 @@ class Part:
         steps = [step for one in self.generations.values() for step in one.steps]
         return results.acceptance_by_position(steps)[0]
 
-    def fastest_plain(self, others: Sequence["Part"]) -> "Part | None":
-        """The fastest autoregressive decoding of the same target, work and batch."""
-        plains = {
-            part: seconds
-            for part in others
-            if part.category == self.category
-            and not part.cell.speculative
-            and part.cell.same_target == self.cell.same_target
-            and (seconds := part.value("all")) is not None
-        }
-        return min(plains, key=lambda part: plains[part], default=None)
-
     def speedup(self, others: Sequence["Part"]) -> "tuple[Part, Lead] | None":
         """Its speed-up, and the fastest autoregressive decoding that it is over; None without one,
         or if it is not lossless.
         """
-        base = self.fastest_plain(others) if self.cell.entry.lossless else None
+        base = fastest_plain(self, others) if self.cell.entry.lossless else None
         if base is None:
             return None
         if base is self:

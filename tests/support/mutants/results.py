@@ -257,8 +257,8 @@ MUTANTS = (
     ),
     Mutant(
         "a speed-up is over autoregressive decoding with another target",
-        "Winner.plain_for",
-        "one.same_target == cell.same_target",
+        "report.contrast.fastest_plain",
+        "one.same_target == own.same_target",
         "True",
         (
             "unit/test_report_work.py::test_plain_decoding_of_another_target_is_a_rival_and_no_measure",

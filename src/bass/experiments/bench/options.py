@@ -104,7 +104,7 @@ def examine(options: Mapping[str, Any], problems: Problems) -> None:
             problems.add(f"`--{name}` is for a set of prompts: give `--prompts` with it.")
     if options["prompts"] is not None and options["prompt_length"] != PROMPT_LENGTH:
         problems.add(
-            f"`--prompt_length {options['prompt_length']}` is not used, since `--prompts` are "
+            f"`--prompt-length {options['prompt_length']}` is not used, since `--prompts` are "
             "taken as they are: leave it out."
         )
     accepted = options["acceptance"]

@@ -83,7 +83,7 @@ def prompts_for(
     if len(ids) < rows * length:
         raise OptionError(
             f"`--file` has {len(ids):,} tokens, and {rows} prompts of {length} need "
-            f"{rows * length:,}: give a longer text, or lower `--batches` or `--prompt_length`."
+            f"{rows * length:,}: give a longer text, or lower `--batches` or `--prompt-length`."
         )
     pieces = np.array(ids[: rows * length]).reshape(rows, length).tolist()
     return BenchPrompts({"": pieces}, constant=True)
@@ -106,7 +106,7 @@ def _of_entries(models: Models, options: BenchOptions, entries: Sequence[Entry])
     if not kept:
         raise OptionError(
             f"None of the {len(entries)} prompts fits the context of {models.context} tokens next "
-            f"to {options.max_new_tokens} new ones: lower `--max_new_tokens`."
+            f"to {options.max_new_tokens} new ones: lower `--max-new-tokens`."
         )
     by: dict[str, list[list[int]]] = {}
     made = first_prompts(tokenizer, kept, models.context)
