@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -58,6 +59,28 @@ def test_a_product_is_torchs(
     assert all(
         torch.equal(cpu.gemm.linear(x[i : i + 1], w, bias), y[i : i + 1]) for i in (0, -1 % rows)
     )
+
+
+def _product_lane_by_lane(x: torch.Tensor, w: torch.Tensor) -> np.ndarray:
+    """The sums of 8 lanes, fused multiplications and additions in float32, then the lanes by
+    halves.
+    """
+    wide = [t.numpy().astype(np.longdouble) for t in (x, w)]
+    each = wide[0][:, None] * wide[1][None]
+    lanes = np.zeros((len(x), len(w), 8), np.float32)
+    for first in range(0, x.shape[1], 8):
+        lanes = (lanes + each[..., first : first + 8]).astype(np.float32)
+    while lanes.shape[2] > 1:
+        half = lanes.shape[2] // 2
+        lanes = lanes[..., :half] + lanes[..., half:]
+    return lanes[..., 0]
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="needs floats of 80 bits")
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 17])
+def test_sums_have_one_order_whatever_the_rows_and_the_processors_registers(rows: int) -> None:
+    x, w = made(rows, rows, 200), made(100 + rows, 31, 200)
+    assert np.array_equal(cpu.gemm.linear(x, w, None).numpy(), _product_lane_by_lane(x, w))
 
 
 @pytest.mark.parametrize("act", ACTIVATIONS)

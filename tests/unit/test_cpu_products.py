@@ -52,11 +52,11 @@ def ways(rows: int) -> str:
 
 @needs_kernels
 @pytest.mark.parametrize("way", cpu_products.WAYS)
-@pytest.mark.parametrize("rows", [1, 3, 64, 65])
+@pytest.mark.parametrize("rows", [1, 3, 64, 65, 600])
 def test_every_way_computes_the_product(choose: Choose, way: str, rows: int) -> None:
     choose(way)
     cpu_products.measure([WEIGHT])
-    assert ways(rows) == (way if rows <= cpu_products.ROWS[-1] else "torch")
+    assert ways(rows) == way
     x, bias = torch.randn(rows, 256), torch.randn(512)
     for b in (None, bias):
         expected = F.linear(x, WEIGHT, b)
@@ -90,7 +90,7 @@ def test_what_was_measured_is_measured_once_per_machine(
     )
     cpu_products.measure([WEIGHT, WEIGHT[:, :64]])
     assert (ways(1), ways(2)) == ("torch", "kernel")
-    assert cpu_products.in_words() == "numba 7, torch 1 of 8 shapes"
+    assert cpu_products.in_words() == "numba 8, torch 1 of 9 shapes"
     choose(None)
     monkeypatch.setattr(cpu_products, "_times", lambda same, rows: pytest.fail("measured again"))
     cpu_products.measure([WEIGHT])
@@ -107,6 +107,15 @@ def test_all_shapes_use_the_kernel_unless_other_ways_save_enough_together() -> N
     assert both == dict.fromkeys(keys, "kernel")
     both = cpu_products._fastest(dict(zip(keys, (near, far), strict=True)))
     assert both == dict(zip(keys, ("torch", "kernel"), strict=True))
+
+
+@needs_kernels
+@pytest.mark.parametrize(("rows", "way"), [(1, "kernel"), (64, "kernel"), (256, "torch")])
+def test_a_replay_is_worth_more_than_a_small_product(rows: int, way: str) -> None:
+    times = {"kernel": 5e-4, "torch": 1e-4}
+    key = 64, 256, "torch.float32", rows, 2
+    assert cpu_products._fastest({key: times}) == {key: way}
+    assert cpu_products._fastest({key: {"kernel": 5e-3, "torch": 1e-3}}) == {key: "torch"}
 
 
 @needs_kernels

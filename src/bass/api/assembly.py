@@ -46,6 +46,8 @@ class Storage:
     budget: CacheBudget
     end_tokens: int
     caches: list[KVCache[Any]] = field(default_factory=list)
+    # by the place of the cache and the number of rows, with their recorded passes
+    _scorers: dict[tuple[int, int], ModelScorer] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         device, capacity = self.models.device, int(self.budget.limits.max())
@@ -62,6 +64,17 @@ class Storage:
         whole = self.caches[place]
         return whole if batch == self.budget.batch else whole.rows(0, batch)
 
+    def scorer(
+        self, place: int, decoder: CausalDecoder, batch: int, layers: tuple[int, ...]
+    ) -> ModelScorer:
+        """The scorer on the first `batch` rows of the cache at this place."""
+        found = self._scorers.get((place, batch))
+        if found is None or found.decoder is not decoder or found.layers != layers:
+            cache = self.cache(place, decoder, batch)
+            found = ModelScorer(decoder, cache, self.parts.attention, batch, layers)
+            self._scorers[place, batch] = found
+        return found
+
 
 def assemble(storage: Storage, batch: int, graphs: bool, pool: Any = None) -> Engine:
     """Build an engine of `batch` rows on the storage.
@@ -72,8 +85,8 @@ def assemble(storage: Storage, batch: int, graphs: bool, pool: Any = None) -> En
 
     def scorer(decoder: CausalDecoder, layers: tuple[int, ...] = ()) -> ModelScorer:
         nonlocal used
-        cache, used = storage.cache(used, decoder, batch), used + 1
-        return ModelScorer(decoder, cache, parts.attention, batch, layers)
+        used += 1
+        return storage.scorer(used - 1, decoder, batch, layers)
 
     sequences = storage.sequences.first(batch)
     target = scorer(models.target, check_features(parts.drafter, models.target.shape.layers))

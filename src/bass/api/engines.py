@@ -1,5 +1,6 @@
-"""The engines whose steps run as CUDA graphs: one storage, an engine for each batch size."""
+"""The engines that calls share: one storage, an engine for each batch size."""
 
+import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -20,6 +21,8 @@ from bass.records import CacheBudget
 END_TOKENS = 32  # of a row at most, in the engines that are kept
 SHARE_OF_MEMORY = 0.5  # of what is free, for keys and values, if no length is given
 CAPACITY_STEP = 256  # positions: storage that grows with the requests has a multiple of it
+# bytes: larger storage on a CPU is of one call, whose recordings are a small part of its time
+MOST_RECORDED = 1e9
 
 
 def batch_sizes(most: int) -> tuple[int, ...]:
@@ -33,13 +36,16 @@ class Engines:
 
     The storage is allocated once, for the most and the longest rows, so that no request moves what
     graphs hold the addresses of. A request runs in the smallest engine with a row for each sample.
+
+    Without `graphs` each call has an engine of its own, of as many rows as it needs: it shares
+    recorded passes with earlier ones, and no state of a step or a drafter.
     """
 
-    def __init__(self, storage: Storage) -> None:
-        self.storage = storage
+    def __init__(self, storage: Storage, graphs: bool) -> None:
+        self.storage, self.graphs = storage, graphs
         self.sizes = batch_sizes(storage.budget.batch)
         self._engines: dict[int, Engine] = {}
-        self.pool = torch.cuda.graph_pool_handle()
+        self.pool = torch.cuda.graph_pool_handle() if graphs else None
         self._run: weakref.ref[Run] | None = None
         self._status = RunStatus()
 
@@ -65,6 +71,8 @@ class Engines:
 
     def engine(self, batch: int) -> Engine:
         """The smallest engine of at least `batch` rows."""
+        if not self.graphs:
+            return assemble(self.storage, batch, False)
         size = next(size for size in self.sizes if size >= batch)
         if size not in self._engines:
             self._engines[size] = assemble(self.storage, size, True, self.pool)
@@ -106,7 +114,8 @@ class Engines:
 
 @final
 class EngineCache:
-    """The engines of an `LLM`, kept for their graphs, or built for each call where there are none.
+    """The engines of an `LLM`, kept for their graphs, or on a CPU for their recorded passes; built
+    for each call where there are neither.
 
     rows: most rows that decode together. longest: tokens of the longest row, if given.
     """
@@ -118,7 +127,10 @@ class EngineCache:
         self.rows, self.longest = rows, longest
         # A batch-wide drafter keeps state of a run, which must not reach the next one.
         self.keeps = graphs and parts.drafter.batch_invariant
+        recordable = models.target.replayable and parts.attention.replayable
+        self._records = recordable and not graphs and models.device.type == "cpu"
         self.engines: Engines | None = None
+        self.lock = threading.Lock()  # from `engine_for` to `begin`
         self._complete = False  # the storage is that of all requests, not only of past ones
 
     def engine_for(self, budget: CacheBudget, end_tokens: int) -> tuple[Engine, Engines | None]:
@@ -126,7 +138,9 @@ class EngineCache:
 
         It has storage of its own if the kept storage is in use or too small.
         """
-        engines = self._kept(budget, end_tokens) if self.keeps else None
+        engines = None
+        if self.keeps or (self._records and self._is_small(budget)):
+            engines = self._kept(budget, end_tokens)
         if engines is None:
             with self.explained(budget):
                 storage = Storage(self.models, self.parts, budget, end_tokens)
@@ -184,8 +198,14 @@ class EngineCache:
             size = self._size(budgets)
             with self.explained(size):
                 storage = Storage(self.models, self.parts, size, max(end_tokens, END_TOKENS))
-                engines = self.engines = Engines(storage)
+                engines = self.engines = Engines(storage, self.graphs)
         return engines if engines.fits(budget, end_tokens) else None
+
+    def _is_small(self, budget: CacheBudget) -> bool:
+        """Whether storage for this and past requests may be kept on a CPU."""
+        past = [] if self.engines is None else [self.engines.storage.budget]
+        size = self._size([budget, *past])
+        return size.batch * int(size.limits.max()) * self._row_bytes <= MOST_RECORDED
 
     def _size(self, budgets: list[CacheBudget]) -> CacheBudget:
         """The storage of all requests, or of these, which are the present and the past ones."""

@@ -378,10 +378,11 @@ class LLM:
         storage of its own.
         """
         budget = room_for(requests, min(self.max_batch_size, len(requests)))
-        engine, engines = self._engines.engine_for(budget, _end_tokens(requests))
-        run = Run(requests, engine.sequences, engine.step, self.parts.policy, time_budget)
-        if engines is not None:
-            engines.begin(run)
+        with self._engines.lock:  # of two threads, one gets the kept storage
+            engine, engines = self._engines.engine_for(budget, _end_tokens(requests))
+            run = Run(requests, engine.sequences, engine.step, self.parts.policy, time_budget)
+            if engines is not None:
+                engines.begin(run)
         return run
 
     def _cost(self) -> PairCost:

@@ -8,8 +8,8 @@
 
 `measure` runs when a model is loaded, and stores its choices per machine in the user's cache
 folder. For a number of rows, all shapes use the kernel unless other ways save 15 % in all shapes
-together: a row's result by the kernel does not depend on the other rows, and a pass of kernels
-alone is replayed (`bass.ops.recorded`). On a busy machine, whose times mean little, it takes the
+together: a row's result by the kernel does not depend on the other rows. For few rows they must
+save a millisecond too, since a pass of kernels alone is replayed (`bass.ops.recorded`). On a busy machine, whose times mean little, it takes the
 kernel and stores nothing: an idle one nearly always chooses the kernel too, so a later load
 computes the same. A shape of no loaded model uses torch. BASS_CPU_PRODUCTS names one way for all
 shapes, whatever the times.
@@ -35,12 +35,15 @@ from bass.ops import dispatch
 from bass.processor import cpu_name
 
 Key = tuple[int, int, str, int, int]  # outputs, inputs, type, largest number of rows, threads
-ROWS = (1, 2, 4, 5, 8, 16, 32, 64)  # numbers of rows that are measured, each for those up to it
+FEW = 64  # most rows of a step, whose passes are replayed; a prompt has more
+# numbers of rows that are measured, each for those up to it, the last for all others
+ROWS = (1, 2, 4, 5, 8, 16, 32, FEW, 256)
 # of W: smaller ones use torch, and of larger ones only as many are measured
 LEAST_NUMBERS, MOST_NUMBERS = 1 << 16, 1 << 21
 STORED = (torch.float32, torch.int64)  # what kernels read, but for matrices
 SECONDS = 0.5  # of all measurements of a load
 ADVANTAGE = 0.85  # of the kernels' time for all shapes, that other ways must take less than
+REPLAY = 1e-3  # seconds that a replay of a pass saves on the host: other ways must save more
 VARIABLE = "BASS_CPU_PRODUCTS"
 LARGEST_FILE = 1 << 20  # bytes
 _chosen: dict[Key, str] = {}
@@ -90,7 +93,7 @@ def fused(x: Tensor, *weights: Tensor | None) -> bool:
         in_use()
         and x.is_cpu
         and x.dtype == torch.float32
-        and 0 < x.numel() <= ROWS[-1] * x.shape[-1]
+        and 0 < x.numel() <= FEW * x.shape[-1]
         and all(w is None or w.is_contiguous() for w in weights)
         and not dispatch.has_gradient(x, *weights)
     )
@@ -111,7 +114,7 @@ def few(tokens: Tensor, *weights: Tensor) -> bool:
         in_use()
         and tokens.is_cpu
         and tokens.dtype == torch.int64
-        and 0 < tokens.numel() <= ROWS[-1]
+        and 0 < tokens.numel() <= FEW
         and all(w.dtype == torch.float32 and w.is_contiguous() for w in weights)
         and not dispatch.has_gradient(*weights)
     )
@@ -125,16 +128,14 @@ def chosen(x: Tensor, w: Tensor) -> str:
     place = w.shape, w.dtype, rows, torch.get_num_threads()
     way = _found.get(place)
     if way is None:
-        way = "torch"
-        if 0 < rows <= ROWS[-1]:
-            way = _chosen.get(_key(w, rows), "torch")
+        way = _chosen.get(_key(w, rows), "torch") if rows else "torch"
         _found[place] = way
     return way
 
 
 def _key(w: Tensor, rows: int) -> Key:
     outputs, inputs = w.shape
-    most = next(most for most in ROWS if rows <= most)
+    most = next((most for most in ROWS if rows <= most), ROWS[-1])
     return outputs, inputs, str(w.dtype), most, torch.get_num_threads()
 
 
@@ -186,11 +187,14 @@ def _choose(missing: dict[Key, list[Tensor]], known: dict[Key, str]) -> None:
 
 def _fastest(times: dict[Key, dict[str, float]]) -> dict[Key, str]:
     """The way of each shape for the same rows: the kernel for all, unless others save enough in
-    all together, since a pass that uses kernels alone is replayed (`bass.ops.recorded`).
+    all together, since a pass of few rows that uses kernels alone is replayed
+    (`bass.ops.recorded`).
     """
     ways = {key: min(own, key=lambda way: own[way]) for key, own in times.items()}
     best = sum(own[ways[key]] for key, own in times.items())
-    if best < ADVANTAGE * sum(own["kernel"] for own in times.values()):
+    kernels = sum(own["kernel"] for own in times.values())
+    replay = REPLAY if all(key[3] <= FEW for key in times) else 0.0
+    if best < min(ADVANTAGE * kernels, kernels - replay):
         return ways
     return dict.fromkeys(times, "kernel")
 
@@ -214,7 +218,7 @@ def _times(weights: list[Tensor], rows: int) -> dict[str, float]:
     turns = itertools.cycle([w[:most] for w in weights])
     x = torch.ones(rows, weights[0].shape[1], dtype=weights[0].dtype)
     least = dict.fromkeys(WAYS, float("inf"))
-    for _ in range(6):
+    for _ in range(6 if rows <= FEW else 2):
         for name, way in WAYS.items():
             w = next(turns)
             began = time.perf_counter()
@@ -244,7 +248,7 @@ def in_words() -> str:
 
 def _machine() -> str:
     """What the choices depend on, but for shapes and threads."""
-    return f"{cpu_name()}, {os.cpu_count()} CPUs, torch {torch.__version__}, kernels 2"
+    return f"{cpu_name()}, {os.cpu_count()} CPUs, torch {torch.__version__}, kernels 4"
 
 
 def _path() -> Path | None:

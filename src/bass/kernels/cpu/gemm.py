@@ -18,6 +18,7 @@ from bass.kernels.cpu.runtime import compiled, empty, floats, integers, own_shar
 from bass.kernels.cpu.tiles import LANES, MOST, WIDTHS, tile
 
 BLOCK = 12  # rows of W: a multiple of each of `WIDTHS`
+MOST_ROWS = 256  # of x, for which W is read once; more of them may leave the caches
 ACTIVATIONS = ("silu", "gelu", "relu", "gelu_tanh", "relu2")
 
 
@@ -131,9 +132,9 @@ def linear(
     (rows, size), columns, half = x.shape, w.shape[0], x.dtype == torch.bfloat16
     wide, add = _floats(x), _floats(bias)
     y = empty(rows, columns)
-    _linear(
-        rows * columns * size, w, wide, y, add, rows, columns, size, half,
-    )  # fmt: skip
+    for x_part, y_part in zip(wide.split(MOST_ROWS), y.split(MOST_ROWS), strict=True):
+        own = len(x_part)
+        _linear(own * columns * size, w, x_part, y_part, add, own, columns, size, half)
     return y.bfloat16() if half else y
 
 
@@ -146,11 +147,13 @@ def gated(
     """act(gate) · up in x's type; the first half of W's rows give the gates."""
     (rows, size), inner, half = x.shape, w.shape[0] // 2, x.dtype == torch.bfloat16
     wide, add = _floats(x), _floats(bias)
-    both, y = empty(2 * rows * inner), empty(rows, inner)
-    _gated(
-        2 * rows * inner * size, w, wide, both, y, add, rows, inner, size, half,
-        ACTIVATIONS.index(act),
-    )  # fmt: skip
+    both, y = empty(2 * min(rows, MOST_ROWS) * inner), empty(rows, inner)
+    for x_part, y_part in zip(wide.split(MOST_ROWS), y.split(MOST_ROWS), strict=True):
+        own = len(x_part)
+        _gated(
+            2 * own * inner * size, w, x_part, both, y_part, add, own, inner, size, half,
+            ACTIVATIONS.index(act),
+        )  # fmt: skip
     return y.bfloat16() if half else y
 
 

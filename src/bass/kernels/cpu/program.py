@@ -138,7 +138,7 @@ class Program:
         self._inputs = [buffers.pop(_block(one)).places for one in inputs]
         blocks = [_block(one) for one in outputs]
         self._index = [blocks.index(block) for block in blocks]  # outputs may share their memory
-        self._like = [torch.empty_like(one, device="meta") for one in outputs]
+        self._shapes = [(one.shape, one.dtype) for one in outputs]
         own = {block: buffers.pop(block).places for block in dict.fromkeys(blocks)}
         self._outputs = [own.pop(block, []) for block in blocks]
         used = [buffer for buffer in buffers.values() if buffer.places]
@@ -153,7 +153,7 @@ class Program:
 
     def __call__(self, inputs: Tensors) -> Tensors:
         """The outputs for these inputs, which are contiguous."""
-        made = [torch.empty_like(one, device="cpu") for one in self._like]
+        made = [runtime.empty(*shape, dtype=dtype) for shape, dtype in self._shapes]
         outputs = tuple(made[i] for i in self._index)
         for places, tensor in zip((*self._inputs, *self._outputs), (*inputs, *made), strict=True):
             self._write(places, tensor.data_ptr())

@@ -3,19 +3,25 @@
     y[r, t] = Σ_k x[r, k] W[t, k]        lanes: k = 0, 8, 16 .. | 1, 9, 17 .. | .. | 7, 15, 23 ..
 
 Each number sums its 8 lanes in one order, whatever the tile: it depends neither on the other rows
-of x nor on the number of threads.
+of x, nor on the number of threads, nor on the processor's registers. With registers of 16 floats
+(AVX-512) one holds the lanes of two rows of W:
+
+    W[t] | W[t + 1]   times   x[r] | x[r]   is added to   y[r, t] | y[r, t + 1]
 """
 
+import itertools
 from typing import Any
 
-from llvmlite import ir
+from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 LANES = 8
-# rows of W in a tile, by its rows of x (from 1): at most 16 registers of 8 floats
-WIDTHS = (4, 4, 3, 3, 2, 2)
+WIDE = binding.get_host_cpu_features().get("avx512dq", False)
+# rows of W in a tile, by its rows of x (from 1), in at most 16 registers of 8 floats or 32 of 16
+WIDTHS = (4, 4, 6, 12, 6, 6) if WIDE else (4, 4, 3, 3, 2, 2)
+PAIRED = 3 if WIDE else 7  # rows of x from which a register holds two rows of W
 MOST = len(WIDTHS)
 _FLOAT, _HALF, _INT, _WORD = ir.FloatType(), ir.IntType(16), ir.IntType(64), ir.IntType(32)
 _VECTOR, _WORDS = ir.VectorType(_FLOAT, LANES), ir.VectorType(_WORD, LANES)
@@ -36,18 +42,25 @@ def _loaded(builder: Any, rows: Any, k: Any, is_half: bool) -> Any:
     return value
 
 
-def _total(builder: Any, vector: Any) -> Any:
-    """The sum of the lanes."""
+def _chosen(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
+    """The lanes with these numbers of two vectors, one after the other."""
+    mask = ir.Constant(ir.VectorType(_WORD, len(lanes)), lanes)
+    return builder.shuffle_vector(a, b, mask)
+
+
+def _totals(builder: Any, vector: Any, pack: int) -> list[Any]:
+    """The sums of the lanes, of each of `pack` rows of W in the vector."""
     count = LANES
     while count > 1:
         count //= 2
-        kind = ir.VectorType(_WORD, count)
         low, high = (
-            builder.shuffle_vector(vector, vector, ir.Constant(kind, list(range(i, i + count))))
-            for i in (0, count)
+            [2 * count * one + i for one in range(pack) for i in range(first, first + count)]
+            for first in (0, count)
         )
-        vector = builder.fadd(low, high)
-    return builder.extract_element(vector, ir.Constant(_WORD, 0))
+        vector = builder.fadd(
+            _chosen(builder, vector, vector, low), _chosen(builder, vector, vector, high)
+        )
+    return [builder.extract_element(vector, ir.Constant(_WORD, one)) for one in range(pack)]
 
 
 def _emit(builder: Any, addresses: tuple[Any, ...], sizes: tuple[Any, Any], shape: Any) -> None:
@@ -55,6 +68,8 @@ def _emit(builder: Any, addresses: tuple[Any, ...], sizes: tuple[Any, Any], shap
     rows of W, and whether W is bfloat16.
     """
     (w, x, y), (size, stride), (rows, width, is_half) = addresses, sizes, shape
+    pack = 2 if rows >= PAIRED and width > 1 else 1  # rows of W in a register
+    vector = ir.VectorType(_FLOAT, LANES * pack)
 
     def row(base: Any, index: int, kind: Any, itemsize: int) -> Any:
         offset = builder.mul(size, _constant(index * itemsize))
@@ -65,32 +80,39 @@ def _emit(builder: Any, addresses: tuple[Any, ...], sizes: tuple[Any, Any], shap
     inputs = [row(x, r, _FLOAT, 4) for r in range(rows)]
     # fused where the CPU can
     fma = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), f"llvm.fmuladd.v{LANES}f32"
+        builder.module,
+        ir.FunctionType(vector, [vector] * 3),
+        f"llvm.fmuladd.v{LANES * pack}f32",
     )
     before, head, body, done = builder.block, *(builder.append_basic_block() for _ in range(3))
     builder.branch(head)
     builder.position_at_end(head)
     k = builder.phi(_INT)
     k.add_incoming(_constant(0), before)
-    sums = [builder.phi(_VECTOR) for _ in range(rows * width)]
-    for one in sums:
-        one.add_incoming(ir.Constant(_VECTOR, [0.0] * LANES), before)
+    sums = [[builder.phi(vector) for _ in range(0, width, pack)] for _ in range(rows)]
+    for one in itertools.chain(*sums):
+        one.add_incoming(ir.Constant(vector, [0.0] * LANES * pack), before)
     builder.cbranch(builder.icmp_signed("<", k, size), body, done)
     builder.position_at_end(body)
     read = [_loaded(builder, one, k, is_half) for one in weights]
+    lanes = list(range(LANES))
+    if pack == 2:
+        both = lanes + [LANES + i for i in lanes]
+        pairs = zip(read[::2], read[1::2], strict=True)
+        read = [_chosen(builder, first, second, both) for first, second in pairs]
     for r in range(rows):
         own = _loaded(builder, inputs[r], k, False)
-        for t in range(width):
-            one = sums[r * width + t]
-            one.add_incoming(builder.call(fma, [read[t], own, one]), body)
+        own = own if pack == 1 else _chosen(builder, own, own, lanes * 2)
+        for weight, one in zip(read, sums[r], strict=True):
+            one.add_incoming(builder.call(fma, [weight, own, one]), body)
     k.add_incoming(builder.add(k, _constant(LANES)), body)
     builder.branch(head)
     builder.position_at_end(done)
     for r in range(rows):
-        for t in range(width):
+        totals = [total for one in sums[r] for total in _totals(builder, one, pack)]
+        for t, total in enumerate(totals):
             place = builder.add(builder.mul(stride, _constant(r)), _constant(t))
             at = builder.add(y, builder.mul(place, _constant(4)))
-            total = _total(builder, sums[r * width + t])
             builder.store(total, builder.inttoptr(at, _FLOAT.as_pointer()))
 
 
