@@ -9,10 +9,10 @@
 `measure` runs when a model is loaded, and stores its choices per machine in the user's cache
 folder. For a number of rows, all shapes use the kernel unless other ways save 15 % in all shapes
 together: a row's result by the kernel does not depend on the other rows. For few rows they must
-save a millisecond too, since a pass of kernels alone is replayed (`bass.ops.recorded`). On a busy machine, whose times mean little, it takes the
-kernel and stores nothing: an idle one nearly always chooses the kernel too, so a later load
-computes the same. A shape of no loaded model uses torch. BASS_CPU_PRODUCTS names one way for all
-shapes, whatever the times.
+save a millisecond too, since a pass of kernels alone is replayed (`bass.ops.recorded`). On a busy
+machine, whose times mean little, it takes the kernel and stores nothing: an idle one nearly always
+chooses the kernel too, so a later load computes the same. A shape of no loaded model uses torch.
+BASS_CPU_PRODUCTS names one way for all shapes, whatever the times.
 """
 
 import itertools
@@ -248,7 +248,7 @@ def in_words() -> str:
 
 def _machine() -> str:
     """What the choices depend on, but for shapes and threads."""
-    return f"{cpu_name()}, {os.cpu_count()} CPUs, torch {torch.__version__}, kernels 4"
+    return f"{cpu_name()}, {os.cpu_count()} CPUs, torch {torch.__version__}, kernels 5"
 
 
 def _path() -> Path | None:

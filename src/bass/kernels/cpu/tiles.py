@@ -19,8 +19,9 @@ from numba.extending import intrinsic
 
 LANES = 8
 WIDE = binding.get_host_cpu_features().get("avx512dq", False)
-# rows of W in a tile, by its rows of x (from 1), in at most 16 registers of 8 floats or 32 of 16
-WIDTHS = (4, 4, 6, 12, 6, 6) if WIDE else (4, 4, 3, 3, 2, 2)
+# rows of W in a tile, by its rows of x (from 1), in at most 16 registers of 8 floats or 32 of 16;
+# one or two rows of x wait for memory, which is fastest in order
+WIDTHS = (1, 1, 6, 12, 6, 6) if WIDE else (4, 4, 3, 3, 2, 2)
 PAIRED = 3 if WIDE else 7  # rows of x from which a register holds two rows of W
 MOST = len(WIDTHS)
 _FLOAT, _HALF, _INT, _WORD = ir.FloatType(), ir.IntType(16), ir.IntType(64), ir.IntType(32)
