@@ -374,9 +374,7 @@ class LLM:
         return Generation(run, self.models.tokenizer, stops, eos, self._cost(), peaks, *claims)
 
     def _run(self, requests: list[Request], time_budget: float | None) -> Run:
-        """A run of the requests, on the kept storage if it is free and large enough, else on
-        storage of its own.
-        """
+        """A run of the requests, on the kept storage if it fits, else on storage of its own."""
         budget = room_for(requests, min(self.max_batch_size, len(requests)))
         with self._engines.lock:  # of two threads, one gets the kept storage
             engine, engines = self._engines.engine_for(budget, _end_tokens(requests))

@@ -28,6 +28,31 @@ MUTANTS = (
         (f"{ENGINES}::test_a_call_while_another_is_under_way_has_storage_of_its_own",),
     ),
     Mutant(
+        "each call on a CPU records its passes anew",
+        "Storage.scorer",
+        "found is None or found.decoder is not decoder or found.layers != layers",
+        "True",
+        (
+            "unit/test_recorded_engines.py::test_later_calls_record_nothing_and_emit_the_tokens_of_a_fresh_pair",
+        ),
+    ),
+    Mutant(
+        "storage of any size is kept on a CPU",
+        "EngineCache._is_small",
+        "size.batch * int(size.limits.max()) * self._row_bytes <= MOST_RECORDED",
+        "True",
+        ("unit/test_recorded_engines.py::test_storage_that_is_large_is_of_one_call",),
+    ),
+    Mutant(
+        "storage is kept on a CPU for layouts whose passes are not recorded",
+        "EngineCache.__init__",
+        "recordable and not graphs and models.device.type == 'cpu'",
+        "not graphs and models.device.type == 'cpu'",
+        (
+            "unit/test_recorded_engines.py::test_layouts_whose_passes_are_not_recorded_have_storage_of_each_call",
+        ),
+    ),
+    Mutant(
         "storage in which a run failed is used again",
         "EngineCache._kept",
         "engines.failed",
