@@ -109,7 +109,7 @@ def test_a_step_without_room_says_what_to_lower_and_smaller_requests_go_on(pair:
         pair.target, pair.draft, verifier=verifier, device="cpu", num_speculative_tokens=3
     )
     said = (
-        r"A pass of 4 rows of up to 256 positions, with up to 3 drafted .* "
+        r"A pass of 4 rows of up to 13 positions, with up to 3 drafted .* "
         + TOLD
         + ": lower `max_batch_size`"
     )

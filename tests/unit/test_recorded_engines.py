@@ -1,13 +1,20 @@
 """On a CPU calls share storage and its recorded passes, and nothing else."""
 
+import copy
+import pickle
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+from unittest import mock
 
 import pytest
+import torch
 
 import bass
 from bass.api import engines
+from bass.drafters import ModelDrafter
+from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.kernels.cpu.program import Recording
 from bass.policies import Fixed
 from bass.testing.policies import ByRow
@@ -54,7 +61,8 @@ def recordings(monkeypatch: pytest.MonkeyPatch) -> list[None]:
 def load(pair: Pair, **options: Any) -> bass.LLM:
     options = {"policy": Fixed(2), "max_batch_size": 3} | options
     draft = None if isinstance(options.get("drafter"), Learns) else pair.draft
-    return bass.load(pair.target, draft, device="cpu", dtype="float32", **options)
+    options = {"dtype": "float32"} | options
+    return bass.load(pair.target, draft, device="cpu", **options)
 
 
 def tokens(llm: bass.LLM, prompts: Any, new: int = 20, **options: Any) -> list[list[int]]:
@@ -140,3 +148,89 @@ def test_threads_and_open_streams_do_not_share_storage(long_pair: Pair) -> None:
         thread.join()
     assert [found[i] for i in range(6)] == expected * 2
     assert [stream.result().completions[0].token_ids] == expected[0]
+
+
+def scores(llm: bass.LLM, prompts: Any, **options: Any) -> list[tuple[list[int], list[float]]]:
+    options = {"max_new_tokens": 12, "ignore_eos": True, "temperature": 1.2, "seed": 3} | options
+    found = llm.generate(prompts, **options).completions
+    return [(c.token_ids, c.logprobs) for c in found]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_no_bit_of_a_result_depends_on_the_storage(long_pair: Pair, dtype: str) -> None:
+    """Not in storage that earlier calls have made larger, nor next to an open stream."""
+    prompts = [[3] * 9, [4, 5] * 70, [6, 1, 7] * 100]
+    expected = scores(load(long_pair, dtype=dtype), prompts)
+    llm = load(long_pair, dtype=dtype)
+    scores(llm, [[7] * 600, [8]])
+    assert scores(llm, prompts) == expected
+    stream = llm.stream([9] * 40, max_new_tokens=30, ignore_eos=True)
+    next(iter(stream))
+    assert scores(llm, prompts) == expected
+
+
+def test_calls_in_and_out_of_inference_mode_alternate(long_pair: Pair) -> None:
+    expected = tokens(load(long_pair), PROMPTS[0])
+    llm = load(long_pair)
+    for inside in (True, False, True, False):
+        with torch.inference_mode(inside):
+            assert tokens(llm, PROMPTS[0]) == expected
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda llm: pickle.loads(pickle.dumps(llm))])
+def test_a_copy_decodes_by_itself(long_pair: Pair, copied: Callable[[bass.LLM], bass.LLM]) -> None:
+    llm = load(long_pair)
+    expected = [tokens(llm, prompt) for prompt in PROMPTS]
+    other = copied(llm)
+    assert [tokens(other, prompt) for prompt in PROMPTS] == expected
+    assert other._engines.engines is not llm._engines.engines
+    assert other._engines._lock is not llm._engines._lock
+
+
+def test_replaced_weights_are_read_by_the_next_call(long_pair: Pair) -> None:
+    llm, fresh = load(long_pair), load(long_pair)
+    for _ in range(3):
+        before = tokens(llm, PROMPTS[0])
+    state = {k: 1.5 * v for k, v in llm.models.target.state_dict().items()}
+    for one in (llm, fresh):
+        one.models.target.load_state_dict(state, assign=True)
+    found = tokens(llm, PROMPTS[0])
+    assert found == tokens(fresh, PROMPTS[0])
+    assert found != before
+
+
+@final
+@dataclass(frozen=True)
+class Asks(DraftMethod):
+    """Generates with its own pair while a drafter is built for it."""
+
+    pairs: list[bass.LLM]
+    needs_draft: ClassVar[bool] = True
+
+    def build(self, context: DrafterContext) -> Drafter:
+        if self.pairs:
+            self.pairs.pop().generate([1, 2], max_new_tokens=4)
+        return ModelDrafter(context.draft(), context.warp, context.draw, context.stop_rule)
+
+
+def test_a_drafter_may_generate_while_it_is_built(long_pair: Pair) -> None:
+    pairs: list[bass.LLM] = []
+    llm = load(long_pair, drafter=Asks(pairs))
+    pairs.append(llm)
+    assert tokens(llm, PROMPTS[0]) == tokens(load(long_pair), PROMPTS[0])
+    assert pairs == []
+
+
+def test_a_call_that_fails_before_its_run_gives_the_storage_back(long_pair: Pair) -> None:
+    llm = load(long_pair)
+    tokens(llm, PROMPTS[0])
+    kept = llm._engines.engines
+    with (
+        mock.patch("bass.api.llm.Run", side_effect=ZeroDivisionError),
+        pytest.raises(ZeroDivisionError),
+    ):
+        tokens(llm, PROMPTS[0])
+    tokens(llm, PROMPTS[0])
+    assert llm._engines.engines is kept
+    assert kept is not None
+    assert kept.idle

@@ -22,6 +22,8 @@ from bass.models.decoder import CausalDecoder
 from bass.records import CacheBudget, Sequences
 from bass.sampling import RowSampling
 
+MOST_SCORERS = 32  # of one storage, each with its recorded passes
+
 
 @final
 @dataclass(frozen=True)
@@ -70,16 +72,25 @@ class Storage:
         """The scorer on the first `batch` rows of the cache at this place."""
         found = self._scorers.get((place, batch))
         if found is None or found.decoder is not decoder or found.layers != layers:
+            if len(self._scorers) >= MOST_SCORERS:
+                self._scorers.clear()
             cache = self.cache(place, decoder, batch)
             found = ModelScorer(decoder, cache, self.parts.attention, batch, layers)
             self._scorers[place, batch] = found
         return found
 
 
-def assemble(storage: Storage, batch: int, graphs: bool, pool: Any = None) -> Engine:
+def assemble(
+    storage: Storage,
+    batch: int,
+    graphs: bool,
+    pool: Any = None,
+    sequences: Sequences | None = None,
+) -> Engine:
     """Build an engine of `batch` rows on the storage.
 
-    With `graphs`, its steps run as CUDA graphs in the memory pool `pool`.
+    With `graphs`, its steps run as CUDA graphs in the memory pool `pool`. sequences: rows of its
+    own; by default the first ones of the storage.
     """
     models, parts, used = storage.models, storage.parts, 0
 
@@ -88,7 +99,7 @@ def assemble(storage: Storage, batch: int, graphs: bool, pool: Any = None) -> En
         used += 1
         return storage.scorer(used - 1, decoder, batch, layers)
 
-    sequences = storage.sequences.first(batch)
+    sequences = storage.sequences.first(batch) if sequences is None else sequences
     target = scorer(models.target, check_features(parts.drafter, models.target.shape.layers))
     context = RunContext(
         target,

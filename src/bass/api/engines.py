@@ -3,7 +3,7 @@
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, final
 
@@ -13,16 +13,27 @@ import torch
 from bass.api.assembly import Engine, Storage, assemble, no_room
 from bass.api.loading import Models
 from bass.api.plan import Strategies
+from bass.caches import PaddedCache
 from bass.engine.cost import model_cost
 from bass.engine.run import Run, RunStatus
 from bass.errors import BassError, explained
-from bass.records import CacheBudget
+from bass.records import CacheBudget, Sequences
 
 END_TOKENS = 32  # of a row at most, in the engines that are kept
 SHARE_OF_MEMORY = 0.5  # of what is free, for keys and values, if no length is given
 CAPACITY_STEP = 256  # positions: storage that grows with the requests has a multiple of it
 # bytes: larger storage on a CPU is of one call, whose recordings are a small part of its time
 MOST_RECORDED = 1e9
+
+
+def addresses(models: Models) -> list[int]:
+    """The addresses of all parameters and buffers."""
+    return [
+        tensor.data_ptr()
+        for model in (models.target, models.draft)
+        if model is not None
+        for tensor in (*model.parameters(), *model.buffers())
+    ]
 
 
 def batch_sizes(most: int) -> tuple[int, ...]:
@@ -37,8 +48,8 @@ class Engines:
     The storage is allocated once, for the most and the longest rows, so that no request moves what
     graphs hold the addresses of. A request runs in the smallest engine with a row for each sample.
 
-    Without `graphs` each call has an engine of its own, of as many rows as it needs: it shares
-    recorded passes with earlier ones, and no state of a step or a drafter.
+    Without `graphs` each call has an engine and rows of its own. It shares caches with earlier
+    calls, and their recorded passes, which hold the addresses of `weights` too.
     """
 
     def __init__(self, storage: Storage, graphs: bool) -> None:
@@ -46,6 +57,8 @@ class Engines:
         self.sizes = batch_sizes(storage.budget.batch)
         self._engines: dict[int, Engine] = {}
         self.pool = torch.cuda.graph_pool_handle() if graphs else None
+        self.weights = addresses(storage.models)
+        self._claimed = False  # by a call whose run has not begun
         self._run: weakref.ref[Run] | None = None
         self._status = RunStatus()
 
@@ -56,9 +69,9 @@ class Engines:
 
     @property
     def idle(self) -> bool:
-        """Whether no run uses the storage."""
+        """Whether no call uses the storage."""
         run = None if self._run is None else self._run()
-        return run is None or run.over
+        return not self._claimed and (run is None or run.over)
 
     def fits(self, budget: CacheBudget, end_tokens: int) -> bool:
         """Whether the requests fit into the storage."""
@@ -70,17 +83,33 @@ class Engines:
         )
 
     def engine(self, batch: int) -> Engine:
-        """The smallest engine of at least `batch` rows."""
-        if not self.graphs:
-            return assemble(self.storage, batch, False)
+        """The smallest engine of at least `batch` rows, for graphs."""
         size = next(size for size in self.sizes if size >= batch)
         if size not in self._engines:
             self._engines[size] = assemble(self.storage, size, True, self.pool)
         return self._engines[size]
 
+    def engine_for(self, budget: CacheBudget, end_tokens: int) -> Engine:
+        """The engine of a call with these requests."""
+        if self.graphs:
+            engine = self.engine(budget.batch)
+            engine.sequences.active.fill_(False)  # rows of a closed run
+            return engine
+        device, capacity = self.storage.models.device, int(budget.limits.max())
+        rows = Sequences.empty(budget.batch, capacity, [], device, max(end_tokens, 1))
+        return assemble(self.storage, budget.batch, False, sequences=rows)
+
+    def claim(self) -> None:
+        """Take the storage for a call, up to `begin` or `release`."""
+        self._claimed = True
+
+    def release(self) -> None:
+        """Give it back; the call had no run."""
+        self._claimed = False
+
     def begin(self, run: Run) -> None:
         """Note the run that uses the storage from now on."""
-        self._run, self._status = weakref.ref(run), run.run_status
+        self._run, self._status, self._claimed = weakref.ref(run), run.run_status, False
 
     def shapes(self) -> list[tuple[Engine, int, int]]:
         """Every engine with every draft length and span of its steps, the largest first."""
@@ -128,31 +157,47 @@ class EngineCache:
         # A batch-wide drafter keeps state of a run, which must not reach the next one.
         self.keeps = graphs and parts.drafter.batch_invariant
         recordable = models.target.replayable and parts.attention.replayable
-        self._records = recordable and not graphs and models.device.type == "cpu"
+        ours = parts.cache is PaddedCache  # another might keep something of a run
+        self._records = recordable and ours and not graphs and models.device.type == "cpu"
         self.engines: Engines | None = None
-        self.lock = threading.Lock()  # from `engine_for` to `begin`
+        self._lock = threading.Lock()  # of two threads, one gets the kept storage
         self._complete = False  # the storage is that of all requests, not only of past ones
 
-    def engine_for(self, budget: CacheBudget, end_tokens: int) -> tuple[Engine, Engines | None]:
-        """An engine for these requests, and the kept engines that it belongs to, if any.
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy keeps nothing: programs and graphs hold addresses."""
+        return EngineCache, (self.models, self.parts, self.graphs, self.rows, self.longest)
+
+    @contextmanager
+    def engine_for(
+        self, budget: CacheBudget, end_tokens: int
+    ) -> Iterator[tuple[Engine, Engines | None]]:
+        """An engine for these requests, and the kept engines that it belongs to, if any, which
+        no other call gets meanwhile: `begin` its run.
 
         It has storage of its own if the kept storage is in use or too small.
         """
         engines = None
-        if self.keeps or (self._records and self._is_small(budget)):
-            engines = self._kept(budget, end_tokens)
+        with self._lock:
+            if self.keeps or (self._records and self._is_small(budget)):
+                engines = self._kept(budget, end_tokens)
+            if engines is not None:
+                engines.claim()
         if engines is None:
             with self.explained(budget):
                 storage = Storage(self.models, self.parts, budget, end_tokens)
-                return assemble(storage, budget.batch, self.graphs), None
+                engine = assemble(storage, budget.batch, self.graphs)
+            yield engine, None
+            return
         try:
-            with self.explained(budget):  # the first engine allocates the caches
-                engine = engines.engine(budget.batch)
-        except BassError:
-            self.engines = None
-            raise
-        engine.sequences.active.fill_(False)  # rows of a closed run
-        return engine, engines
+            try:
+                with self.explained(budget):  # the first engine allocates the caches
+                    engine = engines.engine_for(budget, end_tokens)
+            except BassError:
+                self.engines = None
+                raise
+            yield engine, engines
+        finally:
+            engines.release()
 
     def reserve(self, rows: int, positions: int, end_tokens: int) -> None:
         """Allocate storage for requests of up to this size, so that none of them makes it grow."""
@@ -192,6 +237,8 @@ class EngineCache:
         if engines is not None and not engines.idle:
             return None
         fits = engines is not None and engines.fits(budget, end_tokens)
+        if self._records and engines is not None and engines.weights != addresses(self.models):
+            fits = False  # recorded passes read others
         if engines is None or engines.failed or not (fits or self._complete):
             budgets = [budget] if engines is None else [budget, engines.storage.budget]
             engines = self.engines = None  # frees the storage first: it counts as room

@@ -376,8 +376,7 @@ class LLM:
     def _run(self, requests: list[Request], time_budget: float | None) -> Run:
         """A run of the requests, on the kept storage if it fits, else on storage of its own."""
         budget = room_for(requests, min(self.max_batch_size, len(requests)))
-        with self._engines.lock:  # of two threads, one gets the kept storage
-            engine, engines = self._engines.engine_for(budget, _end_tokens(requests))
+        with self._engines.engine_for(budget, _end_tokens(requests)) as (engine, engines):
             run = Run(requests, engine.sequences, engine.step, self.parts.policy, time_budget)
             if engines is not None:
                 engines.begin(run)

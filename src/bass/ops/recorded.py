@@ -17,6 +17,7 @@ from torch import Tensor
 from bass.kernels import cpu
 from bass.ops import cpu_products
 
+MOST_PROGRAMS = 64  # of a model on a cache, each with the buffers of a pass
 Tensors = tuple[Tensor, ...]
 Pass = Callable[[Tensor, Tensor], Tensors]  # of tokens and positions
 
@@ -49,6 +50,8 @@ class RecordedPasses:
             return run(tokens, positions)
         program = self._programs.get(key)
         if key not in self._programs or (program is not None and program.stale):
+            if len(self._programs) >= MOST_PROGRAMS:
+                self._programs.clear()
             inputs = tokens.clone(), positions.clone()  # with addresses of their own
             with cpu.program.Recording() as recording:
                 outputs = run(*inputs)

@@ -37,6 +37,20 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "passes that were recorded with other weights are replayed",
+        "EngineCache._kept",
+        "self._records and engines is not None and engines.weights != addresses(self.models)",
+        "False",
+        ("unit/test_recorded_engines.py::test_replaced_weights_are_read_by_the_next_call",),
+    ),
+    Mutant(
+        "two calls at a time share storage on a CPU",
+        "Engines.idle",
+        "not self._claimed and (run is None or run.over)",
+        "True",
+        ("unit/test_recorded_engines.py::test_threads_and_open_streams_do_not_share_storage",),
+    ),
+    Mutant(
         "storage of any size is kept on a CPU",
         "EngineCache._is_small",
         "size.batch * int(size.limits.max()) * self._row_bytes <= MOST_RECORDED",
@@ -46,7 +60,7 @@ MUTANTS = (
     Mutant(
         "storage is kept on a CPU for layouts whose passes are not recorded",
         "EngineCache.__init__",
-        "recordable and not graphs and models.device.type == 'cpu'",
+        "recordable and ours and not graphs and models.device.type == 'cpu'",
         "not graphs and models.device.type == 'cpu'",
         (
             "unit/test_recorded_engines.py::test_layouts_whose_passes_are_not_recorded_have_storage_of_each_call",
