@@ -91,6 +91,13 @@ def test_later_calls_record_nothing_and_emit_the_tokens_of_a_fresh_pair(
     assert found == [tokens(load(long_pair, **options), prompts, new) for prompts, new in calls]
 
 
+def test_a_warm_up_for_prompts_changes_no_token(long_pair: Pair) -> None:
+    llm = load(long_pair)
+    for _ in range(2):
+        llm.warm_up(PROMPTS[0], max_new_tokens=20, ignore_eos=True)
+        assert tokens(llm, PROMPTS[0]) == tokens(load(long_pair), PROMPTS[0])
+
+
 def test_storage_grows_with_the_requests(long_pair: Pair) -> None:
     llm = load(long_pair)
     tokens(llm, PROMPTS[0])

@@ -40,9 +40,12 @@ def first_step(generation: Generation) -> None:
 
 
 def first_prefills(cache: EngineCache, steps: Iterable[Step]) -> None:
-    """Capture the prefill of kept engines of these steps, and feed windows of other kinds."""
+    """Capture the prefill of kept engines of these steps, and feed windows of other kinds.
+
+    Without graphs it does nothing.
+    """
     engines = cache.engines
-    if engines is not None:
+    if engines is not None and engines.graphs:
         with cache.explained(engines.storage.budget):
             for step in steps:
                 step.prepare_prefill()
