@@ -30,6 +30,11 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
     "drafts": ("paper-draft-size",),
     "layouts": ("paper-pad-split",),
 }
+# the widened target has the layers of the embedded one at places 6, 12, 18, ... of its 36
+WIDE_DRAFTS = ", ".join(
+    ["plain: {policy.k: 0}", "model: {drafter: model}"]
+    + [f"self-{n}: {{drafter: self, drafter.layers: {n}}}" for n in (6, 12, 24)]
+)
 EXPERIMENTS = (*ABLATIONS, "shapes", "problems")
 NARROW = ("problems", "latency-bf16", "lengths", "drafts", "layouts")  # what `--quick` runs
 
@@ -40,6 +45,7 @@ def command(name: str, output: Path, pair: list[str], device: str, quick: bool) 
     if name in ABLATIONS:
         config, *more = ABLATIONS[name]
         more += ["--quick"] if quick else []
+        more += ["--axes.drafts", f"{{{WIDE_DRAFTS}}}"] if name == "drafts" and not quick else []
         return [*BASS, "ablate", config, "--output", str(output), *more, *own]
     if name == "shapes":
         script = str(ROOT / "benchmarks/gpu_step.py")
