@@ -12,6 +12,7 @@ go to `--output`, and docs/paper.md does not change.
 """
 
 import argparse
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -31,10 +32,9 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
     "layouts": ("paper-pad-split",),
 }
 # the widened target has the layers of the embedded one at places 6, 12, 18, ... of its 36
-WIDE_DRAFTS = ", ".join(
-    ["plain: {policy.k: 0}", "model: {drafter: model}"]
-    + [f"self-{n}: {{drafter: self, drafter.layers: {n}}}" for n in (6, 12, 24)]
-)
+WIDE_DRAFTS = {"plain": {"policy.k": 0}, "model": {"drafter": "model"}} | {
+    f"self-{n}": {"drafter": "self", "drafter.layers": n} for n in (6, 12, 24)
+}
 EXPERIMENTS = (*ABLATIONS, "shapes", "problems")
 NARROW = ("problems", "latency-bf16", "lengths", "drafts", "layouts")  # what `--quick` runs
 
@@ -45,7 +45,7 @@ def command(name: str, output: Path, pair: list[str], device: str, quick: bool) 
     if name in ABLATIONS:
         config, *more = ABLATIONS[name]
         more += ["--quick"] if quick else []
-        more += ["--axes.drafts", f"{{{WIDE_DRAFTS}}}"] if name == "drafts" and not quick else []
+        more += ["--axes.drafts", json.dumps(WIDE_DRAFTS)] if name == "drafts" and not quick else []
         return [*BASS, "ablate", config, "--output", str(output), *more, *own]
     if name == "shapes":
         script = str(ROOT / "benchmarks/gpu_step.py")

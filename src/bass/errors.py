@@ -164,3 +164,13 @@ def is_finite(value: object) -> bool:
 def counted(count: int, noun: str) -> str:
     """`1 cell`, `2 cells`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def hyphened(word: str) -> str:
+    """A word of a command line as `--help` and messages show it; both spellings are parsed."""
+    return word.replace("_", "-")
+
+
+def flag(name: str) -> str:
+    """An option of a command line by its name in Python."""
+    return hyphened(f"--{name}")

@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import final
 
-from bass.errors import OptionError
+from bass.errors import OptionError, flag, hyphened
 
 
 @final
@@ -24,9 +24,8 @@ class Here:
     def shown(self, dashes: bool, python: bool) -> str:
         """As it is written on a command line, in Python, or else in YAML."""
         if dashes:
-            option = self.option.replace("_", "-")
-            words = f"--{option} {self.value}".strip()
-            more = f" --{option}.{self.parameter}"
+            words = f"{flag(self.option)} {self.value}".strip()
+            more = f" {flag(f'{self.option}.{self.parameter}')}"
         elif python:
             plain = self.value.lower() in ("true", "false")
             value = self.value.capitalize() if plain else f'"{self.value}"'
@@ -165,7 +164,7 @@ def named_elsewhere(
     if f"{plain}s" in known:  # a slip of the pen
         return None
     dashes = name.startswith("-")
-    name = name.replace("_", "-") if dashes else name
+    name = hyphened(name) if dashes else name
     found = here(plain, known)
     if found is not None:
         shown = found.shown(dashes, kind == "option")

@@ -26,10 +26,10 @@ from bass.cli.ablate_table import results
 from bass.cli.display import printable
 from bass.cli.generate import INTERRUPTED
 from bass.cli.output import check_output
-from bass.cli.parsing import ONE, Option, Parser, flag, taken
+from bass.cli.parsing import ONE, Option, Parser, taken
 from bass.cli.table import write_table
 from bass.cli.terminal import Screen, console, say
-from bass.errors import BassError, OptionError
+from bass.errors import BassError, OptionError, flag
 from bass.experiments.cells import Task
 from bass.experiments.checkpoints import check_checkpoints
 from bass.experiments.config import examined

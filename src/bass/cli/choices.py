@@ -23,8 +23,8 @@ from bass.api.resolve import (
     unfold,
     unknown_parameter,
 )
-from bass.cli.parsing import Option, flag, taken
-from bass.errors import OptionError
+from bass.cli.parsing import Option, taken
+from bass.errors import OptionError, flag
 from bass.plain_yaml import read_yaml
 
 HELP = help_of(LoadOptions)

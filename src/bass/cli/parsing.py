@@ -17,7 +17,7 @@ from jsonargparse import Namespace
 from bass.api.elsewhere import named_elsewhere
 from bass.api.values import WrongKindError, in_words, typed
 from bass.cli.terminal import say
-from bass.errors import OptionError
+from bass.errors import OptionError, flag, hyphened
 from bass.problems import Problems
 
 ONE, MAYBE, MANY = "one", "maybe", "many"
@@ -117,7 +117,7 @@ class Parser:
                     name, equals, text = word[:2], "=", word[2:]
                 if name not in flags:
                     raise self.unknown(name)
-                self._take(found, flags[name], _shown(name), text if equals else None, words)
+                self._take(found, flags[name], hyphened(name), text if equals else None, words)
         self._place(found, loose)
         return Namespace(**(self.defaults if defaults else {}) | found)
 
@@ -160,7 +160,7 @@ class Parser:
         if (error := named_elsewhere(name, {o.name: o.help for o in options})) is not None:
             return error
         known = [flag(o.name) for o in options]
-        name = _shown(name)
+        name = hyphened(name)
         near = difflib.get_close_matches(name, known, n=2, cutoff=0.6)
         hint = f" Did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else ""
         return OptionError(f"Unknown option `{name}`.{hint} {self.see}")
@@ -266,15 +266,6 @@ def underscored(argv: list[str]) -> list[str]:
     return [_underscored(word) if word.startswith("--") else word for word in argv[:end]] + argv[
         end:
     ]
-
-
-def flag(name: str) -> str:
-    """An option as a command line shows it, with hyphens; both spellings are parsed."""
-    return _shown(f"--{name}")
-
-
-def _shown(word: str) -> str:
-    return word.replace("_", "-")
 
 
 def _underscored(word: str) -> str:

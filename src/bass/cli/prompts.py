@@ -11,8 +11,7 @@ from jsonargparse import Namespace
 
 from bass.api.llm import LLM
 from bass.api.options import TemplateOptions
-from bass.cli.parsing import flag
-from bass.errors import OptionError, RequestError, check_integer
+from bass.errors import OptionError, RequestError, check_integer, flag
 from bass.experiments.prompting import first_prompts, plain_turns
 from bass.files import read_regular, read_text
 from bass.plain_json import parse_json

@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any, Protocol, final, runtime_checkable
 
 from bass.api.loading import ModelCache
-from bass.errors import BassError, OptionError, install
+from bass.errors import BassError, OptionError, flag, install
 from bass.experiments.cells import Task, failed, finish, run_turn, share_done
 from bass.experiments.turns import by_turns
 from bass.runs.records import Summary
@@ -82,11 +82,11 @@ class Ray(Executor):
     gpus: float = 0
 
     def __post_init__(self) -> None:
-        for name, requested in (("cpus", self.cpus), ("gpus", self.gpus)):
+        for name, requested in (("cpus_per_cell", self.cpus), ("gpus_per_cell", self.gpus)):
             if not 0 <= requested < math.inf or (requested > 1 and requested != int(requested)):
                 raise OptionError(
-                    f"`--{name}-per-cell {requested:g}` must be a fraction below 1, or a whole "
-                    "number, and at least 0."
+                    f"`{flag(name)} {requested:g}` must be a fraction below 1, or a whole number, "
+                    "and at least 0."
                 )
 
     def run(self, tasks: Sequence[Task], watch: Watch) -> None:

@@ -8,7 +8,7 @@ from typing import Any, final
 from bass.api.checks import MOST_SEQUENCES, check_value
 from bass.api.options import LoadOptions, SamplingOptions, help_of, option
 from bass.api.plan import LoadPlan
-from bass.errors import OptionError, check_integer, is_finite
+from bass.errors import OptionError, check_integer, flag, is_finite
 from bass.problems import Problems
 from bass.provenance.described import described
 from bass.provenance.made_with import fingerprints
@@ -88,7 +88,7 @@ def examine(options: Mapping[str, Any], problems: Problems) -> None:
             check_integer(name, options[name], count)
     for name in ("methods", "batches"):
         if options[name] is not None and not options[name]:
-            problems.add(f"`--{name}` is empty: give one or more.")
+            problems.add(f"`{flag(name)}` is empty: give one or more.")
     for batch in options["batches"]:
         with problems.noted():
             check_integer("batches", batch, 1)
@@ -101,7 +101,7 @@ def examine(options: Mapping[str, Any], problems: Problems) -> None:
         problems.add("`--file` and `--prompts` both name the prompts: give one of them.")
     for name in ("data", "categories"):
         if options[name] is not None and options["prompts"] is None:
-            problems.add(f"`--{name}` is for a set of prompts: give `--prompts` with it.")
+            problems.add(f"`{flag(name)}` is for a set of prompts: give `--prompts` with it.")
     if options["prompts"] is not None and options["prompt_length"] != PROMPT_LENGTH:
         problems.add(
             f"`--prompt-length {options['prompt_length']}` is not used, since `--prompts` are "
