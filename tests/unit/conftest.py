@@ -9,11 +9,13 @@ from pathlib import Path
 
 import jaxtyping
 import pytest
+import torch
 
-from bass.api import resolve
+from bass.api import assembly, engines, resolve
 from bass.cli import main
 from bass.engine import parts
 from bass.runs import machine
+from support.prepared_steps import Captured
 from unit.ablations import CONFIG
 from unit.checkpoints import Pair, Said, byte_tokenizer, write_checkpoint
 from unit.distributions import Offer, installer
@@ -126,3 +128,17 @@ def whole_run(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def copied_run(whole_run: Path, tmp_path: Path) -> Path:
     """A copy of it where `ablate` writes."""
     return Path(shutil.copytree(whole_run, tmp_path / "out"))
+
+
+@pytest.fixture
+def captures(monkeypatch: pytest.MonkeyPatch) -> type[Captured]:
+    """Engines are kept, as on a GPU; counts what is captured."""
+    monkeypatch.setattr(assembly, "GraphedStep", Captured)
+    monkeypatch.setattr("bass.api.llm.use_graphs", lambda *_: True)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(engines, "CAPACITY_STEP", 8)
+    monkeypatch.setattr(engines.EngineCache, "_positions_with_room", lambda _: 64)
+    monkeypatch.setattr("bass.engine.shapes.LEAST_SPAN", 8)
+    monkeypatch.setattr("bass.engine.prefill.CAPTURED_TOKENS", (16, 8))
+    Captured.count = Captured.prefills = 0
+    return Captured

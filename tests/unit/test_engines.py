@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bass
-from bass.api import assembly, engines
 from bass.api.engines import batch_sizes
 from bass.api.memory import Memory
 from bass.api.options import RequestOptions
@@ -93,20 +92,6 @@ def test_a_step_in_a_longer_shape_emits_the_same_tokens(
         found[emission.request] += emission.tokens
     assert found == expected.tokens
     assert {step.k for step in run.trace.steps} <= {*lengths}
-
-
-@pytest.fixture
-def captures(monkeypatch: pytest.MonkeyPatch) -> type[Captured]:
-    """Engines are kept, as on a GPU; counts what is captured."""
-    monkeypatch.setattr(assembly, "GraphedStep", Captured)
-    monkeypatch.setattr("bass.api.llm.use_graphs", lambda *_: True)
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
-    monkeypatch.setattr(engines, "CAPACITY_STEP", 8)
-    monkeypatch.setattr(engines.EngineCache, "_positions_with_room", lambda _: 64)
-    monkeypatch.setattr("bass.engine.shapes.LEAST_SPAN", 8)
-    monkeypatch.setattr("bass.engine.prefill.CAPTURED_TOKENS", (16, 8))
-    Captured.count = Captured.prefills = 0
-    return Captured
 
 
 CALLS: dict[str, tuple[Any, dict[str, Any]]] = {

@@ -58,6 +58,7 @@ class Engines:
         self._engines: dict[int, Engine] = {}
         self.pool = torch.cuda.graph_pool_handle() if graphs else None
         self.weights = addresses(storage.models)
+        self.windows_fed = False  # windows of all kinds, by a warm-up
         self._claimed = False  # by a call whose run has not begun
         self._run: weakref.ref[Run] | None = None
         self._status = RunStatus()

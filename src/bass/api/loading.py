@@ -127,16 +127,19 @@ class ModelCache:
 
     def models(self, target: ModelSpec, draft: ModelSpec | None) -> Models:
         """The specified models, loaded if not cached; a cached pair can serve its target alone."""
-        known = self._specs is not None and (
-            self._specs == (target, draft) or (self._specs[0] == target and draft is None)
-        )
-        if self._models is None or not known:
+        if self._models is None or not self.holds(target, draft):
             self.clear()  # frees them first: memory may not suffice for both
             self._specs, self._models = (target, draft), Models.read(target, draft)
         if draft is not None or self._models.draft is None:
             return self._models
         return replace(
             self._models, draft=None, quantizations=(self._models.quantizations[0], None)
+        )
+
+    def holds(self, target: ModelSpec, draft: ModelSpec | None) -> bool:
+        """Whether the specified models are cached."""
+        return self._specs == (target, draft) or (
+            self._specs is not None and self._specs[0] == target and draft is None
         )
 
     def clear(self) -> None:

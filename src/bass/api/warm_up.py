@@ -53,10 +53,12 @@ def first_prefills(cache: EngineCache, steps: Iterable[Step]) -> None:
 
 
 def first_windows(engines: Engines) -> None:
-    """Feed windows of the kinds that requests need, to each number of rows that has an engine.
+    """Feed windows of the kinds that requests need, once, to each number of rows with an engine.
 
     No row has a token in them (position -1), so nothing is stored: they compile kernels.
     """
+    if engines.windows_fed:
+        return
     engine = engines.engine(engines.sizes[-1])
     sequences, step = engine.sequences, engine.step
     with torch.inference_mode():
@@ -68,6 +70,7 @@ def first_windows(engines: Engines) -> None:
         for columns in {columns for columns, _ in caught_up_shapes(sequences.capacity)}:
             last(sequences, columns)
         step.log.take()
+    engines.windows_fed = True
 
 
 def prompt_windows(engines: Engines, rows: int) -> Iterator[Window]:

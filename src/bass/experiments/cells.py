@@ -18,14 +18,14 @@ from typing import Any, final
 from bass.analysis.independent import independent
 from bass.analysis.repeats import repeats_of
 from bass.api.generation import Generation
-from bass.api.llm import LLM, serve
-from bass.api.loading import ModelCache
+from bass.api.llm import LLM
 from bass.api.plan import LoadPlan
 from bass.api.warm_up import first_step
 from bass.engine.cost import measure_peaks
 from bass.errors import BassError, RunFolderError
 from bass.experiments.parts import parts_in_ms
 from bass.experiments.prompting import Prompter
+from bass.experiments.served import ServedCells
 from bass.files import append, write_atomically
 from bass.runs.conditions import CONDITIONS, ConditionLine, read_conditions
 from bass.runs.drafts import DRAFTS, WATCHED_REPEAT, WATCHED_STEPS, DraftLine
@@ -88,7 +88,7 @@ class Task:
 
 
 def run_turn(
-    task: Task, turn: int, pairs: ModelCache, say: Callable[[float], None] = lambda share: None
+    task: Task, turn: int, served: ServedCells, say: Callable[[float], None] = lambda share: None
 ) -> Summary | None:
     """Make the missing calls of one of `task.turns`; `say` gets the completed share of the cell.
 
@@ -114,7 +114,7 @@ def run_turn(
                 write_atomically(path, task.made_with.to_json() + "\n")
         earlier = sum(one.seconds for one in repeats_of(lines))
         try:
-            facts = _generate(task, pairs, lines, left, last, say)
+            facts = _generate(task, served, lines, left, last, say)
             if facts is None:
                 return None
             summary = _done(task, run, facts, earlier + time.perf_counter() - began)
@@ -229,7 +229,7 @@ def resumed(run: RunFolder, cell: str) -> CellLines:
 
 def _generate(
     task: Task,
-    pairs: ModelCache,
+    served: ServedCells,
     lines: CellLines,
     left: list[Call],
     last: bool,
@@ -239,10 +239,24 @@ def _generate(
 
     A call is recorded only if the inputs of the cell are as recorded after it.
     """
+    with served.turn(task.folder, task.load_plan, last) as (llm, others):
+        check = functools.partial(check_inputs, Unchanged(task.inputs), served)
+        return _called(task, llm, others, check, lines, left, last, say)
+
+
+def _called(
+    task: Task,
+    llm: LLM,
+    others: int,
+    check: Callable[[], None],
+    lines: CellLines,
+    left: list[Call],
+    last: bool,
+    say: Callable[[float], None],
+) -> Facts | None:
+    """`_generate` with an LLM; `check` raises an error if the cell's inputs have changed."""
     settings, calls = task.settings, task.settings.calls
-    llm = serve(task.load_plan, pairs)
-    inputs = Unchanged(task.inputs)
-    check_inputs(inputs, pairs)
+    check()
     # measured here, so that its allocations do not count as the cell's memory
     measure_peaks(llm.models.device, llm.models.dtype)
     prompter = Prompter(llm, calls)
@@ -252,13 +266,13 @@ def _generate(
         _warm_up(llm, prompter, settings, left)
     generation = None
     for call in left:
-        conditions = Conditions(llm.models.device)
+        conditions = Conditions(llm.models.device, others)
         generation = prompter.start(call, call.options(settings.stream_with))
         tokens = 0
         for event in generation:
             tokens += len(event.token_ids)
             say((call.number + tokens / (call.requests * settings.max_new_tokens)) / len(calls))
-        check_inputs(inputs, pairs)
+        check()
         line = conditions.line(call.number)
         task.check_lock()
         prompter.took(call, [one.text for one in generation.result().completions])
@@ -293,10 +307,10 @@ def _warm_up(llm: LLM, prompter: Prompter, settings: Settings, left: list[Call])
     first_step(prompter.start(left[0], left[0].options(settings.stream_with)))
 
 
-def check_inputs(inputs: Unchanged, pairs: ModelCache) -> None:
+def check_inputs(inputs: Unchanged, served: ServedCells) -> None:
     """Raise `RunFolderError` if an input of a cell has changed, and drop the cached models."""
     if changes := inputs.changes():
-        pairs.clear()
+        served.clear()
         raise RunFolderError(
             f"An input of this cell is not what it was when the run began ({'; '.join(changes)}): "
             "restore it and give `--retry-failed`, or give `--redo-changed`, which discards the "

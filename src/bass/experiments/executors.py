@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, Protocol, final, runtime_checkable
 
-from bass.api.loading import ModelCache
 from bass.errors import BassError, OptionError, flag, install
 from bass.experiments.cells import Task, failed, finish, run_turn, share_done
+from bass.experiments.served import ServedCells
 from bass.experiments.turns import by_turns
 from bass.runs.records import Summary
 
@@ -54,7 +54,7 @@ class Local(Executor):
     """One turn of one cell at a time, in this process."""
 
     def run(self, tasks: Sequence[Task], watch: Watch) -> None:
-        pairs, ended = ModelCache(), set[str]()
+        served, ended = ServedCells(), set[str]()
         for task, turn in by_turns(tasks):
             if task.id in ended:  # has failed
                 continue
@@ -62,7 +62,7 @@ class Local(Executor):
             def say(share: float, task: Task = task) -> None:
                 watch.at(task, share)
 
-            if (summary := run_turn(task, turn, pairs, say)) is not None:
+            if (summary := run_turn(task, turn, served, say)) is not None:
                 ended.add(task.id)
                 watch.ended(task, summary)
 
@@ -166,11 +166,11 @@ class Ray(Executor):
             return summary
 
 
-_PAIRS = ModelCache()  # of a worker's process
+_SERVED = ServedCells(keeps=False)  # of a worker's process
 
 
 def remote_turn(task: Task, turn: int, path: Sequence[str]) -> str | None:
     """`run_turn` in a worker, with the import path of the sending process."""
     sys.path += [folder for folder in path if folder not in sys.path]
-    summary = run_turn(task, turn, _PAIRS)
+    summary = run_turn(task, turn, _SERVED)
     return None if summary is None else summary.to_json()

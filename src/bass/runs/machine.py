@@ -21,9 +21,13 @@ SIZES = {"cpu": (512, 2**26), "cuda": (4096, 2**28)}
 
 @final
 class Conditions:
-    """Made directly before a repeat; `line` is called after it."""
+    """Made directly before a repeat; `line` is called after it.
 
-    def __init__(self, device: torch.device) -> None:
+    others: bytes of the device's memory that are not the cell's.
+    """
+
+    def __init__(self, device: torch.device, others: int = 0) -> None:
+        self._others = others
         self._cuda = device if device.type == "cuda" else None
         self._began, self._load, self._clock = datetime.now(UTC), os.getloadavg()[0], cpu_clock()
         self._times = calibrated(torch.device("cpu"))
@@ -51,7 +55,9 @@ class Conditions:
             *self._times,
             self._device_clock,
             *self._device_times,
-            None if self._cuda is None else torch.cuda.max_memory_allocated(self._cuda),
+            None
+            if self._cuda is None
+            else torch.cuda.max_memory_allocated(self._cuda) - self._others,
         )
 
 

@@ -389,7 +389,7 @@ MUTANTS = (
     Mutant(
         "a model that was loaded from a changed file stays cached",
         "cells.check_inputs",
-        "pairs.clear()",
+        "served.clear()",
         "pass",
         (
             f"{MEANWHILE}::test_a_model_that_was_loaded_from_a_changed_file_is_used_by_no_later_cell",

@@ -1,0 +1,69 @@
+"""The LLMs of cells that take turns, kept for their CUDA graphs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import torch
+
+from bass.api.llm import LLM, serve
+from bass.api.loading import ModelCache
+from bass.api.plan import LoadPlan
+
+LEAST_FREE = 0.5  # share of the GPU's memory that is free after an LLM is kept
+
+
+@final
+@dataclass(frozen=True)
+class _Kept:
+    llm: LLM
+    bytes: int  # of GPU memory, without the models
+
+
+@final
+class ServedCells:
+    """The models loaded last, and the LLMs of cells that have turns left.
+
+    With CUDA graphs an LLM is kept between the turns of its cell, since captures take longer than
+    most turns. Where that would leave less than half of the GPU's memory free it is dropped, and
+    the next turn captures again.
+
+    keeps: False where other processes use the GPU.
+    """
+
+    def __init__(self, keeps: bool = True) -> None:
+        self.models, self._keeps = ModelCache(), keeps
+        self._kept: dict[Path, _Kept] = {}
+
+    @contextmanager
+    def turn(self, cell: Path, plan: LoadPlan, last: bool) -> Iterator[tuple[LLM, int]]:
+        """The LLM of a cell for a turn, and the bytes of GPU memory that other cells have.
+
+        cell: its folder. last: whether it is its last turn. After an error the LLM is not kept.
+        """
+        own = self._kept.pop(cell, None)
+        if own is None:
+            if not self.models.holds(*plan.models):
+                self.clear()  # frees the memory first
+            own = _Kept(serve(plan, self.models), 0)
+        device = own.llm.models.device
+        before = _allocated(device)
+        yield own.llm, sum(other.bytes for other in self._kept.values())
+        if self._keeps and own.llm.graphs and not last and _free_share(device) >= LEAST_FREE:
+            self._kept[cell] = _Kept(own.llm, own.bytes + _allocated(device) - before)
+
+    def clear(self) -> None:
+        """Drop the models and all LLMs."""
+        self._kept.clear()
+        self.models.clear()
+
+
+def _allocated(device: torch.device) -> int:
+    return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+
+
+def _free_share(device: torch.device) -> float:
+    free, total = torch.cuda.mem_get_info(device)
+    return free / total
