@@ -4,6 +4,7 @@ Graphs need a GPU. Here a step takes their place that must have been prepared.
 """
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,10 +13,12 @@ import pytest
 import torch
 
 from bass.api.llm import LLM
+from bass.engine.graphs import GraphedStep
 from bass.experiments import served
 from bass.experiments.served import ServedCells
 from bass.runs.conditions import read_conditions
 from bass.runs.machine import Conditions
+from bass.runs.run_folder import RunFolder
 from support.prepared_steps import Captured
 from unit.checkpoints import Pair
 from unit.test_ablate_turns import Command
@@ -89,7 +92,8 @@ def test_an_llm_that_leaves_less_than_half_of_the_memory_is_made_again(gpu: Gpu)
 
 
 def test_other_models_an_error_and_a_shared_gpu_drop_what_is_kept(gpu: Gpu) -> None:
-    cells, a, other = ServedCells(), Plan("a"), Plan("b")
+    cells, other = ServedCells(), Plan("b")
+    a: Any = Plan("a")
     gpu.turn(cells, "a", a, GB)
     assert gpu.turn(cells, "other", other, GB) == 0  # with its models in memory, `a` is not
     gpu.turn(cells, "a", a, GB)
@@ -118,34 +122,77 @@ def test_the_peak_of_a_cell_is_without_the_memory_of_others(
     assert line.peak_memory_bytes == 4 * GB
 
 
+class Ablated:
+    """Runs an ablation of two cells, which takes turns; counts what is captured before each."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, command: Command, pair: Pair) -> None:
+        self.patch, self.command, self.pair = patch, command, pair
+
+    def __call__(
+        self, out: Path, device: str, room: float, captured: Callable[[], int]
+    ) -> list[int]:
+        self.patch.setattr(served, "_free_share", lambda device: room)
+        before: list[int] = []
+        turn = ServedCells.turn
+
+        def noted(*arguments: Any) -> Any:
+            before.append(captured())
+            return turn(*arguments)
+
+        fixed = {k: {"policy": "fixed", "policy.k": k} for k in (0, 2)}
+        base = {"prompts": ["def f("], "max_new_tokens": 4, "repeats": TURNS, "device": device}
+        models = {"target": str(self.pair.target), "draft": str(self.pair.draft)}
+        options = {"cuda_graphs": "lazy", "cache": "padded"}
+        config = {"base": base | models | options, "axes": {"k": fixed}}
+        out.mkdir()
+        (out / "c.yaml").write_text(json.dumps(config), encoding="utf-8")
+        with self.patch.context() as patch:
+            patch.setattr(ServedCells, "turn", noted)
+            said = self.command("ablate", str(out / "c.yaml"), "--output", str(out / "run"))
+        assert said.status == 0, said.err
+        assert len(before) == 2 * TURNS
+        return [*before, captured()]
+
+
+@pytest.fixture
+def ablated(pair: Pair, monkeypatch: pytest.MonkeyPatch, bass_command: Command) -> Ablated:
+    """The ablation."""
+    return Ablated(monkeypatch, bass_command, pair)
+
+
 @pytest.mark.parametrize("room", [1.0, 0.0])
 def test_each_cell_of_an_ablation_captures_once_where_memory_is_free(
-    room: float,
-    pair: Pair,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    captures: type[Captured],
-    bass_command: Command,
+    room: float, ablated: Ablated, tmp_path: Path, captures: type[Captured]
 ) -> None:
-    monkeypatch.setattr(served, "_free_share", lambda device: room)
-    counts: list[int] = []
-    turn = ServedCells.turn
+    counts = ablated(tmp_path / "out", "cpu", room, lambda: captures.count)
+    assert counts[2] > 0  # of the first round
+    assert counts[-1] == (counts[2] if room else TURNS * counts[2])
 
-    def noted(*arguments: Any) -> Any:
-        counts.append(captures.count)
-        return turn(*arguments)
 
-    monkeypatch.setattr(ServedCells, "turn", noted)
-    cells = {"plain": {"policy": "fixed", "policy.k": 0}, "two": {"policy": "fixed", "policy.k": 2}}
-    base = {"prompts": ["def f("], "max_new_tokens": 4, "repeats": TURNS, "cuda_graphs": "lazy"}
-    models = {"target": str(pair.target), "draft": str(pair.draft), "device": "cpu"}
-    config = {"base": base | models, "axes": {"how": cells}}
-    (tmp_path / "c.yaml").write_text(json.dumps(config), encoding="utf-8")
-    out = tmp_path / "out"
-    said = bass_command("ablate", str(tmp_path / "c.yaml"), "--output", str(out))
-    assert said.status == 0, said.err
-    assert len(counts) == 2 * TURNS
-    round_one = counts[2]
-    assert round_one > 0
-    assert captures.count == (round_one if room else TURNS * round_one)
-    assert [len(read_conditions(folder)) for folder in (out / "cells").iterdir()] == [TURNS] * 2
+@pytest.mark.gpu
+def test_cells_that_keep_their_graphs_emit_the_tokens_and_have_the_peaks_of_others(
+    ablated: Ablated, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captured: list[tuple[int, int]] = []
+    capture = GraphedStep._capture
+
+    def noted(step: GraphedStep, k: int, span: int) -> Any:
+        captured.append((k, span))
+        return capture(step, k, span)
+
+    monkeypatch.setattr(GraphedStep, "_capture", noted)
+    counts, runs = {}, {}
+    for room in (1.0, 0.0):
+        captured.clear()
+        counts[room] = ablated(tmp_path / str(room), "cuda", room, lambda: len(captured))
+        runs[room] = RunFolder(tmp_path / str(room) / "run")
+    assert 0 < counts[1.0][2] == counts[1.0][-1] == counts[0.0][2]
+    assert counts[0.0][-1] == TURNS * counts[0.0][2]
+    for cell in runs[1.0].cells:
+        kept, made = (run.lines(cell.id).requests for run in (runs[1.0], runs[0.0]))
+        assert [one.tokens for one in kept] == [one.tokens for one in made]
+        peaks = [
+            [line.peak_memory_bytes for line in read_conditions(run.cell_folder(cell.id))]
+            for run in (runs[1.0], runs[0.0])
+        ]
+        assert peaks[0] == pytest.approx(peaks[1], rel=0.1)
