@@ -5,6 +5,7 @@ from support.mutants.mutant import Mutant
 ENGINES, GRAPHS = "unit/test_engines.py", "unit/test_graphs.py"
 VERSIONS = "kernels/test_kernel_versions.py"
 PREFILL = "unit/test_prefill.py"
+SERVED = "unit/test_served.py"
 MUTANTS = (
     Mutant(
         "a step with longer drafts than its graph",
@@ -26,6 +27,27 @@ MUTANTS = (
         "run is None or run.over",
         "True",
         (f"{ENGINES}::test_a_call_while_another_is_under_way_has_storage_of_its_own",),
+    ),
+    Mutant(
+        "each turn of a cell captures anew",
+        "ServedCells.turn",
+        "self._kept.pop(cell, None)",
+        "None",
+        (f"{SERVED}::test_each_cell_of_an_ablation_captures_once_where_memory_is_free",),
+    ),
+    Mutant(
+        "graphs are kept until no memory is left",
+        "ServedCells.turn",
+        "_free_share(device) >= LEAST_FREE",
+        "True",
+        (f"{SERVED}::test_an_llm_that_leaves_less_than_half_of_the_memory_is_made_again",),
+    ),
+    Mutant(
+        "a cell's peak of memory counts what other cells keep",
+        "machine.Conditions.line",
+        "torch.cuda.max_memory_allocated(self._cuda) - self._others",
+        "torch.cuda.max_memory_allocated(self._cuda)",
+        (f"{SERVED}::test_the_peak_of_a_cell_is_without_the_memory_of_others",),
     ),
     Mutant(
         "each call on a CPU records its passes anew",
