@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bass.analysis.noise import MOST_SPREAD, noise
+from bass.analysis.noise import MOST_SPREAD, Speeds, noise
 from bass.experiments import cells
 from bass.experiments.cells import Task
 from bass.experiments.turns import by_turns
@@ -201,3 +201,16 @@ def test_the_noisiest_part_of_a_machine_is_told() -> None:
     )
     assert "Other processes" not in told
     assert noise(lines[:3]) == noise([]) == []
+
+
+def test_on_a_gpu_its_own_calibrations_count_alone() -> None:
+    """The processors mostly wait for it: their calibrations vary, and its steps do not."""
+    cpu = [replace(QUIET, product=0.01 * time) for time in (1, 2, 9)]
+    gpu = [replace(line, device_product=0.01, device_read=0.01) for line in cpu]
+    assert noise(cpu)
+    assert noise(gpu) == []
+    faster = [replace(line, device_read=0.002) for line in gpu]
+    found = Speeds.of(gpu, faster)
+    assert found.differ == "device_read"
+    assert found.seconds == {"device_product": (0.01, 0.01), "device_read": (0.01, 0.002)}
+    assert Speeds.of(cpu, gpu) == Speeds()

@@ -1,6 +1,5 @@
 """Noise of the machine during a run, to separate it from real effects."""
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
@@ -41,11 +40,11 @@ class Speeds:
     @classmethod
     def of(cls, a: Sequence[ConditionLine], b: Sequence[ConditionLine]) -> "Speeds":
         """Those of the runs with these lines; calibrations that one lacks are left out."""
-        times = {name: (_times(a, name), _times(b, name)) for name in WORK}
+        both = [_calibrations(a), _calibrations(b)]
+        names = both[0].keys() & both[1].keys()
+        times = {name: (both[0][name], both[1][name]) for name in WORK if name in names}
         seconds = {
-            name: (float(np.median(x)), float(np.median(y)))
-            for name, (x, y) in times.items()
-            if x and y
+            name: (float(np.median(x)), float(np.median(y))) for name, (x, y) in times.items()
         }
         excess = {
             name: abs(np.log(y / x))
@@ -81,6 +80,15 @@ def _times(lines: Iterable[ConditionLine], name: str) -> list[float]:
     return [value for line in lines if (value := getattr(line, name)) is not None and value > 0]
 
 
+def _calibrations(lines: Sequence[ConditionLine]) -> dict[str, list[float]]:
+    """The times of the calibrations that count: where a GPU decodes, its own, since the processors
+    wait for it; else those of the processors.
+    """
+    known = {name: times for name in WORK if (times := _times(lines, name))}
+    of_gpu = {name: times for name, times in known.items() if name.startswith("device_")}
+    return of_gpu or known
+
+
 def remarks(run: RunFolder) -> list[str]:
     """Remarks on the figures of a run: noise of the machine, and changes between its sessions."""
     lines = [line for cell in run.cells for line in read_conditions(run.cell_folder(cell.id))]
@@ -93,18 +101,14 @@ def noise(lines: Iterable[ConditionLine], what: str = "generation") -> list[str]
     `what`: that each line is of.
     """
     lines = list(lines)
-    times = {name: _times(lines, name) for name in WORK}
+    times = _calibrations(lines)
     spreads = {name: spread(values) for name, values in times.items() if len(values) > 1}
     worst = max(spreads, key=lambda name: spreads[name], default="")
     if not worst or spreads[worst] <= MOST_SPREAD:
         return []
     low, high = (1e3 * value for value in np.percentile(times[worst], [10, 90]))
     busy = [line.others for line in lines if line.others is not None]
-    others = (
-        f" Other processes kept {np.mean(busy):.1f} of {os.cpu_count()} processors busy."
-        if busy
-        else ""
-    )
+    others = f" Other processes kept {np.mean(busy):.1f} processors busy." if busy else ""
     return [
         f"The machine was noisy: a fixed {WORK[worst]}, timed before each of {len(times[worst])} "
         f"{what}s, "
