@@ -13,15 +13,21 @@ import pytest
 import torch
 
 from bass.api.llm import LLM
+from bass.api.memory import weight_bytes
+from bass.engine.cost import Peaks
 from bass.engine.graphs import GraphedStep
-from bass.experiments import served
+from bass.experiments import cells, served
+from bass.experiments.cells import Task
 from bass.experiments.served import ServedCells
+from bass.experiments.turns import by_turns, with_models_kept
 from bass.runs.conditions import read_conditions
 from bass.runs.machine import Conditions
+from bass.runs.peaks import PEAKS, peaks_of_run
 from bass.runs.run_folder import RunFolder
+from bass.runs.settings import Settings
 from support.prepared_steps import Captured
 from unit.checkpoints import Pair
-from unit.test_ablate_turns import Command
+from unit.test_ablate_turns import PLAIN, Command
 
 GB = 10**9
 TURNS = 3
@@ -51,7 +57,7 @@ class Gpu:
 
     def turn(self, cells: ServedCells, name: str, plan: Any, takes: int, last: bool = False) -> int:
         """A turn that allocates; returns the bytes of other cells."""
-        with cells.turn(Path(name), plan, last) as (llm, others):
+        with cells.turn(Path(name), plan, not last) as (llm, others):
             assert llm is plan.llm
             self.allocated += takes
         return others
@@ -91,24 +97,78 @@ def test_an_llm_that_leaves_less_than_half_of_the_memory_is_made_again(gpu: Gpu)
     assert gpu.made == [a, b, b, b]
 
 
-def test_other_models_an_error_and_a_shared_gpu_drop_what_is_kept(gpu: Gpu) -> None:
+def test_other_models_and_an_error_drop_what_is_kept(gpu: Gpu) -> None:
     cells, other = ServedCells(), Plan("b")
     a: Any = Plan("a")
     gpu.turn(cells, "a", a, GB)
     assert gpu.turn(cells, "other", other, GB) == 0  # with its models in memory, `a` is not
     gpu.turn(cells, "a", a, GB)
     assert gpu.made == [a, other, a]
-    with pytest.raises(ZeroDivisionError), cells.turn(Path("a"), a, False):
+    with pytest.raises(ZeroDivisionError), cells.turn(Path("a"), a, True):
         raise ZeroDivisionError
     gpu.turn(cells, "a", a, GB)
     cells.clear()
     gpu.turn(cells, "a", a, GB)
     assert gpu.made == [a, other, a, a, a]
-    for plan, sole in ((Plan("a"), ServedCells(keeps=False)), (Plan("a", False), ServedCells())):
-        gpu.made.clear()
-        gpu.turn(sole, "a", plan, GB)
-        gpu.turn(sole, "a", plan, GB)
-        assert gpu.made == [plan, plan]
+    assert cells.drop()
+    assert not cells.drop()
+    gpu.turn(cells, "a", a, GB)
+    assert gpu.made == [a, other, a, a, a, a]
+    without = Plan("a", False)
+    gpu.turn(cells, "without graphs", without, GB)
+    gpu.turn(cells, "without graphs", without, GB)
+    assert gpu.made[6:] == [without, without]
+
+
+def test_a_draft_that_a_cell_does_not_have_is_not_its_memory(pair: Pair) -> None:
+    cells = ServedCells()
+    target, draft = str(pair.target), str(pair.draft)
+    both = Settings(target=target, draft=draft, device="cpu").load_plan()
+    alone = Settings(target=target, device="cpu", policy=PLAIN).load_plan()
+    with cells.turn(Path("both"), both, True) as (llm, others):
+        assert others == 0
+        size = weight_bytes(llm.models)
+    with cells.turn(Path("alone"), alone, True) as (llm, others):
+        assert others == size - weight_bytes(llm.models) > 0
+
+
+def test_a_cell_that_does_not_fit_next_to_others_runs_without_them(
+    ablated: "Ablated", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, captures: type[Captured]
+) -> None:
+    """Each call is recorded once."""
+    record, calls, full = cells._record, list[str](), [True]
+
+    def noted(folder: Path, call: Any, *rest: Any) -> None:
+        if len(calls) == 3 and full:  # of the second cell, next to the LLM of the first
+            full.clear()
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        calls.append(f"{folder.name} {call.number}")
+        record(folder, call, *rest)
+
+    monkeypatch.setattr(cells, "_record", noted)
+    ablated(tmp_path / "out", "cpu", 1.0, lambda: captures.count, turns=2 * TURNS + 1)
+    assert len(calls) == len({*calls}) == 2 * TURNS
+
+
+def test_models_are_kept_where_no_other_pair_comes_in_between() -> None:
+    def task(name: str, **settings: Any) -> Task:
+        return Task(name, {}, Settings(repeats=2, **settings), "run")
+
+    one = [task("drafts", policy="bass"), task("plain", policy=PLAIN)]
+    assert with_models_kept([*by_turns(one)]) == {("drafts", 0), ("plain", 0)}
+    two = [*one, task("int8", policy="bass", draft_quantization="int8")]
+    assert with_models_kept([*by_turns(two)]) == set()
+
+
+def test_a_run_has_one_measurement_of_a_device(tmp_path: Path) -> None:
+    first, second = Peaks(2.0, 3.0), Peaks(5.0, 7.0)
+    assert peaks_of_run(tmp_path, "a", "bfloat16", first) == first
+    assert peaks_of_run(tmp_path, "a", "bfloat16", second) == first
+    assert peaks_of_run(tmp_path, "b", "bfloat16", second) == second
+    with (tmp_path / PEAKS).open("a") as file:
+        file.write('{"device": "a", "dty')  # a full disk
+    assert peaks_of_run(tmp_path, "a", "float32", second) == second
+    assert peaks_of_run(tmp_path, "a", "bfloat16", second) == first
 
 
 def test_the_peak_of_a_cell_is_without_the_memory_of_others(
@@ -129,7 +189,12 @@ class Ablated:
         self.patch, self.command, self.pair = patch, command, pair
 
     def __call__(
-        self, out: Path, device: str, room: float, captured: Callable[[], int]
+        self,
+        out: Path,
+        device: str,
+        room: float,
+        captured: Callable[[], int],
+        turns: int = 2 * TURNS,
     ) -> list[int]:
         self.patch.setattr(served, "_free_share", lambda device: room)
         before: list[int] = []
@@ -150,7 +215,7 @@ class Ablated:
             patch.setattr(ServedCells, "turn", noted)
             said = self.command("ablate", str(out / "c.yaml"), "--output", str(out / "run"))
         assert said.status == 0, said.err
-        assert len(before) == 2 * TURNS
+        assert len(before) == turns
         return [*before, captured()]
 
 

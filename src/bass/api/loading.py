@@ -117,6 +117,13 @@ class Models:
         )
 
 
+def serves(
+    loaded: tuple[ModelSpec, ModelSpec | None], wanted: tuple[ModelSpec, ModelSpec | None]
+) -> bool:
+    """Whether loaded models are the wanted ones, or the wanted target with a draft."""
+    return loaded == wanted or (loaded[0] == wanted[0] and wanted[1] is None)
+
+
 @final
 @dataclass
 class ModelCache:
@@ -138,9 +145,12 @@ class ModelCache:
 
     def holds(self, target: ModelSpec, draft: ModelSpec | None) -> bool:
         """Whether the specified models are cached."""
-        return self._specs == (target, draft) or (
-            self._specs is not None and self._specs[0] == target and draft is None
-        )
+        return self._specs is not None and serves(self._specs, (target, draft))
+
+    @property
+    def loaded(self) -> Models | None:
+        """The cached models, with the draft of a pair."""
+        return self._models
 
     def clear(self) -> None:
         """Drop the cached models."""

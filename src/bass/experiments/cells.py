@@ -22,17 +22,19 @@ from bass.api.llm import LLM
 from bass.api.plan import LoadPlan
 from bass.api.warm_up import first_step
 from bass.engine.cost import measure_peaks
-from bass.errors import BassError, RunFolderError
+from bass.errors import BassError, RunFolderError, is_out_of_memory
 from bass.experiments.parts import parts_in_ms
 from bass.experiments.prompting import Prompter
 from bass.experiments.served import ServedCells
 from bass.files import append, write_atomically
+from bass.provenance.environment import device_name
 from bass.runs.conditions import CONDITIONS, ConditionLine, read_conditions
 from bass.runs.drafts import DRAFTS, WATCHED_REPEAT, WATCHED_STEPS, DraftLine
 from bass.runs.lines import jsonl, read_lines
 from bass.runs.machine import Conditions
 from bass.runs.made_with import MadeWith
 from bass.runs.own_files import ReplacedError, check_lock, check_room_for
+from bass.runs.peaks import peaks_of_run
 from bass.runs.records import EndLine, Facts, RequestLine, StepLine, Summary
 from bass.runs.run_folder import CellLines, RunFolder
 from bass.runs.settings import Call, Settings
@@ -88,9 +90,16 @@ class Task:
 
 
 def run_turn(
-    task: Task, turn: int, served: ServedCells, say: Callable[[float], None] = lambda share: None
+    task: Task,
+    turn: int,
+    served: ServedCells,
+    say: Callable[[float], None] = lambda share: None,
+    keep: bool = False,
 ) -> Summary | None:
     """Make the missing calls of one of `task.turns`; `say` gets the completed share of the cell.
+
+    keep: whether its LLM is kept for the next one. Where memory does not suffice next to the LLMs
+    of other cells, they are dropped, and the turn goes on.
 
     Returns the summary, which the cell gets when all turns have ended or one fails; None before
     that. Raises `UnwritableError` if the folder cannot be written, and `RunFolderError` if its
@@ -114,7 +123,7 @@ def run_turn(
                 write_atomically(path, task.made_with.to_json() + "\n")
         earlier = sum(one.seconds for one in repeats_of(lines))
         try:
-            facts = _generate(task, served, lines, left, last, say)
+            facts = _generate(task, served, lines, left, last, say, keep)
             if facts is None:
                 return None
             summary = _done(task, run, facts, earlier + time.perf_counter() - began)
@@ -122,18 +131,25 @@ def run_turn(
             raise
         # of a user's class, GeneratorExit too, or out of memory: the other cells still run
         except BaseException as error:
-            text = (
-                str(error)
-                if isinstance(error, BassError)
-                else "".join(traceback.format_exception_only(error))
-            )
-            summary = failed(task, text, earlier + time.perf_counter() - began)
-            with writing(task.folder):
-                write_atomically(
-                    task.folder / TRACEBACK,
-                    traceback.format_exc().encode(errors="backslashreplace").decode(),
-                )
-        finish(task, summary)
+            if not (is_out_of_memory(error) and served.drop()):
+                return _failed_with(task, error, earlier + time.perf_counter() - began)
+        else:
+            finish(task, summary)
+            return summary
+    return run_turn(task, turn, served, say, keep)  # with the memory of the others
+
+
+def _failed_with(task: Task, error: BaseException, seconds: float) -> Summary:
+    """The summary of a cell that failed with an error, written with its traceback."""
+    one = isinstance(error, BassError)
+    text = str(error) if one else "".join(traceback.format_exception_only(error))
+    summary = failed(task, text, seconds)
+    with writing(task.folder):
+        write_atomically(
+            task.folder / TRACEBACK,
+            traceback.format_exc().encode(errors="backslashreplace").decode(),
+        )
+    finish(task, summary)
     return summary
 
 
@@ -234,12 +250,13 @@ def _generate(
     left: list[Call],
     last: bool,
     say: Callable[[float], None],
+    keep: bool,
 ) -> Facts | None:
     """Make these calls. After the last ones of the cell, measure the facts that its lines lack.
 
     A call is recorded only if the inputs of the cell are as recorded after it.
     """
-    with served.turn(task.folder, task.load_plan, last) as (llm, others):
+    with served.turn(task.folder, task.load_plan, keep and not last) as (llm, others):
         check = functools.partial(check_inputs, Unchanged(task.inputs), served)
         return _called(task, llm, others, check, lines, left, last, say)
 
@@ -258,7 +275,7 @@ def _called(
     settings, calls = task.settings, task.settings.calls
     check()
     # measured here, so that its allocations do not count as the cell's memory
-    measure_peaks(llm.models.device, llm.models.dtype)
+    measured = measure_peaks(llm.models.device, llm.models.dtype)
     prompter = Prompter(llm, calls)
     prompter.read(lines.requests)
     prompter.prepare(left)
@@ -286,10 +303,13 @@ def _called(
         generation = prompter.start(call, options)
         generation.result()
     memory = max((line.peak_memory_bytes or 0 for line in read_conditions(task.folder)), default=0)
-    cost, peaks, trace = generation.cost, generation.peaks(), generation.run.trace.steps
+    cost, trace = generation.cost, generation.run.trace.steps
     del generation  # frees its memory first
     parts = parts_in_ms(lambda: prompter.start(call, options), trace)
-    return Facts.of(cost, peaks, memory or None, parts)
+    device = device_name(llm.models.device)
+    with writing(Path(task.run)):
+        peaks = peaks_of_run(Path(task.run), device, str(llm.models.dtype), measured)
+    return Facts.of(cost, peaks, memory or None, parts, device)
 
 
 def _warm_up(llm: LLM, prompter: Prompter, settings: Settings, left: list[Call]) -> None:

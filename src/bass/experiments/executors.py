@@ -16,7 +16,7 @@ from typing import Any, Protocol, final, runtime_checkable
 from bass.errors import BassError, OptionError, flag, install
 from bass.experiments.cells import Task, failed, finish, run_turn, share_done
 from bass.experiments.served import ServedCells
-from bass.experiments.turns import by_turns
+from bass.experiments.turns import by_turns, with_models_kept
 from bass.runs.records import Summary
 
 RETRIES = 3  # of a cell whose process was killed: it continues at its first unfinished repeat
@@ -54,15 +54,16 @@ class Local(Executor):
     """One turn of one cell at a time, in this process."""
 
     def run(self, tasks: Sequence[Task], watch: Watch) -> None:
-        served, ended = ServedCells(), set[str]()
-        for task, turn in by_turns(tasks):
+        served, ended, order = ServedCells(), set[str](), [*by_turns(tasks)]
+        keeps = with_models_kept(order)
+        for task, turn in order:
             if task.id in ended:  # has failed
                 continue
 
             def say(share: float, task: Task = task) -> None:
                 watch.at(task, share)
 
-            if (summary := run_turn(task, turn, served, say)) is not None:
+            if (summary := run_turn(task, turn, served, say, (task.id, turn) in keeps)) is not None:
                 ended.add(task.id)
                 watch.ended(task, summary)
 
@@ -166,7 +167,7 @@ class Ray(Executor):
             return summary
 
 
-_SERVED = ServedCells(keeps=False)  # of a worker's process
+_SERVED = ServedCells()  # of a worker's process; others may use its GPU, so it keeps models alone
 
 
 def remote_turn(task: Task, turn: int, path: Sequence[str]) -> str | None:

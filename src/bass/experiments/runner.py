@@ -19,6 +19,7 @@ from bass.provenance.environment import commit, device_name, here
 from bass.runs.changes import changes, notes
 from bass.runs.drafts import TEXTS, common_tokenizer, write_texts
 from bass.runs.own_files import check_lock, holder, inside, take_lock
+from bass.runs.peaks import PEAKS
 from bass.runs.records import CellEntry, Manifest, Summary
 from bass.runs.run_folder import RunFolder
 from bass.runs.words import called
@@ -159,6 +160,8 @@ class Ablation:
                 (self.folder / TEXTS).unlink(missing_ok=True)
         kept = len(with_results) > len(stale)
         if not kept:
+            with writing(self.folder):
+                (self.folder / PEAKS).unlink(missing_ok=True)
             return ours
         reported = notes(vars(theirs), vars(ours)) or None
         same = {"cells": ours.cells, "inputs": ours.inputs, "remarks": ours.remarks}

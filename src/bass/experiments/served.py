@@ -10,6 +10,7 @@ import torch
 
 from bass.api.llm import LLM, serve
 from bass.api.loading import ModelCache
+from bass.api.memory import weight_bytes
 from bass.api.plan import LoadPlan
 
 LEAST_FREE = 0.5  # share of the GPU's memory that is free after an LLM is kept
@@ -29,19 +30,18 @@ class ServedCells:
     With CUDA graphs an LLM is kept between the turns of its cell, since captures take longer than
     most turns. Where that would leave less than half of the GPU's memory free it is dropped, and
     the next turn captures again.
-
-    keeps: False where other processes use the GPU.
     """
 
-    def __init__(self, keeps: bool = True) -> None:
-        self.models, self._keeps = ModelCache(), keeps
+    def __init__(self) -> None:
+        self.models = ModelCache()
         self._kept: dict[Path, _Kept] = {}
 
     @contextmanager
-    def turn(self, cell: Path, plan: LoadPlan, last: bool) -> Iterator[tuple[LLM, int]]:
-        """The LLM of a cell for a turn, and the bytes of GPU memory that other cells have.
+    def turn(self, cell: Path, plan: LoadPlan, keep: bool) -> Iterator[tuple[LLM, int]]:
+        """The LLM of a cell for a turn, and the bytes of GPU memory that are not the cell's.
 
-        cell: its folder. last: whether it is its last turn. After an error the LLM is not kept.
+        cell: its folder. keep: whether it has another turn with these models. After an error the
+        LLM is not kept.
         """
         own = self._kept.pop(cell, None)
         if own is None:
@@ -50,14 +50,27 @@ class ServedCells:
             own = _Kept(serve(plan, self.models), 0)
         device = own.llm.models.device
         before = _allocated(device)
-        yield own.llm, sum(other.bytes for other in self._kept.values())
-        if self._keeps and own.llm.graphs and not last and _free_share(device) >= LEAST_FREE:
+        yield own.llm, self._unused(own.llm) + sum(other.bytes for other in self._kept.values())
+        if keep and own.llm.graphs and _free_share(device) >= LEAST_FREE:
             self._kept[cell] = _Kept(own.llm, own.bytes + _allocated(device) - before)
+
+    def drop(self) -> bool:
+        """Drop the LLMs of all cells, but not the models; returns whether there were any."""
+        kept = bool(self._kept)
+        self._kept.clear()
+        return kept
 
     def clear(self) -> None:
         """Drop the models and all LLMs."""
-        self._kept.clear()
+        self.drop()
         self.models.clear()
+
+    def _unused(self, llm: LLM) -> int:
+        """Bytes of a loaded draft that the cell does not have."""
+        loaded = self.models.loaded
+        if loaded is None or loaded.draft is None or llm.models.draft is not None:
+            return 0
+        return weight_bytes(loaded) - weight_bytes(llm.models)
 
 
 def _allocated(device: torch.device) -> int:
@@ -65,5 +78,6 @@ def _allocated(device: torch.device) -> int:
 
 
 def _free_share(device: torch.device) -> float:
+    torch.cuda.empty_cache()  # what torch keeps of dropped LLMs and their graphs is free
     free, total = torch.cuda.mem_get_info(device)
     return free / total

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from bass.api.loading import ModelSpec
+from bass.api.loading import ModelSpec, serves
 from bass.experiments.cells import Task
 from bass.experiments.load_plans import LoadPlans
 from bass.runs.work import ALIKE
@@ -30,6 +30,24 @@ def by_turns(tasks: Sequence[Task]) -> Iterator[tuple[Task, int]]:
     for group in groups.values():
         for turn in range(max(len(task.turns) for task in group)):
             yield from ((task, turn) for task in group if turn < len(task.turns))
+
+
+def with_models_kept(order: Sequence[tuple[Task, int]]) -> set[tuple[str, int]]:
+    """The turns, by the id of their cell and number, whose models are still loaded when the cell
+    has its next turn.
+    """
+    known, loaded, loads = LoadPlans(), None, 0
+    before: dict[str, tuple[int, int]] = {}
+    found = set()
+    for task, turn in order:
+        models = known.of(task.settings).models
+        if loaded is None or not serves(loaded, models):
+            loaded, loads = models, loads + 1
+        last, number = before.get(task.id, (0, 0))
+        if last == loads:
+            found.add((task.id, number))
+        before[task.id] = loads, turn
+    return found
 
 
 def by_models(tasks: Sequence[Task], known: LoadPlans | None = None) -> list[Task]:

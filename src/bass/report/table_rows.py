@@ -172,10 +172,13 @@ def weight_bytes(cell: Cell) -> float | None:
 def data_sheet(name: str, cell: Cell, device: str) -> float | str:
     """The factor from the share of the measured peak to that of the data sheet; or why there is
     none, in a sentence without its period.
+
+    device: the run's, for a cell that does not name its own.
     """
     facts = cell.summary and cell.summary.facts
     if facts is None:
         return "The cell has no measured peaks"
+    device = facts.device or device
     if name == "mbu":
         sheet = data_sheet_bandwidth(device)
         return f"No data sheet is known of {device}" if sheet is None else facts.bandwidth / sheet

@@ -21,6 +21,7 @@ class Facts(Json):
     # of a step, measured by `bass.experiments.parts`: draft, verify, sample, host
     parts_ms: dict[str, float] | None = None
     parts_k: int | None = None  # tokens that this step drafts for a row
+    device: str | None = None  # its name; None in older runs
 
     def __post_init__(self) -> None:
         for name, cost in (("target", self.target), ("draft", self.draft)):
@@ -34,6 +35,7 @@ class Facts(Json):
         peaks: Peaks,
         peak_memory_bytes: int | None,
         parts: tuple[int, dict[str, float]] | None = None,
+        device: str | None = None,
     ) -> "Facts":
         """As the engine has them. `parts`: parts_k and parts_ms."""
         k, ms = parts or (None, None)
@@ -45,6 +47,7 @@ class Facts(Json):
             peak_memory_bytes,
             ms,
             k,
+            device,
         )
 
     @property
