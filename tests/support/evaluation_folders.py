@@ -63,7 +63,7 @@ def write_evaluation(
             file = path / methods[-1] / "scores.jsonl"
             lines = file.read_text().splitlines(keepends=True)
             file.write_text("".join(lines[: (problems - unscored) * samples]))
-        elif budgets:
+        elif budgets or ks:
             curve = [{"budget": budget} for budget in budgets]
             folder.finish(
                 {

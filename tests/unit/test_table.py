@@ -69,8 +69,8 @@ def test_a_speed_up_is_over_the_fastest_autoregressive_cell_of_the_batch(run: Ru
             for other in rows
             if other["batch"] == row["batch"] and other["method"] in ("plain", "slow")
         ]
-        least = min(float(other["ms_per_token"] or 0) for other in plain)
-        assert row["speedup"] == pytest.approx(least / float(row["ms_per_token"] or 0))
+        least = min(float(other["seconds_per_token"] or 0) for other in plain)
+        assert row["speedup"] == pytest.approx(least / float(row["seconds_per_token"] or 0))
     assert sum(row["speedup"] == 1 for row in rows) == 2
     drafting = [row for row in rows if row["method"] == "bass"]
     assert all(row["speedup_low"] < row["speedup"] < row["speedup_high"] for row in drafting)  # type: ignore[operator]
@@ -94,7 +94,7 @@ def test_what_is_not_known_is_empty_with_a_reason_and_no_zero(run: RunFolder) ->
 
 def test_fewer_than_three_runs_have_no_interval_of_times(tmp_path: Path) -> None:
     found = table(write_run_of(tmp_path / "run", CONFIG, repeats=2))
-    assert all(row.get("ms_per_token_low") is None for row in found.rows)
+    assert all(row.get("seconds_per_token_low") is None for row in found.rows)
     assert all(row.get("speedup_low") is None for row in found.rows)
     assert any("needs 3 or more runs" in note for note in found.notes)
 
@@ -242,6 +242,15 @@ def test_the_checks_that_are_named_exist() -> None:
             "(mine:OneMore): run bass.testing.check_policy(...)",
         ),
         ({"drafter": "mine.Drafter", "verifier": "mine:V"}, "not covered by the project's tests"),
+        ({"policy": "bass", "quantization": "int8", "family": None}, "covered by tests/laws/"),
+        (
+            {"policy": "mine:A", "family": "mine:Llama"},
+            "(mine:A, mine:Llama): run bass.testing.check_policy(...), and compare its logits",
+        ),
+        (
+            {"policy": "bass", "draft_quantization": {"class_path": "mine:Q"}},
+            "(mine:Q): compare its logits with a reference",
+        ),
         ({}, "unknown"),
     ],
 )

@@ -112,6 +112,17 @@ def test_a_label_that_no_cell_has_is_named_with_those_there_are(
         check_labels([one], read_cells(run))
 
 
+def test_an_unfinished_evaluation_and_two_of_a_cell_are_refused(
+    run: RunFolder, tmp_path: Path
+) -> None:
+    one, two = (evaluation(tmp_path / name) for name in "ab")
+    with pytest.raises(OptionError, match=r"The evaluations a and b are all of `.*give one of"):
+        check_labels([one, two], read_cells(run))
+    (tmp_path / "a" / "summary.json").unlink()
+    with pytest.raises(OptionError, match=r"is not finished \(\d+ of \d+ problems have scores"):
+        read_evaluations([f"bass={tmp_path / 'a'}"])
+
+
 @pytest.mark.parametrize("label", ["a=b", "bass"])
 @pytest.mark.parametrize("folder", ["c", "c=d"])
 def test_label_and_folder_may_have_an_equals_sign(label: str, folder: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from bass.report.table_formats import latex
 def test_latex_has_every_text_as_it_is() -> None:
     """Commands of LaTeX in labels and notes are text, and a row may begin with a bracket."""
     row: dict[str, Any] = {"tau": 1.0, "runs": 3, "exactness": "covered"}
-    row |= {"tau_low": 0.5, "tau_high": 1.5, "ms_per_token": 0.004}
+    row |= {"tau_low": 0.5, "tau_high": 1.5, "seconds_per_token": 0.004}
     rows = [row | {"method": name} for name in ("[1, 2]", "*", "a|b", "<x> & y", "2--3")]
     tex = latex(Table("100 % of `--x_y`", ["method"], 0, rows, ["`bass table --help`", "odd ` 1"]))
     body = tex.partition(r"\endfoot")[2]

@@ -23,6 +23,8 @@ CHECKS = {
     "cache": "check_pair",
     "attention": "check_pair",
 }
+# of a user's classes of these, logits are compared with a reference
+OF_MODELS = ("family", "quantization", "draft_quantization")
 _LAWS = "tests/laws"
 
 
@@ -90,14 +92,25 @@ def exactness(entry: CellEntry, settings: Mapping[str, Any]) -> str:
         for name in _names(kind, settings.get(kind))
         if registered(kind, name) is None
     }
-    if own:
+    of_models = {name for kind in OF_MODELS for name in _own_of_models(kind, settings.get(kind))}
+    if own or of_models:
         calls = sorted({f"bass.testing.{CHECKS[kind]}" for kind in own.values()})
+        checks = [f"run {' and '.join(f'{call}(...)' for call in calls)}"] if calls else []
+        checks += ["compare its logits with a reference"] if of_models else []
         return (
-            f"not covered by the project's tests ({', '.join(sorted(own))}): run "
-            f"{' and '.join(f'{call}(...)' for call in calls)}"
+            f"not covered by the project's tests ({', '.join(sorted({*own, *of_models}))}): "
+            f"{', and '.join(checks)}"
         )
     tests = tests_of(settings)
     return f"covered by {', '.join(tests)}" if tests else "unknown: no strategy is recorded"
+
+
+def _own_of_models(kind: str, spec: Any) -> list[str]:
+    """The classes of a user in a setting of the models."""
+    if kind == "family":
+        return [spec] if spec and not str(spec).startswith("bass.models.") else []
+    kind = "quantization"
+    return [name for name in _names(kind, spec) if registered(kind, name) is None]
 
 
 def tests_of(settings: Mapping[str, Any]) -> Sequence[str]:

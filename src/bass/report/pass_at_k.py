@@ -14,6 +14,8 @@ from bass.errors import BassError, OptionError
 from bass.provenance.described import described
 from bass.report.cells import Cell
 from bass.report.table_rows import weight_bytes
+from bass.runs.evaluation_folder import SUMMARY
+from bass.runs.own_files import inside
 from bass.runs.words import called, in_words, listed
 
 # Options that change no distribution of a token, or only where a text ends: texts are scored as the
@@ -132,6 +134,12 @@ def read_evaluations(given: Iterable[str]) -> list[PassAtK]:
             raise OptionError(
                 f"`--evaluation {text}` scores summaries, which do not pass or fail: leave it out."
             )
+        if not inside(folder, SUMMARY).exists():
+            raise OptionError(
+                f"`--evaluation {text}` is not finished ({one.evaluated.count} of "
+                f"{one.evaluated.problems} problems have scores of all methods): run the same "
+                "`bass eval` again, which continues, or leave it out."
+            )
         found.append(one)
     return found
 
@@ -150,7 +158,16 @@ def _split(text: str) -> tuple[str, Path]:
 
 
 def check_labels(evaluations: Sequence[PassAtK], cells: Sequence[Cell]) -> None:
-    """Raise `OptionError` for an evaluation that no cell of the run matches."""
+    """Raise `OptionError` for an evaluation that no cell of the run matches, and for a cell that
+    several match.
+    """
+    for cell in cells:
+        of = [one.evaluated.name for one in evaluations if one.value(cell) is not None]
+        if len(of) > 1:
+            raise OptionError(
+                f"The evaluations {listed(of)} are all of `{cell.entry.id}`, and a row has one "
+                "pass@k: give one of them, and write another table for the other."
+            )
     for one in evaluations:
         if any(one.value(cell) is not None for cell in cells):
             continue

@@ -53,9 +53,11 @@ _RATIO = (
 COLUMNS = (
     Column("tau", "tau", METRICS["tau"].doc, "tokens per call", "tau", True),
     Column("acceptance", "accepted by position", "conditional acceptance by position", "share"),
-    Column("ms_per_token", "ms per token", METRICS["all"].doc, "seconds per token", "all", True),
-    Column("ms_first", "first", METRICS["first"].doc, "seconds per token", "first"),
-    Column("ms_last", "last", METRICS["last"].doc, "seconds per token", "last"),
+    Column(
+        "seconds_per_token", "ms per token", METRICS["all"].doc, "seconds per token", "all", True
+    ),
+    Column("seconds_first", "first", METRICS["first"].doc, "seconds per token", "first"),
+    Column("seconds_last", "last", METRICS["last"].doc, "seconds per token", "last"),
     Column(
         "tokens_per_second",
         "tokens/s",
