@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 _LONGEST_LINE = 2**26  # bytes
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # error numbers of a write without space
 # of a file of lines that a run wrote: three hours of steps of 10 ms, with a line for each
 MOST_RUN_LINES, LARGEST_RUN_BYTES = 2**20, 2**30
 _LFS = b"version https://git-lfs.github.com/spec/"  # how a pointer begins
@@ -52,11 +53,11 @@ def read_regular(path: Path, limit: int) -> bytes:
 
 
 def read_text(path: Path, limit: int) -> str:
-    """Text of a regular file in UTF-8, every line break as `\\n`.
+    """Text of a regular file in UTF-8, without a byte order mark, every line break as `\\n`.
 
     Raises `UnicodeDecodeError`, or `OSError` as `read_regular`.
     """
-    return io.TextIOWrapper(io.BytesIO(read_regular(path, limit)), encoding="utf-8").read()
+    return io.TextIOWrapper(io.BytesIO(read_regular(path, limit)), encoding="utf-8-sig").read()
 
 
 def is_lfs_pointer(path: Path) -> bool:

@@ -1,6 +1,7 @@
 """Folders of evaluations: their samples and scores, and what goes on after an interruption."""
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -113,6 +114,21 @@ def test_a_folder_is_gone_on_with_after_any_interruption_and_the_samples_are_the
         assert said.status == 0, said.err
         assert drawn(file.read_bytes()) == drawn(whole)
         assert (tmp_path / "out" / "summary.json").exists()
+
+
+def test_a_full_disk_is_named_with_what_is_kept(
+    pair: Pair, tmp_path: Path, bass_command: BassCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    asked = arguments(pair, tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr("bass.runs.evaluation_folder.append", full)
+        said = bass_command(*asked)
+    assert said.status == 2
+    assert "out` cannot be written (No space left on device): free disk space, and" in said.err
+    assert bass_command(*asked).status == 0
 
 
 def test_scores_that_were_cut_off_or_are_of_another_text_are_made_again(

@@ -144,6 +144,24 @@ def test_a_small_file_that_unpacks_to_a_large_one_is_refused(
         read(str(tmp_path / "b.jsonl.gz"), None)
 
 
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    for name, text in (
+        ("a.jsonl", '{"prompt": "A"}\n'), ("a.json", '[{"prompt": "A"}]'), ("a.txt", "A")
+    ):  # fmt: skip
+        (tmp_path / name).write_text(text, encoding="utf-8-sig")
+        assert [entry.prompt for entry in read(str(tmp_path / name), None)] == ["A"]
+
+
+def test_a_file_with_a_fault_is_to_be_mended_and_one_that_is_missing_to_be_named(
+    tmp_path: Path,
+) -> None:
+    file = wrote(tmp_path / "a.jsonl", {"prompt": "A"}, {"turns": []})
+    with pytest.raises(OptionError, match=r"line 2.*: mend the file, or give another\.$"):
+        read(str(file), None)
+    with pytest.raises(OptionError, match=r"No such file.*: give a text file, a file of JSON"):
+        read(str(tmp_path / "b.jsonl"), None)
+
+
 def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
     for text in ("one", "another"):
         assert read(str(wrote(tmp_path / "a.jsonl", {"prompt": text})), None)[0].prompt == text

@@ -2,12 +2,14 @@
 
 import os
 import stat
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from bass.files import write_atomically
+from bass.report import drawing
 from support.evaluation_folders import write_evaluation
 from support.matrix import night
 from support.run_folders import write_run
@@ -92,3 +94,14 @@ def test_no_file_of_a_run_is_replaced_by_a_page(
     for _ in range(2):  # its own page is replaced
         assert bass_command("report", str(path), "--plots", str(path / "plots")).status == 0
     assert (path / "report.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_a_label_in_another_script_gives_no_warning() -> None:
+    """The fonts are those of the reader's browser."""
+    with drawing.style():
+        figure, [ax] = drawing.new_figure()
+        ax.set_title("日本")
+    plot = drawing.Plot("a", "title", "caption", figure)
+    with warnings.catch_warnings(action="error"):
+        assert "日本" in plot.svg()
+        assert plot.file("png")

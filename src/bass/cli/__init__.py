@@ -23,7 +23,7 @@ COMMANDS = {
     "report": "make one HTML page of a run, or of the difference of two",
     "table": "write the table of a run as Markdown, LaTeX or CSV",
     "trace": "export the acceptance of a run, and replay it with other policies",
-    "eval": "score a pair on HumanEval, MBPP, GSM8K or summaries, within time budgets",
+    "eval": "score a pair on HumanEval, MBPP, GSM8K, summaries or small problems, in time budgets",
     "bench": "measure latency and throughput of a pair, compared with the bound by bytes",
     "list": "show every registered strategy with its parameters",
     "info": "describe a checkpoint, and whether a draft is compatible with it",

@@ -34,6 +34,7 @@ from bass.evaluation.evaluate import (
     with_shots,
 )
 from bass.evaluation.tasks import BUILT_IN, TASKS, Problem, read_problems
+from bass.files import FULL
 from bass.interrupt import displayed, interruptible
 from bass.problems import Problems
 from bass.prompts.files import on_hub
@@ -135,6 +136,13 @@ def run(parser: Parser, argv: list[str]) -> int:
                 markup=False,
             )
             return INTERRUPTED
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            raise RequestError(
+                f"`{config.output}` cannot be written ({error.strerror}): free disk space, and "
+                "repeat the command, which continues; finished results are kept."
+            ) from error
     if config.json:
         give(json.dumps(summary) + "\n")
     else:

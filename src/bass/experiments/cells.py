@@ -3,7 +3,6 @@ content.
 """
 
 import contextlib
-import errno
 import fcntl
 import functools
 import itertools
@@ -26,7 +25,7 @@ from bass.errors import BassError, RunFolderError, is_out_of_memory
 from bass.experiments.parts import parts_in_ms
 from bass.experiments.prompting import Prompter
 from bass.experiments.served import ServedCells
-from bass.files import append, write_atomically
+from bass.files import FULL, append, write_atomically
 from bass.provenance.environment import device_name
 from bass.runs.conditions import CONDITIONS, ConditionLine, read_conditions
 from bass.runs.drafts import DRAFTS, WATCHED_REPEAT, WATCHED_STEPS, DraftLine
@@ -379,7 +378,6 @@ def _record(folder: Path, call: Call, generation: Generation, conditions: Condit
 
 
 # errors of a full disk, or of a limit on sizes
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
@@ -393,7 +391,7 @@ def writing(folder: Path) -> Iterator[None]:
             raise UnwritableError(
                 f"`{where}` exists and is no folder: name another with `--output`."
             ) from error
-        free = "free disk space or " if error.errno in _FULL else ""
+        free = "free disk space or " if error.errno in FULL else ""
         raise UnwritableError(
             f"`{where}` cannot be written ({error.strerror or error}): {free}name "
             "another folder with `--output`, and repeat the command; finished results are kept."

@@ -1,5 +1,6 @@
 """Files of prompts and problems, local or on the hub, record by record."""
 
+import codecs
 import gzip
 import io
 import re
@@ -103,7 +104,7 @@ def numbered_records(path: Path) -> Iterator[tuple[int, Any]]:
     if path.suffix.lower() == ".parquet":
         yield from enumerate(_parquet(path, data), 1)
         return
-    data = _unpacked(data) if _is_packed(path) else data
+    data = (_unpacked(data) if _is_packed(path) else data).removeprefix(codecs.BOM_UTF8)
     if form_of(path) == ".json":
         whole = parse_json(data)
         yield from enumerate(whole if isinstance(whole, list) else [whole], 1)
@@ -145,7 +146,7 @@ def _rows(file: Any) -> Iterator[Any]:
         raise ValueError(f"it has {file.metadata.num_rows} rows, and {MOST_LINES} are the most")
     # a long text that many rows share counts once in `nbytes`
     if "dictionary<" in str(file.schema_arrow):
-        raise ValueError("it has categories instead of texts")
+        raise ValueError("it has columns of the type dictionary, where texts are strings")
     size = 0
     for batch in file.iter_batches(batch_size=64):
         size += batch.nbytes

@@ -92,10 +92,14 @@ def read(name: str, data: str | None, own: Sequence[str] = ()) -> list[Entry]:
         return list(_entries(path, known, (stat.st_ino, stat.st_size, stat.st_mtime_ns)))
     except UNREADABLE as error:
         where = name if known is None else f"{name} (`{path}`)"
+        remedy = (
+            f"give a text file, a file of JSON objects with {KEYS} ({KINDS}), or the name of a "
+            f"set: {', '.join([*own, *SETS])}"
+        )
+        if path.is_file() and not isinstance(error, OSError):
+            remedy = "mend the file, or give another"
         raise OptionError(
-            f"`prompts: {where}` cannot be read ({reason(error)}): give a text file, a file of "
-            f"JSON objects with {KEYS} ({KINDS}), or the name of a set: "
-            f"{', '.join([*own, *SETS])}."
+            f"`prompts: {where}` cannot be read ({reason(error)}): {remedy}."
         ) from error
 
 

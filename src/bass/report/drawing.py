@@ -3,6 +3,7 @@
 import io
 import re
 import textwrap
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -94,7 +95,9 @@ def style() -> Iterator[None]:
         "svg.hashsalt": "bass",
         "hatch.linewidth": 0.6,
     }
-    with matplotlib.rc_context():
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        # the reader's browser has other fonts
+        warnings.filterwarnings("ignore", r"Glyph .* missing from font", UserWarning)
         # a matplotlibrc in the current folder is untrusted and could run LaTeX
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(chosen)

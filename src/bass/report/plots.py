@@ -294,7 +294,7 @@ def _budget(
                 drawstyle="steps-post",
             )
         series(ax, 0, at, value, "this setting", drawstyle="steps-post", marker="", linewidth=1.4)
-        ax.set_xlim(0, max(values[0][-1] for values in curves.values()))
+        ax.set_xlim(0, max(values[0][-1] for values in curves.values()) or 1)
     _finish(figure, panels)
     return Plot(
         name,
