@@ -88,10 +88,14 @@ release: $(VENV)/installed-dev $(VENV)/installed-docs $(VENV)/installed-release 
 clean:  ## remove what was built, and the virtual environment
 	rm -rf $(VENV) build dist site .pytest_cache .ruff_cache .hypothesis src/*.egg-info
 
+# Triton: a CPU build of torch needs none, and the tests' is this one; other builds replace it by their own.
+TRITON := triton==3.6.0
+
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer was not found: install it, or name it with 'make PYTHON=/path/to/python3'."; exit 1; }
 	@$(PYTHON) -c $(NEW_ENOUGH) || { echo "$(PYTHON) is older than 3.11: install a newer one, or name it with 'make PYTHON=/path/to/python3'."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+	@test "$$(uname)" != Linux || $(PIP) $(TRITON)
 
 $(VENV)/installed: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing bass into $(VENV) (torch is large: this can take a few minutes) ..."

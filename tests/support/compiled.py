@@ -24,6 +24,7 @@ from triton.runtime.jit import JITFunction
 
 from bass.kernels.hopper import attention as hopper_attention
 from bass.kernels.hopper import gemm, gemm_residual
+from bass.kernels.support import is_known_gluon
 from bass.kernels.triton import (
     activation,
     attention,
@@ -44,6 +45,7 @@ from bass.kernels.triton import (
 from bass.kernels.triton.residual_norm import Norm
 
 CAPABILITY = int(sys.argv[1]) if len(sys.argv) > 1 else 90
+HOPPER = CAPABILITY == 90 and is_known_gluon()  # whether its kernels run
 # of an A100, an L40, an H100: bytes of shared memory of a program
 ROOM = {80: 163, 89: 99, 90: 227}[CAPABILITY] * 1024
 TOOL = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
@@ -116,7 +118,7 @@ def products() -> None:
         small_m_gemm.gated(
             numbers(8, 4096, dtype=x), numbers(4096, 4096, dtype=w), "silu", x_scale, w_scale, BF16
         )
-        if x == w and CAPABILITY == 90:
+        if x == w and HOPPER:
             hopper_products(x, x_scale, w_scale)
     small_m_gemm.linear(numbers(3, 70, dtype=F32), numbers(50, 70, dtype=F32))
     small_m_gemm.linear(
@@ -362,7 +364,7 @@ def everything() -> None:
     norms_and_stores()
     attentions()
     mixtures()
-    if CAPABILITY == 90:
+    if HOPPER:
         five_launches()
     samples()
     rows()

@@ -114,7 +114,6 @@ def noise(lines: Iterable[ConditionLine], what: str = "generation") -> list[str]
         f"{what}s, "
         f"took {low:.3g} to {high:.3g} ms (10th to 90th percentile), which is {spreads[worst]:.0%} "
         "of its median; "
-        f"up to {MOST_SPREAD:.0%} counts as quiet.{others} Differences smaller than that may be "
-        "the machine's: "
-        "measure again when it is quiet."
+        f"up to {MOST_SPREAD:.0%} counts as quiet.{others} Single times vary by as much; the "
+        "intervals over repeats include it: measure again when it is quiet to narrow them."
     ]

@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -74,13 +75,17 @@ def hopper_unsupported(device: torch.device) -> Unsupported | None:
     """
     if not runs_kernels(device):
         return unsupported(device) or Unsupported(f"`{device}` is no CUDA device", "use one")
-    import triton  # installed, as `runs_kernels` is true
-
     if torch.cuda.get_device_capability(device)[0] != 9:
         return Unsupported(f"`{device}` is no Hopper GPU", "use an H100 or H200")
-    if tuple(triton.__version__.split(".")[:2]) != ("3", "6"):
-        return Unsupported(f"Triton {triton.__version__} is not 3.6", "install triton 3.6")
+    if not is_known_gluon():
+        found = importlib.metadata.version("triton")
+        return Unsupported(f"Triton {found} is not 3.6", "install torch 2.11, which brings it")
     return None
+
+
+def is_known_gluon() -> bool:
+    """Whether the installed Triton has the Gluon of the kernels for Hopper."""
+    return importlib.metadata.version("triton").split(".")[:2] == ["3", "6"]
 
 
 @functools.cache
