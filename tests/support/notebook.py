@@ -27,7 +27,7 @@ hour. It runs from top to bottom without a GPU, in some minutes.
 It needs `bass` with two extras, and Jupyter. In a checkout, in a virtual environment:
 
 ```sh
-pip install -e '.[testing,report]' jupyterlab
+pip install -e '.[testing,report]' jupyterlab -c constraints.txt
 jupyter lab docs/tutorial/tutorial.ipynb
 ```
 
