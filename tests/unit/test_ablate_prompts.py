@@ -175,6 +175,8 @@ def test_settings_choose_prompts_by_category_and_number(
     ):
         said = dry_run(*options, "--axes.m", "{fixed: {policy: fixed}}")
         assert re.search(rf"0000-fixed +fixed +{calls} +{2 * calls}\n", said.out), said
+        assert "all run" not in said.out
+    assert "`num_prompts` is 99, and there are 3: all run." in dry_run("--num_prompts", "99").out
     for given, words in (("[c]", "Unknown category `c`"), ("[]", "`categories` is empty")):
         said = dry_run("--categories", given)
         assert (said.status, said.out) == (2, "")

@@ -11,6 +11,7 @@ from jsonargparse import Namespace
 
 from bass.api.llm import LLM
 from bass.api.options import TemplateOptions
+from bass.cli.terminal import say
 from bass.errors import OptionError, RequestError, check_integer, flag
 from bass.experiments.prompting import first_prompts, plain_turns
 from bass.files import read_regular, read_text
@@ -99,6 +100,9 @@ def _of_a_set(config: Namespace) -> list[Entry]:
     selection = Selection.named(config.categories, most=config.num_prompts)
     entries = stored_prompts(config.prompts, config.data, selection)
     check_data(config.data, config.prompts)
+    if config.num_prompts is not None and len(entries) < config.num_prompts:
+        count = f"`--num-prompts` is {config.num_prompts}, and there are {len(entries)}"
+        say(f"bass: {count}: all run.", stderr=True)
     if config.chat and any(isinstance(entry.prompt, tuple) for entry in entries):
         raise RequestError(
             f"`--chat` needs texts, and `--prompts {config.prompts}` has token ids: give one of "

@@ -147,6 +147,10 @@ class _Checks:
             if checkpoint is not None
         )
         entries, tokenizer = settings.read_prompts(), target.tokenizer
+        if settings.num_prompts is not None and len(entries) < settings.num_prompts:
+            self.remarks[
+                f"`num_prompts` is {settings.num_prompts}, and there are {len(entries)}: all run."
+            ] = None
         key = (str(target.index.folder), positions, *settings.source)
         if key not in self._lengths:
             self._lengths[key] = []
