@@ -4,7 +4,8 @@ import functools
 import json
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,20 @@ _OPTIONS = (
 )
 
 
+@contextmanager
+def _with_room(output: str) -> Iterator[None]:
+    """Raise `RequestError` if the disk gets full within it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise RequestError(
+            f"`{output}` cannot be written ({error.strerror}): free disk space, and repeat the "
+            "command, which continues; finished results are kept."
+        ) from error
+
+
 def run(parser: Parser, argv: list[str]) -> int:
     """Evaluate, or continue an interrupted evaluation.
 
@@ -126,7 +141,7 @@ def run(parser: Parser, argv: list[str]) -> int:
     about = _about(evaluation, llm, inputs)
     identity = _identity(config, evaluation, llm, named.specs)
     below = console(stderr=True)
-    with opened(Path(config.output), identity, about) as folder:
+    with opened(Path(config.output), identity, about) as folder, _with_room(config.output):
         try:
             summary = _evaluated(llm, evaluation, folder, below, Unchanged(inputs))
         except KeyboardInterrupt:
@@ -136,13 +151,6 @@ def run(parser: Parser, argv: list[str]) -> int:
                 markup=False,
             )
             return INTERRUPTED
-        except OSError as error:
-            if error.errno not in FULL:
-                raise
-            raise RequestError(
-                f"`{config.output}` cannot be written ({error.strerror}): free disk space, and "
-                "repeat the command, which continues; finished results are kept."
-            ) from error
     if config.json:
         give(json.dumps(summary) + "\n")
     else:

@@ -2,14 +2,12 @@
 content.
 """
 
-import contextlib
-import fcntl
 import functools
 import itertools
 import os
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -25,7 +23,8 @@ from bass.errors import BassError, RunFolderError, is_out_of_memory
 from bass.experiments.parts import parts_in_ms
 from bass.experiments.prompting import Prompter
 from bass.experiments.served import ServedCells
-from bass.files import FULL, append, write_atomically
+from bass.experiments.writing import UnwritableError, locked, writing
+from bass.files import append, write_atomically
 from bass.provenance.environment import device_name
 from bass.runs.conditions import CONDITIONS, ConditionLine, read_conditions
 from bass.runs.drafts import DRAFTS, WATCHED_REPEAT, WATCHED_STEPS, DraftLine
@@ -41,10 +40,6 @@ from bass.runs.strict import Json
 from bass.runs.unchanged import Unchanged
 
 TRACEBACK = "error.txt"  # of a failed cell, next to its summary
-
-
-class UnwritableError(RunFolderError):
-    """Files that cannot be written; no cell can continue then."""
 
 
 @final
@@ -375,35 +370,3 @@ def _record(folder: Path, call: Call, generation: Generation, conditions: Condit
         # after a crash the mark of the end must not exist without the lines before it
         _sync(folder)
         append(folder / RunFolder.REQUESTS, jsonl([EndLine(call.number)]))
-
-
-# errors of a full disk, or of a limit on sizes
-
-
-@contextlib.contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Raise `UnwritableError` for an error of writing within it."""
-    try:
-        yield
-    except OSError as error:
-        where = error.filename if isinstance(error.filename, str) else folder
-        if isinstance(error, FileExistsError):
-            raise UnwritableError(
-                f"`{where}` exists and is no folder: name another with `--output`."
-            ) from error
-        free = "free disk space or " if error.errno in FULL else ""
-        raise UnwritableError(
-            f"`{where}` cannot be written ({error.strerror or error}): {free}name "
-            "another folder with `--output`, and repeat the command; finished results are kept."
-        ) from error
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Wait until no other process writes the cell: an ending process may still write."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)

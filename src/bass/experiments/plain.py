@@ -9,8 +9,9 @@ from bass.analysis.independent import independent
 from bass.analysis.metrics import AGAINST_PLAIN
 from bass.analysis.repeats import Repeat, repeats_of
 from bass.api.plan import LoadPlan
-from bass.experiments.cells import Task, writing
+from bass.experiments.cells import Task
 from bass.experiments.load_plans import LoadPlans
+from bass.experiments.writing import writing
 from bass.files import write_atomically
 from bass.runs.records import AgainstPlain, Summary
 from bass.runs.run_folder import RunFolder

@@ -9,11 +9,12 @@ from typing import Any, final
 
 from bass.api.plan import find_device
 from bass.errors import RunFolderError
-from bass.experiments.cells import Task, discard, has_results, writing
+from bass.experiments.cells import Task, discard, has_results
 from bass.experiments.config import Plan
 from bass.experiments.executors import Executor, Watch
 from bass.experiments.inputs import Inputs
 from bass.experiments.plain import compare_with_plain
+from bass.experiments.writing import writing
 from bass.files import write_atomically
 from bass.provenance.environment import commit, device_name, here
 from bass.runs.changes import changes, notes
