@@ -46,4 +46,20 @@ MUTANTS = (
         "category in (None, 'all')",
         ("unit/test_report_categories.py::test_a_category_may_be_called_all",),
     ),
+    Mutant(
+        "a table takes an evaluation that is not finished",
+        "read_evaluations",
+        "not inside(folder, SUMMARY).exists()",
+        "False",
+        (
+            "unit/test_table_evaluation.py::test_an_unfinished_evaluation_and_two_of_a_cell_are_refused",
+        ),
+    ),
+    Mutant(
+        "the noise of processors counts where a GPU decodes",
+        "noise._calibrations",
+        "of_gpu or known",
+        "known",
+        ("unit/test_ablate_turns.py::test_on_a_gpu_its_own_calibrations_count_alone",),
+    ),
 )
