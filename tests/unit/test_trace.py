@@ -4,6 +4,7 @@ the simulator's own; censored calls do not bias it.
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +102,22 @@ def test_the_measured_cost_is_the_line_through_the_steps(file: Path) -> None:
     with pytest.raises(OptionError, match="does not show what a drafted token costs"):
         measured_cost([fixed])
     assert measured_cost([fixed, varied]).weights == pytest.approx(cost.weights, abs=1.0)
+
+
+def test_a_cell_whose_times_show_no_cost_is_left_out_of_several(
+    file: Path, tmp_path: Path, bass_command: Command
+) -> None:
+    by_cell = {one.cell: one for one in traces.read(file)}
+    varied = next(one for cell, one in by_cell.items() if "bass-b4" in cell)
+    fixed = replace(next(one for cell, one in by_cell.items() if "fixed-b4" in cell), batch=5)
+    path = tmp_path / "two.jsonl"
+    path.write_text(f"{fixed.to_json()}\n{varied.to_json()}\n", encoding="utf-8")
+    said = bass_command("trace", "replay", str(path))
+    assert said.status == 0
+    assert f"`{fixed.cell}` is left out. All steps" in said.err
+    assert varied.cell in said.out
+    said = bass_command("trace", "replay", str(path), "--cell", fixed.cell)
+    assert said.status == 2
 
 
 def test_no_policy_is_faster_than_the_lower_bound_of_the_oracle_at_batch_1(file: Path) -> None:

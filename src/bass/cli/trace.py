@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, final
 
 import yaml
+from jsonargparse import Namespace
 from rich.markup import escape
 from rich.table import Table
 
@@ -110,11 +111,12 @@ def _replay(parser: Parser, argv: list[str]) -> int:
     output = console()
     if not output.is_terminal:
         output.width = max(output.width, WIDTH)
-    for one in found:
+    costs = _costs(config, found, every)
+    for one, cost in costs:
         batch = config.batch or one.batch
-        rows = replayed(one, policies, _cost(config.cost, one, batch, every), batch, config.seed)
+        rows = replayed(one, policies, cost, batch, config.seed)
         output.print(_shown(one, rows, batch, config.cost))
-    worst = max(one.censored for one in found)
+    worst = max(one.censored for one, _ in costs)
     output.print(
         f"Up to {100 * worst:.0f} % of the calls of a cell are censored: what they would have "
         "accepted beyond their draft is drawn from its acceptance by position.",
@@ -198,6 +200,24 @@ def _chosen(found: list[CellTrace], cell: str | None) -> list[CellTrace]:
     if not chosen:
         raise unknown_name("cell", cell, [one.cell for one in found])
     return chosen
+
+
+def _costs(
+    config: Namespace, found: Sequence[CellTrace], every: Sequence[CellTrace]
+) -> list[tuple[CellTrace, CostModel]]:
+    """The time of a step of each cell. Of several, those without one are left out, with a note."""
+    costs: list[tuple[CellTrace, CostModel]] = []
+    wrong: list[tuple[str, OptionError]] = []
+    for one in found:
+        try:
+            costs.append((one, _cost(config.cost, one, config.batch or one.batch, every)))
+        except OptionError as error:
+            wrong.append((one.cell, error))
+    if not costs:
+        raise wrong[0][1]
+    for cell, error in wrong:
+        say(f"bass: `{cell}` is left out. {error}", stderr=True)
+    return costs
 
 
 def _cost(name: str, trace: CellTrace, batch: int, every: Sequence[CellTrace]) -> CostModel:
