@@ -159,6 +159,8 @@ def test_missing_folders(bass_command: Command, pair: Pair) -> None:
         bass_command("generate", "--target", str(pair.target), "--draft", "/nonexistent", "x"),
         "`/nonexistent`",
     )
+    # before the draft that it would need
+    refuses(bass_command("generate", "--target", "/nonexistent", "x"), "No checkpoint folder")
     refuses(
         bass_command("generate", "--target", str(pair.target), "x"),
         "needs a draft",

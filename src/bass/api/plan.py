@@ -9,7 +9,7 @@ import torch
 
 from bass import pair
 from bass.api.kinds import KINDS
-from bass.api.loading import ModelCache, Models, ModelSpec
+from bass.api.loading import Checkpoint, ModelCache, Models, ModelSpec
 from bass.api.options import LoadOptions
 from bass.api.resolve import make
 from bass.attention import ON_CUDA
@@ -142,6 +142,8 @@ class LoadPlan:
     def read(self, cache: ModelCache | None = None) -> Models:
         """Load the models, or take them from `cache`."""
         if self.parts.drafter.needs_draft and self.draft is None:
+            # first what is wrong with the target, if anything; no weights are read
+            Checkpoint.read(self.target.checkpoint, dummy=True, family=self.target.family)
             raise PairingError(
                 f"The target `{self.target.checkpoint}` needs a draft: give `draft=`, or "
                 "`num_speculative_tokens=0` for autoregressive decoding."
