@@ -109,8 +109,8 @@ def _own_of_models(kind: str, spec: Any) -> list[str]:
     """The classes of a user in a setting of the models."""
     if kind == "family":
         return [spec] if spec and not str(spec).startswith("bass.models.") else []
-    kind = "quantization"
-    return [name for name in _names(kind, spec) if registered(kind, name) is None]
+    named = _names("quantization", spec)  # a draft's too
+    return [name for name in named if registered("quantization", name) is None]
 
 
 def tests_of(settings: Mapping[str, Any]) -> Sequence[str]:
