@@ -260,4 +260,4 @@ def test_cells_that_keep_their_graphs_emit_the_tokens_and_have_the_peaks_of_othe
             [line.peak_memory_bytes for line in read_conditions(run.cell_folder(cell.id))]
             for run in (runs[1.0], runs[0.0])
         ]
-        assert peaks[0] == pytest.approx(peaks[1], rel=0.1)
+        assert peaks[0] == pytest.approx(peaks[1], abs=1e5)  # most of it are torch's workspaces

@@ -2,10 +2,11 @@
 
 import contextlib
 import gc
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, ClassVar, TypeVar, final
 
 import numpy as np
@@ -22,6 +23,20 @@ from bass.ops.dispatch import FirstUse, existing_kernels_only
 from bass.records import Sequences
 
 R = TypeVar("R")
+
+
+def capture_stream() -> torch.cuda.Stream:
+    """The stream of this thread's captures on the current device.
+
+    There is one, since torch keeps for each stream a workspace of matrix products, 32 MB on an
+    H100, as long as the process lives.
+    """
+    return _capture_stream(torch.cuda.current_device(), threading.get_ident())
+
+
+@cache
+def _capture_stream(device: int, thread: int) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
 
 
 def trial(step: SpeculativeStep, sequences: Sequences, k: int, span: int) -> Tensor:
@@ -122,7 +137,8 @@ class GraphedStep(Step):
         self.here = torch.cuda.device_of(self.lengths)
         # the ends of the last two launched steps, by the report buffer in use
         self.ends = torch.cuda.Event(), torch.cuda.Event()
-        self.side = torch.cuda.Stream(self.lengths.device)
+        with self.here:
+            self.side = capture_stream()
         self.pool = torch.cuda.graph_pool_handle() if pool is None else pool
         # of the last launched step, until its report is collected
         self.in_flight: torch.cuda.Event | None = None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from bass.engine.graphs import GraphedStep
+from bass.engine.graphs import GraphedStep, capture_stream
 from bass.engine.step import SpeculativeStep, Step
 from bass.ops.batch_state import clipped, window
 from bass.ops.noise import step_noise
@@ -31,7 +31,7 @@ def seconds_of(
         return _by_the_clock(work, before)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=torch.cuda.Stream()):  # a stream of this device
+    with torch.cuda.graph(graph, stream=capture_stream()):
         work()
     times = []
     for _ in range(REPEATS):

@@ -12,6 +12,7 @@ from bass.api.llm import LLM, serve
 from bass.api.loading import ModelCache
 from bass.api.memory import weight_bytes
 from bass.api.plan import LoadPlan
+from bass.engine.graphs import capture_stream
 
 LEAST_FREE = 0.5  # share of the GPU's memory that is free after an LLM is kept
 
@@ -49,6 +50,7 @@ class ServedCells:
                 self.clear()  # frees the memory first
             own = _Kept(serve(plan, self.models), 0)
         device = own.llm.models.device
+        _allocate_workspaces(device)
         before = _allocated(device)
         yield own.llm, self._unused(own.llm) + sum(other.bytes for other in self._kept.values())
         if keep and own.llm.graphs and _free_share(device) >= LEAST_FREE:
@@ -71,6 +73,16 @@ class ServedCells:
         if loaded is None or loaded.draft is None or llm.models.draft is not None:
             return 0
         return weight_bytes(loaded) - weight_bytes(llm.models)
+
+
+def _allocate_workspaces(device: torch.device) -> None:
+    """Let torch allocate its workspaces for matrix products: they stay, and are no cell's own."""
+    if device.type != "cuda":
+        return
+    with torch.cuda.device(device):
+        for stream in (torch.cuda.current_stream(), capture_stream()):
+            with torch.cuda.stream(stream):
+                torch.ones(16, 16, device=device) @ torch.ones(16, 16, device=device)
 
 
 def _allocated(device: torch.device) -> int:
