@@ -98,4 +98,6 @@ def _now_and_then(fn: Callable[..., Any], typechecker: Any) -> Callable[..., Any
             checked = _jaxtyped(fn, typechecker=typechecker)
         return checked(*args, **kwargs)
 
+    # a frame of the checker's, for whoever looks for a user's code in a traceback
+    call.__code__ = call.__code__.replace(co_filename=jaxtyping.__file__)
     return call

@@ -20,6 +20,7 @@ from bass.experiments import estimate
 from bass.experiments.checkpoints import check_checkpoints
 from bass.experiments.config import MOST_CELLS, examined
 from bass.experiments.config_files import with_overrides
+from support.typecheck import EVERY_CALL
 from unit.checkpoints import CONTEXT, Pair, Said, write_checkpoint
 
 Command = Callable[..., Said]
@@ -159,7 +160,7 @@ axes:
 def test_a_dry_run_of_two_thousand_cells_takes_three_seconds_at_most(
     pair: Pair, tmp_path: Path, bass_command: Command
 ) -> None:
-    """Of processor time.
+    """Of processor time; six where the types of every call are checked.
 
     Here types are checked, which takes longer; as a command it is the import of torch that takes
     most.
@@ -181,7 +182,7 @@ def test_a_dry_run_of_two_thousand_cells_takes_three_seconds_at_most(
     assert said.status == 0, said.err
     assert "2000 of 2000 cells to run" in said.out
     assert "1999-" in said.out
-    assert took < 3, f"{took:.1f} s"
+    assert took < (6 if EVERY_CALL else 3), f"{took:.1f} s"
 
 
 def test_an_entry_of_points_or_exclude_that_is_no_mapping_hides_no_other() -> None:

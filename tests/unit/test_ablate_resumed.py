@@ -57,7 +57,9 @@ def test_a_finished_cell_without_its_lines_is_named_and_runs_again_once_deleted(
     refused(bass_command("report", str(copied_run)), words)
     shutil.rmtree(cell)
     assert ablate().status == 0
-    assert "speedup" in RunFolder(copied_run).summaries()["0002-bass-padded"].metrics
+    assert (
+        "speedup_tokens_per_second" in RunFolder(copied_run).summaries()["0002-bass-padded"].metrics
+    )
 
 
 def unfinished(copied_run: Path, cell: str) -> Path:

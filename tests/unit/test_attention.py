@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bass.api.loading import Models
 from bass.api.plan import check_sinks
 from bass.attention import BACKENDS, Flex
 from bass.attention.kernels import KernelBackend
@@ -197,12 +198,14 @@ def test_a_model_with_sinks_needs_a_backend_that_has_them() -> None:
         def run(self, q: torch.Tensor, view: Any, plan: Any, rule: AttentionRule) -> torch.Tensor:
             return q
 
-    def models(sinks: bool) -> Any:
+    def models(sinks: bool) -> Models:
         rules = (AttentionRule(1.0), AttentionRule(1.0, sinks=sinks))
         decoder = SimpleNamespace(
             shape=DecoderShape(5, 4, 2, 8, 64, rules), config=SimpleNamespace(model_type="gpt_oss")
         )
-        return SimpleNamespace(target=decoder, draft=None)
+        made = object.__new__(Models)
+        vars(made).update(target=decoder, draft=None)
+        return made
 
     check_sinks(models(False), Plain())
     with pytest.raises(PairingError, match="`Plain` has no sinks, which `gpt_oss` needs"):

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, final
+from typing import Protocol, final, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -40,6 +40,7 @@ _EMBEDDING = re.compile(
 )
 
 
+@runtime_checkable
 class Base(Protocol):
     """What an adapter needs to know of a checkpoint; a `CheckpointIndex`."""
 

@@ -5,7 +5,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, final
+from typing import Protocol, TypeVar, final, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -18,6 +18,7 @@ MOST_TIMES = 100  # a larger bound only shows that there are too few repeats
 FEWEST_REPEATS = 3  # a speed-up of fewer has no interval
 
 
+@runtime_checkable
 class Timed(Protocol):
     """What a speed-up compares: a cell, or the part of one with a category."""
 
