@@ -10,6 +10,7 @@ other functions with counts of their own.
 
 import dataclasses
 import functools
+import inspect
 import os
 from collections.abc import Callable
 from types import CodeType
@@ -73,6 +74,8 @@ def jaxtyped(fn: Any = None, *, typechecker: Any) -> Any:
     if fn is None:
         return functools.partial(jaxtyped, typechecker=typechecker)
     if not isinstance(fn, type):
+        if inspect.isgeneratorfunction(fn):
+            return fn  # `torch.inference_mode` would not know it in a wrapper
         shapes = EVERY_CALL or "jaxtyping" in repr(getattr(fn, "__annotations__", ""))
         return _now_and_then(fn, typechecker) if shapes else fn
     made = vars(fn).get("__init__")

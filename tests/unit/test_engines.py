@@ -5,6 +5,7 @@ runs in it, and works with its own rows alone.
 """
 
 import itertools
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -52,7 +53,8 @@ def test_the_shapes_of_a_range_are_those_of_its_steps(
     assert steps <= set(needed)
     assert len(needed) == len(set(needed))
     assert needed == sorted(needed, reverse=True)
-    assert len(shapes.spans) <= (2 if reads else 5)
+    doublings = max(math.ceil(math.log2(capacity / 256)), 0)  # from the first span
+    assert len(shapes.spans) <= (2 if reads else 1 + doublings)
 
 
 def test_policies_declare_the_lengths_that_they_request() -> None:

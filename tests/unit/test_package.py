@@ -1,5 +1,6 @@
 """The package as it is installed, and the examples that the pages show."""
 
+import ast
 import os
 import re
 import runpy
@@ -57,6 +58,18 @@ def test_the_version_is_in_one_place_and_the_citation_has_it() -> None:
 
 def test_types_are_declared() -> None:
     assert (Path(bass.__file__).parent / "py.typed").is_file()
+
+
+def test_every_protocol_can_be_checked_at_run_time() -> None:
+    """As the nightly tests do for every call."""
+    for path in (ROOT / "src/bass").rglob("*.py"):
+        for part in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(part, ast.ClassDef) and "Protocol" in map(_unsubscripted, part.bases):
+                assert "runtime_checkable" in map(ast.unparse, part.decorator_list), part.name
+
+
+def _unsubscripted(base: ast.expr) -> str:
+    return ast.unparse(base).partition("[")[0]
 
 
 def test_the_changelog_knows_the_version() -> None:
