@@ -60,8 +60,8 @@ picture: $(VENV)/installed-dev  ## draw the pictures of the README and of the do
 notebook: $(VENV)/installed-dev  ## write the tutorial's notebook and picture from its pages
 	cd tests && $(abspath $(BIN))/python -m support.notebook
 
-nightly: $(VENV)/installed-dev $(VENV)/installed-docs  ## the slow tests, with many more random cases (an hour or two)
-	HYPOTHESIS_PROFILE=nightly $(PYTEST) -m "not gpu"
+nightly: $(VENV)/installed-dev $(VENV)/installed-docs  ## the slow tests, with many more random cases (two to three hours)
+	HYPOTHESIS_PROFILE=nightly OMP_NUM_THREADS=1 $(PYTEST) -n 2 -m "not gpu"
 
 gpu: $(VENV)/installed-dev  ## the tests that need a CUDA device, and tests/laws on it, step by step and in graphs
 	BASS_TEST_DEVICE=cuda $(PYTEST) $(GPU_OPTIONS) -m "gpu or not nightly" tests/laws tests/unit tests/kernels

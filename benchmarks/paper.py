@@ -19,7 +19,7 @@ from pathlib import Path
 
 import command_line as cli
 import torch
-from paper_tables import BUDGETS, METHODS, filled
+from paper_tables import BUDGETS, METHODS, alone, filled
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/paper.md"
@@ -49,7 +49,7 @@ def command(name: str, output: Path, pair: list[str], device: str, quick: bool) 
         return [*BASS, "ablate", config, "--output", str(output), *more, *own]
     if name == "shapes":
         script = str(ROOT / "benchmarks/gpu_step.py")
-        batches = ["--batches", "1", "2", "4", "8", "16", "--methods", "plain", "bass", "7"]
+        batches = ["--batches", "1", "2", "4", "8", "16", "--methods", "plain", "bass", "4", "7"]
         return [sys.executable, script, "--pairs", "opt", "codegen", "--results", str(output),
                 *batches]  # fmt: skip
     limit = ["--limit", "8"] if quick else []
@@ -102,7 +102,7 @@ def main(argv: list[str] | None = None) -> int:
         failed += [name] if status else []
     page = arguments.output / PAGE.name if arguments.quick else PAGE
     text, absent = filled(PAGE.read_text(encoding="utf-8"), arguments.output)
-    page.write_text(text, encoding="utf-8")
+    page.write_text(alone(text, arguments.output) if arguments.quick else text, encoding="utf-8")
     print(f"{page}: tables written; not yet measured: {', '.join(absent) or 'none'}")
     return cli.FAILED if failed else 0
 

@@ -35,6 +35,16 @@ def filled(page: str, folder: Path) -> tuple[str, list[str]]:
     return _MARK.sub(table, page), absent
 
 
+def alone(page: str, folder: Path) -> str:
+    """The tables of the experiments that have run, without the page's text about other runs."""
+    tables = [
+        f"## {name}\n\n{text.strip()}\n"
+        for _, name, text in _MARK.findall(page)
+        if (folder / name).exists()
+    ]
+    return "\n".join(["# Tables of a quick run\n", *tables])
+
+
 def latency(folder: Path) -> str:
     """Plain decoding against BASS by batch: ms per token, their ratios as speed-ups, and MFU."""
     run, axes = RunFolder(folder), ("method", "batch")

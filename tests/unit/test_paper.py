@@ -75,6 +75,10 @@ def test_tables_have_a_row_for_each_batch_and_the_metrics_of_the_cells(
     ]  # fmt: skip
     assert tables.filled(page, tmp_path) == (page, absent)
     assert tables.filled(page, tmp_path / "nothing")[0] == page  # what was measured before stays
+    quick = tables.alone(page, tmp_path)
+    heads = ["# Tables of a quick run", "## latency-bf16", "## lengths", "## drafts", "## layouts"]
+    assert re.findall(r"^#.*$", quick, re.MULTILINE) == heads
+    assert "H200" not in quick
 
 
 def test_passes_are_those_of_the_evaluation(tables: ModuleType, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from bass.files import write_atomically
 from bass.provenance.environment import commit, device_name, here
 from bass.runs.changes import changes, notes
 from bass.runs.drafts import TEXTS, common_tokenizer, write_texts
-from bass.runs.own_files import check_lock, holder, inside, take_lock
+from bass.runs.own_files import check_lock, holder, holds_other_files, inside, take_lock
 from bass.runs.peaks import PEAKS
 from bass.runs.records import CellEntry, Manifest, Summary
 from bass.runs.run_folder import RunFolder
@@ -52,6 +52,7 @@ class Ablation:
         holds another run.
         """
         with writing(self.folder):
+            self._check_new()
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = take_lock(self.folder)
         with lock:
@@ -104,6 +105,20 @@ class Ablation:
                 with writing(self.folder):
                     write_texts(self.folder, tokenizer)
 
+    def _check_new(self) -> None:
+        """Raise `RunFolderError` for a folder without a manifest that holds files."""
+        manifest = RunFolder.MANIFEST
+        if not (self.folder / manifest).exists() and any((self.folder / "cells").glob("*/*")):
+            raise RunFolderError(
+                f"`{self.folder}` holds cells of a run without its {manifest}: restore it, or "
+                "name another folder."
+            )
+        if holds_other_files(self.folder, manifest, "cells"):
+            raise RunFolderError(
+                f"`{self.folder}` holds files that are not of a run: name a new folder with "
+                "`--output`."
+            )
+
     def _enter(self) -> None:
         """Write the manifest, or check that the folder's is of the same run, and update it."""
         path = inside(self.folder, RunFolder.MANIFEST)
@@ -111,11 +126,6 @@ class Ablation:
         ours = manifest(self.plan, self.tasks, inputs)
         if path.exists():
             ours = self._gone_on_with(RunFolder(self.folder).manifest, ours)
-        elif any((self.folder / "cells").glob("*/*")):
-            raise RunFolderError(
-                f"`{self.folder}` holds cells of a run without its {path.name}: restore it, or "
-                "name another folder."
-            )
         with writing(self.folder):
             write_atomically(path, ours.to_json(indent=1) + "\n")
 

@@ -82,7 +82,8 @@ def _allocate_workspaces(device: torch.device) -> None:
     with torch.cuda.device(device):
         for stream in (torch.cuda.current_stream(), capture_stream()):
             with torch.cuda.stream(stream):
-                torch.ones(16, 16, device=device) @ torch.ones(16, 16, device=device)
+                ones = torch.ones(16, 16, device=device)
+                torch.mm(ones, ones)
 
 
 def _allocated(device: torch.device) -> int:

@@ -27,7 +27,14 @@ from bass.runs.changes import notes
 from bass.runs.conditions import CONDITIONS, ConditionLine
 from bass.runs.lines import jsonl
 from bass.runs.made_with import MadeWith
-from bass.runs.own_files import LOCK, check_lock, check_room_for, holder, inside, take_lock
+from bass.runs.own_files import (
+    check_lock,
+    check_room_for,
+    holder,
+    holds_other_files,
+    inside,
+    take_lock,
+)
 from bass.runs.strict import Json, checked, parsed
 
 FORMAT = 1
@@ -205,11 +212,7 @@ def opened(path: Path, config: Mapping[str, Any], about: Mapping[str, Any]) -> I
     """
     manifest = inside(path, MANIFEST)
     try:
-        if (
-            path.exists()
-            and not manifest.exists()
-            and any(p.name not in (LOCK, "manifest.json.part") for p in path.iterdir())
-        ):
+        if holds_other_files(path, MANIFEST):
             raise RequestError(
                 f"`{path}` holds files that are not of an evaluation: name a new folder."
             )

@@ -123,3 +123,11 @@ def decoded(text: bytes, where: str, remedy: str = Json.REMEDY) -> str:
         return text.decode()
     except UnicodeDecodeError as error:
         raise RunFolderError(f"{where} is damaged ({error.reason}): {remedy}.") from error
+
+
+def holds_other_files(folder: Path, manifest: str, *ours: str) -> bool:
+    """Whether a folder without its manifest holds files, other than what a start may leave."""
+    if not folder.is_dir() or (folder / manifest).exists():
+        return False
+    left = {LOCK, f"{manifest}.part", *ours}
+    return any(path.name not in left for path in folder.iterdir())
