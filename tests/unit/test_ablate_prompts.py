@@ -228,7 +228,7 @@ def test_a_folder_of_sets_that_no_cell_reads_is_an_error(
     assert (said.status, said.out) == (2, "")
     assert "is used by no cell: leave it out, or give the name of a published set" in said.err
     said = bass_command("ablate", config, "--prompts", "mt-bench", "--data", "somewhere")
-    assert "the folder `somewhere` has no such file" in said.err.replace(f"{Path.cwd()}/", "")
+    assert "`somewhere` does not exist: name the folder" in said.err.replace(f"{Path.cwd()}/", "")
 
 
 def test_a_warm_up_is_as_long_as_later_turns_can_be(talking: Pair) -> None:

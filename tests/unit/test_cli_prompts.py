@@ -50,7 +50,8 @@ def test_a_set_by_name_is_what_its_prompts_generate(
         ("--prompts mt-bench --data DATA --num_prompts 0", "`num_prompts=0` must be"),
         ("--prompts mt-bench --data DATA --categories c", "Unknown category `c`"),
         ("--prompts mt-bench --data DATA --chat --system S", "has conversations: leave it out"),
-        ("--prompts mt-bench --data nowhere", "the folder `nowhere` has no such file"),
+        ("--prompts mt-bench --data nowhere", "`nowhere` does not exist: name the folder with"),
+        ("--prompts mt-bench --data DATA/mt_bench/question.jsonl", "is a file: name the folder"),
         ("--prompts DATA/mt_bench/question.jsonl --data x", "`data: x` is not used by"),
     ],
 )

@@ -62,7 +62,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "a flag with a value": (["--loud=1"], "`--loud` takes no value"),
     "no value": (["--number"], "`--number` lacks its value"),
     "an option for a value": (["--number", "--loud"], "`--number` lacks its value"),
-    "too many words": (["a", "b", "c"], "Unexpected argument `c`: quote a prompt that has spaces"),
+    "too many words": (["a", "b", "c"], "Unexpected argument `c`: quote text that has spaces, and"),
 }
 
 

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from bass.analysis.metrics import METRICS
 from bass.analysis.units import number
 from bass.cli.ablate_table import results
 from bass.experiments.config import plan
@@ -44,3 +46,21 @@ def test_every_table_shows_the_same_speed_ups_with_the_same_intervals(
             [float(row[f"speedup{end}"]) for end in ("", "_low", "_high")],  # type: ignore[arg-type]
             abs=0.006,
         )
+
+
+def test_the_last_table_cuts_no_value_of_an_axis_off(tmp_path: Path) -> None:
+    run = write_run_of(tmp_path / "run", CONFIG, 2)
+    ended = results(plan(run.manifest.config), run.summaries())
+    with (tmp_path / "shown").open("w+", encoding="utf-8") as file:
+        Console(file=file, width=40).print(ended)
+        file.seek(0)
+        first = [line.split("│")[1].strip() for line in file if "│" in line]
+    axis = [str(label) for label in ended.columns[0]._cells]
+    assert "".join(axis) in "".join(first)
+    assert not any("…" in line for line in first)
+
+
+def test_no_interval_of_tau_is_below_one(tmp_path: Path) -> None:
+    rows = table(write_run_of(tmp_path / "run", CONFIG, 4)).rows
+    assert all(float(row["tau_low"]) >= 1 for row in rows if row.get("tau_low") is not None)  # type: ignore[arg-type]
+    assert METRICS["tau"].least == 1

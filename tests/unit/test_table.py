@@ -350,6 +350,7 @@ def test_the_command_writes_the_format_of_the_name(
     [
         (["--format", "html"], "Unknown format `html`. Known: csv, latex, markdown."),
         (["--output", "x.html"], "is no name of a table: give one that ends in .md, .tex, .csv"),
+        (["--format", "csv", "--output", "x.md"], "contradicts `--output x.md`"),
         (["--output", "none/x.md"], "is in a folder that does not exist"),
         (["--evaluation", "bass"], "must be METHOD=FOLDER"),
     ],

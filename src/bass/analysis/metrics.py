@@ -56,6 +56,11 @@ class Metric:
         return 1.0 if self.weight is None else self.weight(repeat)
 
     @property
+    def least(self) -> float:
+        """What no value is below: a target pass gives a token at least."""
+        return 1.0 if self.name in ("tau", "tau_of_requests") else 0.0
+
+    @property
     def heading(self) -> str:
         """The short name in tables."""
         return _HEADINGS.get(self.name, self.name)

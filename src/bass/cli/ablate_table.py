@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from bass.analysis.metrics import FIGURES, METRICS
@@ -27,9 +27,8 @@ def results(made: Plan, summaries: Mapping[str, Summary]) -> Table:
     on which they differ.
     """
     over = fastest_plain({cell.id: cell.settings for cell in made.cells}, summaries)
-    table = Table(
-        *map(escape, made.axes), title=Text(made.about or made.name), title_justify="left"
-    )
+    axes = [Column(escape(axis), overflow="fold") for axis in made.axes]
+    table = Table(*axes, title=Text(made.about or made.name), title_justify="left")
     columns = [
         METRICS[name]
         for name in FIGURES

@@ -203,7 +203,8 @@ class Parser:
                 raise OptionError(f"`{self.command}` needs a value for `{option.name}`; {self.see}")
         if loose:
             raise OptionError(
-                f"Unexpected argument `{loose[0]}`: quote a prompt that has spaces; {self.see}"
+                f"Unexpected argument `{loose[0]}`: quote text that has spaces, and give a list as "
+                f"one word, '[a, b]'; {self.see}"
             )
 
     def _typed(self, option: Option, name: str, value: Any) -> Any:

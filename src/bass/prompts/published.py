@@ -50,6 +50,12 @@ class PromptSet:
                 f"The prompts `{self.name}` are read from {self._wanted()}, and no folder is "
                 f"named: give `--data FOLDER`, or set {DATA}. {self._origin()}"
             )
+        if not Path(named).is_dir():
+            what = "is a file" if Path(named).exists() else "does not exist"
+            raise OptionError(
+                f"The prompts `{self.name}` are read from {self._wanted()} in a folder, and "
+                f"`{named}` {what}: name the folder with `--data`. {self._origin()}"
+            )
         found = self.within(Path(named))
         if found is None:
             raise OptionError(

@@ -282,7 +282,7 @@ def _with_interval(cell: Cell, metric: Metric) -> dict[str, str]:
         around = interval(values)
         most = 1.0 if metric.unit == "share" and values.max() <= 1 else np.inf
         shown["small"] = (
-            f"{metric.show(max(around.low, 0.0))}–{metric.show(min(around.high, most))}"
+            f"{metric.show(max(around.low, metric.least))}–{metric.show(min(around.high, most))}"
         )
     return shown
 

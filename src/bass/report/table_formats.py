@@ -100,14 +100,21 @@ SUFFIXES = {".md": "markdown", ".tex": "latex", ".csv": "csv"}
 
 
 def format_of(name: str | None, output: Path | None) -> str:
-    """The format by its name, else by the suffix of the file, else Markdown."""
-    if name is not None:
-        if name not in FORMATS:
-            raise unknown_name("format", name, FORMATS)
-        return name
+    """The format by its name, else by the suffix of the file, else Markdown.
+
+    A suffix of another format is an error.
+    """
+    if name is not None and name not in FORMATS:
+        raise unknown_name("format", name, FORMATS)
     if output is None:
-        return "markdown"
+        return name or "markdown"
     found = SUFFIXES.get(output.suffix.lower())
+    if name is not None and found not in (None, name):
+        raise OptionError(
+            f"`--format {name}` contradicts `--output {output}`, whose name is that of {found}: "
+            "leave one of them out."
+        )
+    found = name or found
     if found is None:
         raise OptionError(
             f"`{output}` is no name of a table: give one that ends in {', '.join(SUFFIXES)}."

@@ -80,14 +80,14 @@ class Part:
 
     def interval(self, name: str, fewest: int) -> tuple[float, float] | None:
         """The interval of the mean, of `fewest` or more independent values with a spread; not below
-        0, since no figure of the table is.
+        what the metric can be.
         """
         ones = self.repeats if METRICS[name].over == "repeats" else self.prompts
         values = np.array([one[name] for one in ones if name in one])
         if len(values) < fewest or without_spread(values):
             return None
         found = interval(values)
-        return max(found.low, 0.0), found.high
+        return max(found.low, METRICS[name].least), found.high
 
     @functools.cached_property
     def acceptance(self) -> list[float | None]:
