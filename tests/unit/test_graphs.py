@@ -12,6 +12,7 @@ from triton import knobs
 from bass.engine.graphs import GraphedStep
 from bass.engine.passes import PassLog
 from bass.engine.shapes import StepShapes
+from bass.engine.step import SpeculativeStep
 from bass.kernels.triton import launch
 from bass.ops import dispatch
 from bass.ops.dispatch import FirstUse
@@ -19,7 +20,7 @@ from bass.records import Sequences
 
 
 @final
-class Recording:
+class Recording(SpeculativeStep):
     """A step of which a part is new at the given calls of it; notes runs and captures."""
 
     def __init__(self, new: set[int]) -> None:

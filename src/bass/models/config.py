@@ -304,7 +304,12 @@ def rope_by_kind(config: dict[str, Any], family: str) -> tuple[dict[str, Any], d
             "scaled."
         )
     scaling = config.get("rope_scaling") or {}
-    return (full | scaling if isinstance(scaling, dict) else scaling), sliding
+    if not isinstance(scaling, dict):
+        raise CheckpointError(
+            f"config.json has the rope parameters {scaling!r} in `rope_scaling`, which must be an "
+            "object: download the checkpoint again."
+        )
+    return full | scaling, sliding
 
 
 def check_theta(theta: float) -> None:
