@@ -339,15 +339,6 @@ def test_cells_whose_manifest_is_gone_or_damaged_are_taken_for_nobody_elses(
         assert (tmp_path / "out/cells/0000/summary.json").read_bytes() == before
 
 
-def test_a_folder_of_other_files_is_left_as_it_is(ablate: Command, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/texts.json").write_text("mine", encoding="utf-8")
-    said = ablate("")
-    assert said.status == 2
-    assert "holds files that are not of a run: name a new folder with `--output`" in said.err
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["texts.json"]
-
-
 def test_what_a_worker_of_a_cluster_finds_damaged_is_told_in_its_own_words(tmp_path: Path) -> None:
     class RayTaskError(Exception):
         cause = RunFolderError("steps.jsonl, line 1 is damaged.")

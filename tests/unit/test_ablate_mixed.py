@@ -65,3 +65,16 @@ def test_a_run_that_moved_and_one_that_goes_on_are_their_own(
     (runs / "c" / "manifest.json").write_text(text.replace('"name": "a"', '"name": "c"'))
     assert ablate(bass_command, runs, "c").status == 0
     assert bass_command("report", str(runs / "c")).status == 0
+
+
+def test_a_folder_of_other_files_is_left_as_it_is(
+    pair: Pair, tmp_path: Path, bass_command: Command
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/texts.json").write_text("mine", encoding="utf-8")
+    said = bass_command(
+        "ablate", "paper-latency", "--quick", *pair.options, "--output", str(tmp_path / "out")
+    )
+    assert said.status == 2
+    assert "holds files that are not of a run: name a new folder with `--output`" in said.err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["texts.json"]

@@ -12,7 +12,6 @@ from triton import knobs
 from bass.engine.graphs import GraphedStep
 from bass.engine.passes import PassLog
 from bass.engine.shapes import StepShapes
-from bass.engine.step import SpeculativeStep
 from bass.kernels.triton import launch
 from bass.ops import dispatch
 from bass.ops.dispatch import FirstUse
@@ -20,7 +19,7 @@ from bass.records import Sequences
 
 
 @final
-class Recording(SpeculativeStep):
+class Recording:
     """A step of which a part is new at the given calls of it; notes runs and captures."""
 
     def __init__(self, new: set[int]) -> None:
@@ -34,6 +33,7 @@ class Recording(SpeculativeStep):
         return torch.zeros(2, 11, dtype=torch.int64), ()
 
 
+@pytest.mark.usefixtures("unchecked")  # stand-ins are of other types
 @pytest.mark.parametrize(
     ("reads_lengths", "new", "calls"),
     [
