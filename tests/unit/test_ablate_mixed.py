@@ -73,7 +73,15 @@ def test_a_folder_of_other_files_is_left_as_it_is(
     (tmp_path / "out").mkdir()
     (tmp_path / "out/texts.json").write_text("mine", encoding="utf-8")
     said = bass_command(
-        "ablate", "paper-latency", "--quick", *pair.options, "--output", str(tmp_path / "out")
+        "ablate",
+        "paper-latency",
+        *pair.options,
+        "--prompts",
+        "[a]",
+        "--output",
+        str(tmp_path / "out"),
+        "--max-new-tokens",
+        "4",
     )
     assert said.status == 2
     assert "holds files that are not of a run: name a new folder with `--output`" in said.err
