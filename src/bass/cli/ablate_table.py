@@ -35,9 +35,10 @@ def results(made: Plan, summaries: Mapping[str, Summary]) -> Table:
         if any(name in summary.metrics for summary in summaries.values())
     ]
     for metric in columns:
-        table.add_column(f"{metric.heading}, {metric.shown_unit}", justify="right")
+        head = f"{metric.heading}, {metric.shown_unit}"
+        table.add_column(head, justify="right", overflow="fold")
         if metric.name == BEFORE_SPEEDUP and over:
-            table.add_column("speed-up, ratio", justify="right")
+            table.add_column("speed-up, ratio", justify="right", overflow="fold")
             table.add_column("over", overflow="fold")
     for summary in summaries.values():
         labels = [_text(called(summary.settings[axis])) for axis in made.axes]
