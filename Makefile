@@ -51,10 +51,10 @@ mutants: $(VENV)/installed-dev  ## mutation testing: every defect in a copy of t
 families: $(VENV)/installed-dev  ## compare every model family with transformers, and write the table of docs/models.md
 	cd tests && $(abspath $(BIN))/python -m models.table
 
-options: $(VENV)/installed-dev  ## write the tables of options and shapes in the documentation
-	cd tests && $(abspath $(BIN))/python -m support.options_page && $(abspath $(BIN))/python -m support.shapes_page
+options: $(VENV)/installed-dev  ## write the tables of options in the documentation
+	cd tests && $(abspath $(BIN))/python -m support.options_page
 
-picture: $(VENV)/installed-dev  ## draw the pictures of the README and of the documentation from runs of the code
+picture: $(VENV)/installed-dev  ## draw the pictures of the README and of the cost model from runs of the code
 	cd tests && $(abspath $(BIN))/python -m support.pictures
 
 notebook: $(VENV)/installed-dev  ## write the tutorial's notebook and picture from its pages

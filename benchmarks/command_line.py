@@ -183,10 +183,9 @@ def explained() -> Iterator[None]:
 
 def run(main: Callable[[], int | None]) -> NoReturn:
     """End the process with the status of `main`; None is a success."""
-    from bass.interrupt import interruptible
-
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # cleans up first
     try:
-        with interruptible(signal.SIGTERM, signal.SIGHUP), explained():
+        with explained():
             status = main()
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)

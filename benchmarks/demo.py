@@ -33,8 +33,9 @@ from rich.console import Console
 from rich.table import Table
 
 import bass
-from bass.cli.prompts import EXAMPLE, EXAMPLE_STOPS
+from bass.cli.generate import EXAMPLE_STOPS
 from bass.engine.cost import measure_peaks
+from bass.experiments.prompts import PYTHON
 
 PLAIN = "0"
 
@@ -56,7 +57,7 @@ def run(llm: bass.LLM, samples: int, new_tokens: int, seed: int) -> Timed:
     """Run the demo's request."""
     began = time.process_time()
     options = {"num_return_sequences": samples, "max_new_tokens": new_tokens, "stop": EXAMPLE_STOPS}
-    stats = llm.generate(EXAMPLE, seed=seed, **options).stats
+    stats = llm.generate(PYTHON[0], seed=seed, **options).stats
     return Timed(stats, time.process_time() - began)
 
 

@@ -24,7 +24,7 @@ from random_families import CONTEXT, families
 
 import bass
 from bass.api.llm import LLM
-from bass.experiments.bench.measure import Bench, measure_machine, pass_bytes
+from bass.experiments.bench import Timing, measure_machine, pass_bytes
 
 PROMPT_LENGTH, CALLS = 150, 3
 DTYPE = torch.bfloat16
@@ -51,10 +51,12 @@ def measured(llm: LLM, batch: int, new_tokens: int, bandwidth: float) -> dict[st
     vocabulary = llm.models.target.shape.vocab_size
     prompts = torch.randint(1, vocabulary, (batch, PROMPT_LENGTH), generator=drawn).tolist()
     request = {"max_new_tokens": new_tokens, "temperature": 1.0, "ignore_eos": True}
-    bench = Bench(LLM(llm.models, llm.parts, batch, llm.graphs), [prompts], request)
-    bench.warm_up(0)
-    calls = [bench.call(seed) for seed in range(1, CALLS + 1)]
-    wall = statistics.median(call.wall_seconds / call.steps for call in calls)
+    timing = Timing(LLM(llm.models, llm.parts, batch, llm.graphs), [prompts], request)
+    timing.warm_up(0)
+    for seed in range(1, CALLS + 1):
+        timing.call(seed)
+    calls = zip(timing.walls, timing.calls, strict=True)
+    wall = statistics.median(seconds / len(call.steps) for seconds, call in calls)
     bound = pass_bytes(llm, batch, PROMPT_LENGTH + new_tokens // 2)[0] / bandwidth
     return {"bound_ms": bound * 1e3, "wall_ms": wall * 1e3, "share": bound / wall}
 

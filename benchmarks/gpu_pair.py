@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bass
-from bass.analysis.units import number
+from bass.analysis.metrics import number
 from bass.api.resolve import make
 
 VERBS, NOUNS = (
@@ -123,7 +123,11 @@ def row_of(policy: str, batch: int, r: dict[str, Any], plain: dict[str, Any]) ->
         f"{r['tokens_per_second']:.0f}",
         f"{r['tau']:.2f}",
     ]
-    figures += [number(r["acceptance_rate"], "share"), f"{r['step_ms']:.2f}", f"{r['mean_k']:.1f}"]
+    figures += [
+        f"{number(r['acceptance_rate'], 'share')} %",
+        f"{r['step_ms']:.2f}",
+        f"{r['mean_k']:.1f}",
+    ]
     figures += [
         f"{parts[part]:.2f}" if parts else "" for part in ("draft", "verify", "sample", "host")
     ]

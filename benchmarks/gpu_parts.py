@@ -13,7 +13,14 @@ import torch
 
 import bass
 from bass.api.llm import LLM
-from bass.experiments.bench.measure import parts_at
+from bass.drafters import ModelDrafter
+from bass.engine.graphs import GraphedStep
+from bass.engine.parts import seconds_of, without_graphs
+from bass.engine.step import Step
+from bass.experiments.bench import parts_at
+from bass.ops.batch_state import last
+from bass.ops.noise import step_noise
+from bass.records import Sequences, Window
 
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy")
 
@@ -34,13 +41,39 @@ def parts_in_ms(llm: LLM, trace: list[Any], length: int) -> dict[str, Any]:
     k = int(statistics.median(s.k for s in trace))
     engine = engines.engine(len(trace[0].active))
     found = parts_at(engine.step, engine.sequences, k, length)
-    if found is None:
+    if not found:
         return {}
-    parts = {name: t for name, t in vars(found).items() if name != "k"}
-    sampling = found.draft_sampling + found.sample
-    host = step + between - found.draft - found.verify - found.sample
-    ms = {part: round(t * 1e3, 4) for part, t in (parts | {"host": host}).items()}
-    return {"parts_k": k, "parts_ms": ms, "sampling_share": sampling / (step + between)}
+    parts = {name.removesuffix("_ms"): ms for name, ms in found.items()}
+    wall = (step + between) * 1e3
+    parts["draft_sampling"] = drawing_seconds(engine.step, engine.sequences, k, length) * 1e3
+    parts["host"] = wall - parts["draft"] - parts["verify"] - parts["sample"]
+    sampling = parts["draft_sampling"] + parts["sample"]
+    ms = {part: round(time, 4) for part, time in parts.items()}
+    return {"parts_k": k, "parts_ms": ms, "sampling_share": sampling / wall}
+
+
+@torch.inference_mode()
+def drawing_seconds(step: Step, rows: Sequences, k: int, length: int) -> float:
+    """Seconds of the warps and draws of k drafted tokens; 0 without a draft model."""
+    inner = without_graphs(step)
+    if not k or inner is None or not isinstance(inner.drafter, ModelDrafter):
+        return 0.0
+    drafter = inner.drafter
+    rows.lens.fill_(length)
+    rows.active.fill_(True)
+    noise, span = step_noise(rows.keys, rows.steps, rows.lens, k), step.span(length, rows.capacity)
+    logits = drafter.scorer(Window(*last(rows, 1), span)).logits
+
+    def draw() -> None:
+        drafted, probs = rows.tokens.new_zeros(len(rows.lens), k), []
+        for i in range(k):
+            probs.append(drafter.warp(logits, rows.history(drafted[:, :i]))[:, 0])
+            drafted[:, i] = drafter.draw(probs[-1], noise, i)
+        torch.stack(probs, 1)
+
+    found = seconds_of(draw, isinstance(step, GraphedStep))
+    rows.active.fill_(False)
+    return found
 
 
 def synchronisations(

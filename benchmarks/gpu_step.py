@@ -8,7 +8,7 @@ The pairs are those of `write_shapes.py`, with random weights in bfloat16 and an
 at each position, so the text is meaningless. Without `--methods`, plain decoding is compared with 7
 drafted tokens for "paper", and with 4 for the others. Each pair is a process of its own, whose
 tables go to standard error; a quantization applies to both models. The last line is the JSON of all
-pairs. `--results` keeps a file for each pair: the same command continues them.
+pairs. `--results` keeps a file for each pair: the same command measures the missing ones.
 
 `--warm-up` times `LLM.warm_up` for lengths 0 to 16 instead, with all batch sizes up to each one: in
 a new engine, and in a second one, whose kernels are compiled. `--host` counts the host's waits for
@@ -33,9 +33,8 @@ from write_shapes import MIXTURES, PAIRS, SHAPES
 import bass
 from bass.api.llm import LLM
 from bass.cli.bench import read
-from bass.cli.parsing import Parser as BenchParser
-from bass.cli.parsing import underscored
 from bass.errors import BassError
+from bass.experiments.bench import methods_of
 from bass.verifiers import Synthetic
 
 LONGEST, PROMPT, ACCEPTANCE = 16, 150, 0.8
@@ -49,23 +48,27 @@ def folders(pair: str) -> dict[str, str]:
     return {role: str(SHAPES / pair / role) for role in ("target", "draft")}
 
 
-def words_of(pair: str, quantization: str, results: Path | None, more: list[str]) -> list[str]:
+def words_of(pair: str, quantization: str, more: list[str]) -> list[str]:
     """The options of `bass bench`."""
-    own = {**folders(pair), "load_format": "dummy", "acceptance": str(ACCEPTANCE)}
+    own = {**folders(pair), "load-format": "dummy", "acceptance": str(ACCEPTANCE)}
     own |= {"quantization": quantization}
-    if results is not None:
-        own["output"] = str(results / f"{pair}-{quantization}.json")
     words = [word for name, value in own.items() for word in (f"--{name}", value)]
     if not any(word.partition("=")[0] == "--methods" for word in more):
         words += ["--methods", "plain", str(LENGTHS.get(pair, 4))]
     return [*words, "--json", *more]
 
 
-def bench(words: list[str]) -> dict[str, Any] | None:
-    """The JSON of `bass bench`; None if it fails or is interrupted, after its message."""
+def bench(words: list[str], file: Path | None) -> dict[str, Any] | None:
+    """The JSON of `bass bench`, from the file where it is; None after a failure and its message."""
+    if file is not None and file.exists():
+        return json.loads(file.read_text(encoding="utf-8"))
     command = [sys.executable, "-m", "bass", "bench", *words]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    return json.loads(done.stdout) if done.returncode == 0 else None
+    if done.returncode:
+        return None
+    if file is not None:
+        file.write_text(done.stdout, encoding="utf-8")
+    return json.loads(done.stdout)
 
 
 def loaded(pair: str, quantization: str, batch: int) -> LLM:
@@ -129,11 +132,10 @@ def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[str]]
         parser.error(
             "there is no CUDA device here: give `--device cpu`, without `--warm-up` and `--host`."
         )
-    there = arguments.results if arguments.results and arguments.results.is_dir() else None
     try:  # before one pair is measured, and another cannot be
         for pair, quantization in product(arguments.pairs, arguments.quantization):
-            words = words_of(pair, quantization, there, more)
-            read(BenchParser("bench", "bench"), underscored(words))
+            _, options, load_options = read(words_of(pair, quantization, more))
+            methods_of(options, load_options)
     except BassError as error:
         parser.error(" ".join(str(error).split()))
     return arguments, more
@@ -150,8 +152,10 @@ def main(argv: list[str] | None = None) -> int:
         name = f"{pair} {quantization}"
         print(name, file=sys.stderr)
         one = warm_up if arguments.warm_up else waits if arguments.host else None
+        results = arguments.results
+        file = None if results is None else results / f"{pair}-{quantization}.json"
         record[name] = (
-            bench(words_of(pair, quantization, arguments.results, words))
+            bench(words_of(pair, quantization, words), file)
             if one is None
             else {b: one(pair, quantization, b) for b in arguments.batches}
         )

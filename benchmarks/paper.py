@@ -54,9 +54,9 @@ def command(name: str, output: Path, pair: list[str], device: str, quick: bool) 
                 *batches]  # fmt: skip
     limit = ["--limit", "8"] if quick else []
     return [
-        *BASS, "eval", "--task", "small-problems", "-n", "8", "--max-new-tokens", "64",
-        "--temperature", "0.6", "--methods", f"[{','.join(METHODS)}]", "--budgets",
-        f"[{','.join(map(str, BUDGETS))}]", "--output", str(output), *limit, *own,
+        *BASS, "eval", "small", "-n", "8", "--max-new-tokens", "64",
+        "--temperature", "0.6", "--methods", *METHODS, "--budgets", *map(str, BUDGETS),
+        "--output", str(output), *limit, *own,
     ]  # fmt: skip
 
 

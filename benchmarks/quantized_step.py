@@ -39,24 +39,29 @@ from write_shapes import MIXTURES, PAIRS, Config, context_of
 from bass.api.llm import serve
 from bass.api.loading import ModelCache
 from bass.api.options import LoadOptions
-from bass.api.plan import find_device
+from bass.api.plan import LoadPlan, find_device
 from bass.checkpoints.weights import read_index
 from bass.engine.cost import ModelCost, model_cost
-from bass.experiments.bench.figures import figures_of
-from bass.experiments.bench.measure import Bench, measure_machine, pass_bytes
-from bass.experiments.bench.options import BenchOptions, Method, methods_of
-from bass.experiments.bench.record import Machine, Setting
-from bass.experiments.bench.run import constant_length, free, prompts_for
+from bass.experiments.bench import (
+    Machine,
+    Timing,
+    free,
+    known_tau,
+    measure_machine,
+    methods_of,
+    prompts_for,
+    row_of,
+)
+from bass.experiments.bench_options import BenchOptions
+from bass.experiments.provenance import device_name
 from bass.ops.experts import Experts
-from bass.policies import Fixed
-from bass.provenance.environment import device_name
 
 ACCEPTANCE, REFERENCE = 0.8, "bf16"
 OF_EXPERTS = "gpt-oss"  # the pair whose experts are quantized
 COLUMNS = "format,stored GB,loaded GB,load s,method,batch,ms/token,spread,bound,share,step ms,bf16"
 FIGURES = (
-    *("wall_ms_per_token", "spread", "bound_ms_per_token", "share_of_bound", "wall_ms_per_step"),
-    *("wall_ms_per_step_over_expected_tau", "tau", "mbu", "prefill_ms", "peak_gb"),
+    *("wall_ms_per_token", "least", "most", "wall_ms_per_step"),
+    *("wall_ms_per_step_over_expected_tau", "tau", "mbu", "prefill_seconds"),
 )
 Row = dict[str, Any]
 
@@ -78,7 +83,7 @@ class Runner:
             write(folder, self.target, name, WRITERS)
             written = time.perf_counter()
             cache = ModelCache()
-            plan = self.methods(folder)[1].plan(1)
+            plan = LoadPlan.of(self.methods(folder)[1])
             loaded = serve(plan, cache).models.target  # the pair, which serves its target alone
             if plan.target.device.type == "cuda":
                 torch.cuda.synchronize()
@@ -96,13 +101,13 @@ class Runner:
             shutil.rmtree(folder, ignore_errors=True)
             free()
 
-    def methods(self, folder: Path) -> tuple[Method, Method]:
+    def methods(self, folder: Path) -> tuple[LoadOptions, LoadOptions]:
         """Autoregressive decoding, and `--k` drafted tokens."""
         options = LoadOptions(
             target=folder, draft=self.home / "draft", device=self.arguments.device
         )
-        policies = {"plain": None, f"k={self.arguments.k}": Fixed(self.arguments.k)}
-        plain, drafting = methods_of(options, policies, ACCEPTANCE)
+        wanted = BenchOptions(methods=["plain", self.arguments.k], acceptance=ACCEPTANCE)
+        plain, drafting = methods_of(wanted, options).values()
         return plain, drafting
 
     def figures(
@@ -114,29 +119,29 @@ class Runner:
             batches=(1, 8), repeats=a.repeats, max_new_tokens=a.new_tokens,
             prompt_length=a.prompt_length,
         )  # fmt: skip
-        length = options.prompt_length + options.max_new_tokens // 2
         plain, drafting = self.methods(folder)
-        for method, batch in ((plain, 1), (plain, 8), (drafting, 1)):
+        for name, method, batch in (("plain", plain, 1), ("plain", plain, 8), ("", drafting, 1)):
             free()
-            plan = method.plan(batch)
-            cuda = plan.target.device.type == "cuda"
-            weights = torch.cuda.memory_allocated() if cuda else 0
+            plan = LoadPlan.of(replace(method, max_batch_size=batch))
+            k = 0 if name else a.k
             llm = serve(plan, cache)
-            prompts = prompts_for(llm.models, options, "").groups("", batch)
-            bench = Bench(llm, prompts, options.request, weights)
-            warm_up, peak = bench.warm_up(options.seed)
-            calls = [bench.call(options.seed + 1 + i) for i in range(options.repeats)]
-            k = constant_length(plan.parts) or 0
-            target, draft = pass_bytes(llm, batch, length, k)
-            tokens = batch * (k + 1)
-            target += stored.bytes_read(tokens) - loaded.bytes_read(tokens)
-            setting = Setting(
-                method.label, method.policy, batch, k, target, draft, peak, warm_up, calls
-            )
-            found = figures_of(setting, self.machine, options.max_new_tokens, ACCEPTANCE)
-            about = {"method": method.label, "batch": batch, "warm_up_s": warm_up.seconds}
-            yield about | {figure: found[figure] for figure in FIGURES}
-            del bench, llm
+            prompts = prompts_for(llm.models, options)[0][""][:batch]
+            timing = Timing(llm, [prompts], options.request)
+            if cuda := plan.target.device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats()
+            about = {"method": name or f"k={k}", "batch": batch}
+            about["warm_up_s"] = timing.warm_up(options.seed)
+            for i in range(options.repeats):
+                timing.call(options.seed + 1 + i)
+            about["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9 if cuda else None
+            found = row_of(timing, self.machine, ACCEPTANCE)
+            tokens, tau = batch * (k + 1), known_tau(k, ACCEPTANCE) or 1.0
+            more = stored.bytes_read(tokens) - loaded.bytes_read(tokens)
+            bound = found["bound_ms_per_token"] + more / self.machine.copy_bandwidth / tau * 1e3
+            about |= {figure: found[figure] for figure in FIGURES}
+            about |= {"bound_ms_per_token": bound}
+            yield about | {"share_of_bound": bound / found["wall_ms_per_token"]}
+            del timing, llm
 
 
 def stored_cost(folder: Path, loaded: ModelCost) -> ModelCost:
@@ -178,7 +183,7 @@ def table_of(found: dict[str, Any], title: str) -> Table:
         if row["format"] == REFERENCE:
             reference[setting] = ms
         sizes = [f"{row[n]:.2f}" for n in ("stored_gb", "loaded_gb", "load_s")]
-        times = [f"{ms:.3f}", "-".join(f"{x:.3f}" for x in row["spread"])]
+        times = [f"{ms:.3f}", f"{row['least']:.3f}-{row['most']:.3f}"]
         times += [f"{row['bound_ms_per_token']:.3f}", f"{row['share_of_bound']:.0%}"]
         ratio = f"{ms / reference[setting]:.2f}" if setting in reference else ""
         step = f"{row['wall_ms_per_step']:.2f}"

@@ -46,10 +46,10 @@ from bass.api.engines import CAPACITY_STEP
 from bass.api.llm import LLM, plain
 from bass.checkpoints.folder import DTYPES
 from bass.engine.scorer import ModelScorer
+from bass.experiments.prompts import PYTHON
 from bass.policies import Fixed
 from bass.processor import cpu_name
 from bass.records import CacheBudget, RowAssignment, Window
-from bass.runs.prompts import PYTHON
 
 PAIR = "pair"
 PROMPT_LENGTH = 64  # of the random prompts

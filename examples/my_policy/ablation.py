@@ -1,4 +1,4 @@
-"""Measures the policy beside others on the embedded pair, at several batch sizes.
+"""Compares the policy with others on the embedded pair, at several batch sizes.
 
     python ablation.py --batches 1 2 4 8 --tokens 64 --repeats 3
 
@@ -7,7 +7,6 @@ warm-up and not counted.
 """
 
 import argparse
-import importlib.util
 from pathlib import Path
 from statistics import median
 
@@ -39,7 +38,7 @@ def plot(path: Path, batches: list[int], speeds: dict[str, list[float]]) -> None
 def main() -> None:
     """Run, print the table, draw the plot."""
     parser = argparse.ArgumentParser(
-        description="MyPolicy beside bass, fixed and autoregressive decoding, on the embedded pair."
+        description="Compares MyPolicy with bass, fixed and autoregressive decoding."
     )
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--tokens", type=int, default=64)
@@ -82,11 +81,8 @@ def main() -> None:
             )
         table.add_section()
     Console().print(table)
-    if importlib.util.find_spec("matplotlib") is None:
-        print("No plot: matplotlib is not installed (`pip install 'bass-decoding[report]'`).")
-    else:
-        plot(given.plot, given.batches, speeds)
-        print(f"Plot: {given.plot}")
+    plot(given.plot, given.batches, speeds)
+    print(f"Plot: {given.plot}")
 
 
 if __name__ == "__main__":

@@ -49,13 +49,13 @@ def main() -> None:
                     "lengths": name,
                     "batch": batch,
                     "temperature": temperature,
-                    "acceptance": round(stats.accepted / sum(stats.reached_by_position), 3),
+                    "acceptance": round(stats.token_acceptance_rate, 3),
                     "accepted_of_drafted": round(stats.acceptance_rate, 3),
                     "acceptance_by_position": [
                         a and round(a, 3) for a in stats.acceptance_by_position[:8]
                     ],
                     "tau": round(stats.tau, 3),
-                    "drafted": stats.drafted,
+                    "drafted": int(stats.drafted),
                 }
                 rows.append(found)
                 print(json.dumps(found), flush=True)

@@ -1,15 +1,15 @@
-"""Write the problems of `bass eval --task small-problems` into a file, or others of their kind.
+"""Write the problems of `bass eval small` into a file, or others of their kind.
 
     python examples/widen_pair/problems.py --out .data/problems.jsonl
 
-`bass eval --task humaneval --data FILE` reads it.
+`bass eval FILE` reads it.
 """
 
 import argparse
 import json
 from pathlib import Path
 
-from bass.evaluation.small_problems import PER_FAMILY, SEED, small_problems
+from bass.experiments.problems import small_problems
 
 
 def main() -> None:
@@ -18,13 +18,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--per-family", type=int, default=PER_FAMILY)
-    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--per-family", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     if args.per_family < 1:
         parser.error("`--per-family` must be 1 or more.")
-    if args.out.is_dir():
-        parser.error(f"`{args.out}` is a folder: name a file.")
     lines = [json.dumps(one) + "\n" for one in small_problems(args.per_family, args.seed)]
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text("".join(lines), encoding="utf-8")

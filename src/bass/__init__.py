@@ -16,12 +16,11 @@ import importlib  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
 from bass.errors import BassError  # noqa: E402
-from bass.renamed import MODULES, MovedModules, renamed  # noqa: E402
 
 if TYPE_CHECKING:
+    from bass.analysis.frames import Run, open_run
     from bass.api.llm import LLM, load
     from bass.api.results import Completion, Result, Stats, StreamEvent
-    from bass.report.run import Run, open_run
 
     __version__: str
 
@@ -40,16 +39,14 @@ __all__ = [
 _HOMES = (
     dict.fromkeys(("LLM", "load"), "bass.api.llm")
     | dict.fromkeys(("Completion", "Result", "Stats", "StreamEvent"), "bass.api.results")
-    | dict.fromkeys(("Run", "open_run"), "bass.report.run")
-)
-sys.meta_path.append(MovedModules)
-_moved = renamed(
-    __name__, {old.partition(".")[2]: new for old, new in MODULES.items() if old.count(".") == 1}
+    | dict.fromkeys(("Run", "open_run"), "bass.analysis.frames")
 )
 
 
 def __getattr__(name: str) -> Any:
     """The public names, imported on first use, so that `bass --help` does not load torch."""
     if name == "__version__":  # of the installed distribution: pyproject.toml alone states it
-        return importlib.import_module("bass.provenance.environment").bass_version()
-    return getattr(importlib.import_module(_HOMES[name]), name) if name in _HOMES else _moved(name)
+        return importlib.import_module("bass.experiments.provenance").bass_version()
+    if name not in _HOMES:
+        raise AttributeError(f"module `bass` has no attribute `{name}`")
+    return getattr(importlib.import_module(_HOMES[name]), name)

@@ -1,11 +1,8 @@
 """Records that live on the host: they need NumPy, but no torch."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-from bass.renamed import renamed_fields
 
 
 @dataclass(frozen=True)
@@ -92,11 +89,6 @@ class RowAssignment:
     def of(cls, capacities: np.ndarray) -> "RowAssignment":
         """Rows of these capacities, int [B], that continue and copy nothing."""
         return cls(capacities, np.arange(len(capacities)), capacities)
-
-    if not TYPE_CHECKING:  # else any name would pass
-        __getattr__ = renamed_fields(
-            "RowAssignment", {"extents": "capacities", "going_on": "continuing"}
-        )
 
     @property
     def continuing(self) -> np.ndarray:

@@ -1,15 +1,12 @@
 """JSON within limits: the values in a text are counted before they are parsed."""
 
-import io
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 # about twice those of the largest tokenizer.json known; reading them takes a second
 MOST_VALUES = 4_000_000
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-MOST_LINES = 2**18  # of a file of a value per line; the largest benchmark has 11,000
 
 
 def parse_json(text: str | bytes, **options: Any) -> Any:
@@ -28,19 +25,3 @@ def parse_json(text: str | bytes, **options: Any) -> Any:
         return json.loads(text, **options)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-
-
-def json_lines(content: bytes) -> Iterator[tuple[int, Any]]:
-    """The number, from 1, and the value of each line that is not blank, read lazily.
-
-    Raises `ValueError`, which names the line.
-    """
-    for number, line in enumerate(io.BytesIO(content), 1):
-        if number > MOST_LINES:
-            raise ValueError(f"it has more than {MOST_LINES:,} lines")
-        if line.strip():
-            try:
-                value = parse_json(line)
-            except ValueError as error:
-                raise ValueError(f"line {number} is not JSON: {error}") from error
-            yield number, value

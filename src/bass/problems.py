@@ -13,26 +13,21 @@ MOST_REPORTED = 100  # problems, out of up to thousands
 @final
 @dataclass
 class Problems:
-    """Problems, one sentence each.
-
-    `replaced`: settings whose invalid value was replaced by the default.
-    """
+    """Problems, one sentence each."""
 
     sentences: list[str] = field(default_factory=list)
-    replaced: set[str] = field(default_factory=set)
 
-    def add(self, sentence: str, *settings: str) -> None:
-        """Add a problem. The settings get their defaults."""
+    def add(self, sentence: str) -> None:
+        """Add a problem."""
         self.sentences.append(sentence)
-        self.replaced |= {*settings}
 
     @contextmanager
-    def noted(self, where: str = "", *settings: str) -> Iterator[None]:
+    def noted(self, where: str = "") -> Iterator[None]:
         """Add a `BassError` raised within as a problem."""
         try:
             yield
         except BassError as error:
-            self.add(f"In `{where}`: {error}" if where else str(error), *settings)
+            self.add(f"In `{where}`: {error}" if where else str(error))
 
     def raise_any(self, what: str) -> None:
         """Raise an `OptionError` for one problem, or a `ProblemsError` with a line for each."""

@@ -7,14 +7,13 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from bass.host_records import AttentionRule, CacheBudget, DecoderShape, Feedback, RowAssignment
-from bass.renamed import renamed, renamed_fields
 
 __all__ = [
     "SAMPLING_OPTIONS",
@@ -110,16 +109,6 @@ class Sequences:
             sampling=torch.tensor(
                 [list(SAMPLING_OPTIONS.values())] * batch, dtype=torch.float64, device=device
             ),
-        )
-
-    if not TYPE_CHECKING:  # else any name would pass
-        __getattr__ = renamed_fields(
-            "Sequences",
-            {
-                "eos": "end_tokens",
-                "last": "bass.ops.batch_state.last",
-                "commit": "bass.ops.batch_state.commit",
-            },
         )
 
     def first(self, batch: int) -> "Sequences":
@@ -358,13 +347,3 @@ class Projection:
             qk = self.rotation.rotate(qk)
         q, k = qk.split_with_sizes((self.heads, self.kv_heads), 2)
         return q.to(self.dtype), k.to(self.dtype), v.to(self.dtype)
-
-
-__getattr__ = renamed(
-    __name__,
-    {
-        "Room": "bass.records.CacheBudget",
-        "Seats": "bass.records.RowAssignment",
-        "Unturned": "bass.records.Projection",
-    },
-)

@@ -12,10 +12,6 @@ from bass.errors import OptionError, StrategyError, check_integer, is_finite
 from bass.interfaces import Warp
 from bass.ops import sampling
 from bass.records import History
-from bass.renamed import renamed
-
-__getattr__ = renamed(__name__, {"draw": "bass.ops.sampling.draw"})
-
 
 _PENALTIES = "of -2 to 2 (0 = off)"
 # ranges of the options that are not integers, with their words

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bass import load, pair
-from bass.evaluation.harness import lm_eval_model
+from bass.experiments.lm_eval import lm_eval_model
 
 DATA = os.environ.get("BASS_DATA")
 CHOICE = """task: local_choice

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bass.caches import PaddedCache
 from bass.drafters import Ensemble, ModelDraft, Ngram
-from bass.engine.run import Run
+from bass.engine.run import EngineRun
 from bass.engine.scorer import ModelScorer
 from bass.errors import PairingError
 from bass.interfaces import (
@@ -121,7 +121,7 @@ def expected(tokens: Tensor, layers: tuple[int, ...]) -> list[Tensor]:
         return [x[0] for x in scorer(Window(tokens[None], place, len(tokens))).features]
 
 
-def check(run: Run, reader: Reader, layers: tuple[int, ...]) -> int:
+def check(run: EngineRun, reader: Reader, layers: tuple[int, ...]) -> int:
     """Of every row under way: all committed tokens but the last, each observed once."""
     s, seen = run.sequences, 0
     lens, active = s.lens.tolist(), s.active.tolist()

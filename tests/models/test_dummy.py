@@ -133,14 +133,6 @@ def test_the_command_says_that_the_text_means_nothing(
     assert "RANDOM WEIGHTS" in capsys.readouterr().err
 
 
-def test_an_evaluation_takes_no_random_weights(
-    llama: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = ["--target", str(llama), "--load-format", "dummy", "--output", str(tmp_path / "o")]
-    assert main(["eval", "--task", "gsm8k", "--data", str(tmp_path / "x.jsonl"), *options]) == 2
-    assert "`--load-format dummy` makes random weights" in capsys.readouterr().err
-
-
 def test_random_weights_are_not_those_of_a_quantized_checkpoint(tmp_path: Path) -> None:
     case = FIRST["llama"]
     folder = folder_of(tmp_path, case, quantization_config={"quant_method": "gptq", "bits": 4})

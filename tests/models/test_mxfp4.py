@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from bass.checkpoints.weights import load_decoder, read_index, save_decoder
-from bass.cli.checkpoint import experts
+from bass.cli.info import experts
 from bass.engine.cost import model_cost
 from bass.errors import CheckpointError
 from bass.ops.group_quantized import dequantized

@@ -21,13 +21,11 @@ FILE = FOLDER / "tutorial.ipynb"
 PICTURE = FOLDER.parent / "assets/tutorial-batch.svg"
 START = """# The tutorial of bass, as a notebook
 
-`make notebook` writes it from the chapters of the [tutorial](index.md). The first five take half an
-hour. It runs from top to bottom without a GPU, in some minutes.
-
-It needs `bass` with two extras, and Jupyter. In a checkout, in a virtual environment:
+`make notebook` writes it from the chapters of the [tutorial](index.md). It runs from top to bottom
+without a GPU, in some minutes. In a checkout, in a virtual environment:
 
 ```sh
-pip install -e '.[testing,report]' jupyterlab -c constraints.txt
+pip install -e '.[testing]' jupyterlab -c constraints.txt
 jupyter lab docs/tutorial/tutorial.ipynb
 ```
 
@@ -55,15 +53,13 @@ def code_cells(language: str, text: str) -> list[str]:
     written = [f"%%writefile {file[1]}\n{text}"] if file else []
     if language == "python":
         runs = [f"from {file[1].removesuffix('.py')} import *"] if file else [text]
+        kinds = {"png": "Image", "svg": "SVG"}
         shown = [
-            f'from IPython.display import {kind}\n\n{kind}("{name}.{end}")'
+            f'from IPython.display import {kinds[end]}\n\n{kinds[end]}("{name}.{end}")'
             for name, end in _DRAWS.findall(text)
-            for kind in ("Image" if end == "png" else "SVG",)
         ]
         return [*written, *runs, *shown]
-    if language == "sh" and text.startswith("bass "):
-        return [f"%%sh\n{text}"]
-    return written
+    return [f"%%sh\n{text}"] if language == "sh" and text.startswith("bass ") else written
 
 
 def parts(text: str) -> Iterator[tuple[str, str]]:
@@ -71,10 +67,8 @@ def parts(text: str) -> Iterator[tuple[str, str]]:
     begin, kept = 0, ""
     for block in _FENCE.finditer(text):
         before = text[begin : block.start()]
-        marks = _MARK.findall(before)
-        code = (
-            [] if any(one.startswith("not run") for one in marks) else code_cells(*block.groups())
-        )
+        skipped = any(mark.startswith("not run") for mark in _MARK.findall(before))
+        code = [] if skipped else code_cells(*block.groups())
         kept += _MARK.sub("", before) + ("" if code else block[0])
         if code:
             yield "markdown", kept
@@ -84,8 +78,8 @@ def parts(text: str) -> Iterator[tuple[str, str]]:
     yield "markdown", kept + text[begin:]
 
 
-def notebook() -> dict[str, Any]:
-    """The notebook, in the format 4.5, without output."""
+def written() -> str:
+    """The text of the file, in the format 4.5, without output."""
     found = [("start", "markdown", START), ("start", "code", PLACE)]
     for page in chapters():
         text = page.read_text(encoding="utf-8")
@@ -99,12 +93,8 @@ def notebook() -> dict[str, Any]:
         )
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
-    return {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
-
-
-def written() -> str:
-    """The text of the file."""
-    return json.dumps(notebook(), ensure_ascii=False, indent=1) + "\n"
+    notebook = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(notebook, ensure_ascii=False, indent=1) + "\n"
 
 
 def picture() -> str:

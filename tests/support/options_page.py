@@ -14,8 +14,8 @@ from bass.api.options import (
     SamplingOptions,
     TemplateOptions,
 )
-from bass.experiments.bench.options import BenchOptions
-from bass.runs.settings import Settings
+from bass.experiments.bench_options import BenchOptions
+from bass.experiments.settings import Settings
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = (DOCS / "reference/options.md", DOCS / "ablations.md", DOCS / "bench.md")

@@ -1,4 +1,4 @@
-"""The code blocks of the pages: which there are, what each shows, and what it really prints.
+"""The code blocks of the pages and the commands in them.
 
 Every block is run, or is the output of the block before it, or says above itself why it is neither:
 
@@ -6,21 +6,28 @@ Every block is run, or is the output of the block before it, or says above itsel
     <!-- nightly: REASON -->     run as it stands, but only in the nightly tier
 
 What a block shows as output is compared with what is printed: `...` stands for any text, and
-figures of time compare in form alone (`without_times`). `make`, `pip` and `pytest` are not run:
-their targets and extras have to exist.
+figures of time compare in form alone (`without_times`).
 """
 
 import ast
 import io
-import os
 import re
-import shutil
-import subprocess
+import shlex
 import tokenize
-from collections.abc import Iterable, Iterator
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
+
+import pytest
+import torch
+
+from bass.api import plan
+from bass.cli import main
+from bass.cli.options import Parser
+from bass.experiments import grid, prompts, runner, settings
 
 ROOT = Path(__file__).parents[2]
 # `docs/log.md` is a log of the past: its commands are those of its commits
@@ -29,24 +36,21 @@ PAST = ("docs/log.md", "CHANGELOG.md")
 PYTHON, SHELL, OUTPUT, DATA = ("python",), ("sh", "console"), ("text", "output"), ("yaml", "toml")
 LANGUAGES = (*PYTHON, *SHELL, *OUTPUT, *DATA, "json")
 NOT_RUN, NIGHTLY = "not run", "nightly"
+PARSED = 77  # exit status of a command whose options are good
 _FENCE = re.compile(r"^( *)(```+|~~~+)([^\n]*)\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
-_MARK = re.compile(r"<!-- (not run|nightly): (\S[^\n]*?) -->\n\s*\Z")
+_MARK = re.compile(r"<!-- (not run|nightly): \S[^\n]*? -->\n\s*\Z")
 
 
 @final
 @dataclass(frozen=True)
 class Block:
-    """One fenced block. line: of its first line of text. mark: `not run`, `nightly` or nothing.
-    marked: it has a mark of its own.
-    """
+    """One fenced block. line: of its first line of text. mark: `not run`, `nightly` or nothing."""
 
     page: str
     line: int
     language: str
     text: str
     mark: str
-    reason: str
-    marked: bool = False
 
     @property
     def place(self) -> str:
@@ -60,25 +64,17 @@ def pages() -> list[str]:
 
 
 def blocks(page: str) -> list[Block]:
-    """The blocks of a page, in order. One that continues a block that is not run, as its output
-    does, has the mark of that block.
-    """
+    """The blocks of a page, in order. An output has the mark of the block that prints it."""
     text = (ROOT / page).read_text(encoding="utf-8")
     found: list[Block] = []
     for one in _FENCE.finditer(text):
         indent, _, language, code = one.groups()
         code = re.sub(f"^{indent}", "", code, flags=re.MULTILINE)
         marked = _MARK.search(text[: one.start()])
-        mark, reason = marked.groups() if marked else ("", "")
-        if (
-            marked is None
-            and language in OUTPUT
-            and found
-            and found[-1].language in (*SHELL, *PYTHON)
-        ):
-            mark, reason = found[-1].mark, found[-1].reason
-        line = text.count("\n", 0, one.start(4)) + 1
-        found.append(Block(page, line, language, code, mark, reason, marked is not None))
+        mark = marked[1] if marked else ""
+        if not marked and language in OUTPUT and found and found[-1].language in (*SHELL, *PYTHON):
+            mark = found[-1].mark
+        found.append(Block(page, text.count("\n", 0, one.start(4)) + 1, language, code, mark))
     return found
 
 
@@ -94,18 +90,6 @@ def files(page: str) -> dict[str, str]:
     return found
 
 
-def definitions(page: str) -> str:
-    """The imports and definitions of a page, as the file that its reader would have."""
-    kinds = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef)
-    nodes = [
-        node
-        for block in blocks(page)
-        if block.language in PYTHON and block.mark != NOT_RUN
-        for node in ast.parse(block.text).body
-    ]
-    return "\n\n".join(ast.unparse(node) for node in nodes if isinstance(node, kinds))
-
-
 # --- shown output ---------------------------------------------------------------------------------
 
 NUMBER = r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
@@ -113,30 +97,12 @@ UNIT = r"(?:s|ms|us|µs|min|minutes|seconds|h|tokens/s|[MG]B/s|[MG]iB/s|x)"
 _TIMES = re.compile(
     rf"(?P<name>seconds['\"]?[=:] ?){NUMBER}|(?<![\w.]){NUMBER}(?= ?{UNIT}(?![\w/]))"
 )
-_TIMED = re.compile(rf"(?<![\w/]){UNIT}(?![\w/])|speed|ratio|tokens/s|MBU|MFU|memory")
-_CELLS = re.compile("[│┃|]")
-_RULES = re.compile("[━─┏┓┡┩└┘┳┻╇┴┬┼├┤╭╮╰╯╞╡═-]{3,}")
 
 
 def without_times(text: str) -> str:
-    """A text without its figures of time and the widths that they give to its columns.
-
-    A figure of time is a number before a unit of time or speed, and every number of a column whose
-    heading names one.
-    """
-    lines, timed = [], set[int]()
-    for line in text.strip().splitlines():
-        cells = _CELLS.split(line)
-        if len(cells) > 2:
-            if not any(re.search(r"\d", cell) for cell in cells) or "┃" in line:
-                timed = {i for i, cell in enumerate(cells) if _TIMED.search(cell)}
-            cells = [re.sub(NUMBER, "#", c) if i in timed else c for i, c in enumerate(cells)]
-            line = "|".join(cell.strip() for cell in cells)
-        elif not _RULES.search(line):
-            timed = set()
-        line = _TIMES.sub(lambda found: f"{found['name'] or ''}#", line)
-        lines.append(" ".join(_RULES.sub("---", line).split()))
-    return "\n".join(lines)
+    """A text in which a number before a unit of time or speed is `#`, and blanks are one."""
+    lines = [_TIMES.sub(lambda found: f"{found['name'] or ''}#", x) for x in text.splitlines()]
+    return "\n".join(" ".join(line.split()) for line in lines).strip()
 
 
 def equal(shown: str, real: str) -> bool:
@@ -161,14 +127,13 @@ def in_comments(block: Block) -> dict[tuple[int, int], str]:
         (node.lineno, node.end_lineno): comments[node.end_lineno]
         for node in ast.walk(ast.parse(block.text))
         if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "print"
+        and getattr(node.func, "id", "") == "print"
         and node.end_lineno is not None
         and value.match(comments.get(node.end_lineno, ""))
     }
 
 
-def as_a_comment(shown: str, printed: Iterable[str]) -> bool:
+def as_a_comment(shown: str, printed: Sequence[str]) -> bool:
     """Whether a comment shows what a call of `print` printed, each time it was called."""
     together = ", then ".join(one.strip() for one in printed)
     shown, real = (re.sub(r"(?<=[\[(]) ", "", without_times(one)) for one in (shown, together))
@@ -178,84 +143,80 @@ def as_a_comment(shown: str, printed: Iterable[str]) -> bool:
 # --- commands -------------------------------------------------------------------------------------
 
 
-@final
-@dataclass(frozen=True)
-class Command:
-    """A command that a block of shell gives, with its words as the shell makes them."""
+def commands(block: Block) -> Iterator[list[str]]:
+    """The words of each command of a block of shell.
 
-    block: Block
-    folder: Path
-    words: tuple[str, ...]
-
-
-def in_console(block: Block) -> tuple[str, str]:
-    """The commands of a block of shell, and what it shows as their output: in the language
-    `console` a command is behind `$`, and its output below it.
+    In the language `console` a command is behind `$`, and its output below it. Variables have the
+    values that the block gives them; loops and changes of the folder are left out.
     """
-    if block.language != "console":
-        return block.text, ""
-    lines = block.text.splitlines()
-    of_commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
-    return "\n".join(of_commands), "\n".join(one for one in lines if not one.startswith("$ "))
+    lines = block.text.replace("\\\n", " ").splitlines()
+    if block.language == "console":
+        lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    known: dict[str, str] = {}
+    for line in lines:
+        if given := re.match(r"(\w+)=(.*)", line):
+            known[given[1]] = given[2].strip("\"'")
+            continue
+        text = re.sub(r"\$(\w+)", lambda found: known.get(found[1], "1"), line)
+        words = shlex.split(text, comments=True)
+        if words and words[0] in ("bass", "make", "pip", "python"):
+            yield words
 
 
-_NOTED = r"""command_not_found_handle() { printf '%s\0' "$BLOCK" "$PWD" "$#" "$@" >&3; }
-exec 3>"$NOTED"
-"""
-_ENVIRONMENT = re.compile(r"(?<!^\. )(?<!\n\. )(?<![^\s(;|&])\.venv/bin/")
-
-
-def commands(page: str, folder: Path) -> Iterator[Command]:
-    """The commands of a page, in order, in a folder that its commands may change.
-
-    A shell without any program notes what it is told to run: loops, variables, quotes and `cd` are
-    the shell's own.
+@contextmanager
+def parsing_alone() -> Iterator[None]:
+    """Within it, `bass` ends with the status `PARSED` after it has read its options and made the
+    strategies, or the plan of all cells. It has read neither models nor data.
     """
-    found = [(i, one) for i, one in enumerate(blocks(page)) if one.language in SHELL]
-    if not found:
-        return
-    script = _NOTED
-    for i, one in found:
-        script += f"BLOCK={i}\n" + _ENVIRONMENT.sub("", in_console(one)[0]) + "\n"
-    noted = folder / "noted"
-    bash = shutil.which("bash")
-    assert bash is not None
-    activate = folder / ".venv/bin/activate"
-    activate.parent.mkdir(parents=True, exist_ok=True)
-    activate.touch()  # a page may activate the environment that `make` has made
-    done = subprocess.run(
-        [bash, "-c", script],
-        cwd=folder,
-        env={"PATH": "/nonexistent", "NOTED": str(noted), "HOME": str(folder)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, ""), f"{page}: {done.stderr}"
-    words = noted.read_bytes().decode().split("\0")[:-1]
-    noted.unlink()
-    every = dict(found)
-    while words:
-        block, place, count = every[int(words[0])], Path(words[1]), int(words[2])
-        yield Command(block, place, tuple(words[3 : 3 + count]))
-        del words[: 3 + count]
+    read = Parser.read
+
+    def ending(parser: Parser, argv: Sequence[str]) -> Any:
+        found = read(parser, argv)
+        return found if parser.prog == "bass ablate" else end()
+
+    def end(*_: Any) -> Any:
+        raise SystemExit(PARSED)
+
+    def without_files(given: Any, *_: Any) -> Any:
+        if isinstance(given, str) and given != "python":
+            assert given in prompts.SETS or Path(given).suffix, f"there are no prompts `{given}`"
+            given = ["def f():"]
+        return prompts.read_prompts(given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Parser, "read", ending)
+        patch.setattr(settings, "read_prompts", without_files)
+        patch.setattr(plan, "find_device", lambda _: torch.device("cpu"))  # of another machine
+        patch.setattr(grid, "fitting", lambda cells, _: (cells, []))
+        patch.setattr(runner, "preview", end)
+        yield
 
 
-def targets() -> set[str]:
-    """Those of the Makefile."""
-    text = (ROOT / "Makefile").read_text(encoding="utf-8")
-    return set(re.findall(r"^([\w-]+):", text, re.MULTILINE))
+def status(words: Sequence[str]) -> Any:
+    """The exit status of `bass`."""
+    try:
+        return main(words)
+    except SystemExit as ended:
+        return ended.code
 
 
-def outside_of(folder: Path) -> dict[str, str]:
-    """The environment of a process that finds this `bass`, and the modules of the folder."""
-    return os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(folder)])}
-
-
-def imported(tree: ast.Module) -> Iterator[tuple[str, Any]]:
-    """The names that a block imports from `bass`, with the node of each."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "bass":
-            for alias in node.names:
-                yield f"{node.module}.{alias.name}", node
+def check(block: Block, words: list[str]) -> None:
+    """Parse a command of `bass` by its own parser; of others, look for targets, extras, scripts."""
+    program, *rest = words
+    home = (ROOT / block.page).parent
+    if program == "bass":
+        with parsing_alone():
+            assert status(rest) in (0, PARSED)
+    elif program == "python":
+        assert any((folder / rest[0]).is_file() for folder in (Path.cwd(), home, ROOT))
+    elif program == "make":
+        makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+        assert {*rest} <= {*re.findall(r"^([\w-]+):", makefile, re.MULTILINE)}
+    else:
+        project = next(one for one in (home, *home.parents) if (one / "pyproject.toml").is_file())
+        declared = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))[
+            "project"
+        ]
+        extras = re.findall(r"[\w-]+", "".join(re.findall(r"\.\[(.*?)\]", " ".join(rest))))
+        assert rest[0] == "install"
+        assert {*extras} <= {*declared["optional-dependencies"]}

@@ -1,8 +1,7 @@
-"""A pair of tiny checkpoints, the command line as a function, and a small ablation."""
+"""A pair of tiny checkpoints, and the command line as a function."""
 
 import functools
 import importlib.metadata
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,21 +13,16 @@ import torch
 from bass.api import assembly, engines, resolve
 from bass.cli import main
 from bass.engine import parts
-from bass.runs import machine
 from support.prepared_steps import Captured
-from unit.ablations import CONFIG
 from unit.checkpoints import Pair, Said, byte_tokenizer, write_checkpoint
 from unit.distributions import Offer, installer
 
 
 @pytest.fixture(scope="session", autouse=True)
 def short_calibration() -> Iterator[None]:
-    """A run's calibrations of the machine are short: they would take 0.2 s a repeat. The parts of
-    a step are timed as seldom as on a slow CPU.
-    """
+    """The parts of a step are timed as seldom as on a slow CPU."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "REPEATS", parts.LEAST_REPEATS)
-        patch.setattr(machine, "SIZES", {"cpu": (64, 2**18), "cuda": (64, 2**18)})
         yield
 
 
@@ -91,43 +85,6 @@ def unchecked() -> Iterator[None]:
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
-
-
-@pytest.fixture
-def ablate(
-    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bass_command: Callable[..., Said]
-) -> Callable[..., Said]:
-    """`bass ablate` with `unit.ablations.CONFIG`, into `out`."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "small.yaml").write_text(CONFIG, encoding="utf-8")
-    models = ("--target", str(pair.target), "--draft", str(pair.draft))
-    return lambda *more: bass_command("ablate", "small.yaml", "--output", "out", *models, *more)
-
-
-@pytest.fixture(scope="session")
-def whole_run(pair: Pair, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run folder of the config that nothing happened to."""
-    from bass.cli.ablate import run
-    from bass.cli.parsing import Parser
-
-    folder = tmp_path_factory.mktemp("whole")
-    (folder / "small.yaml").write_text(CONFIG, encoding="utf-8")
-    options = [
-        "--output",
-        str(folder / "out"),
-        "--target",
-        str(pair.target),
-        "--draft",
-        str(pair.draft),
-    ]
-    assert run(Parser("ablate", "text"), [str(folder / "small.yaml"), *options]) == 0
-    return folder / "out"
-
-
-@pytest.fixture
-def copied_run(whole_run: Path, tmp_path: Path) -> Path:
-    """A copy of it where `ablate` writes."""
-    return Path(shutil.copytree(whole_run, tmp_path / "out"))
 
 
 @pytest.fixture

@@ -180,10 +180,8 @@ def test_a_benchmark_that_is_ended_removes_its_files(
     started.send_signal(number)
     error = started.communicate(timeout=60)[1]
     assert not [*tmp_path.iterdir()]
-    if number == signal.SIGINT:
-        assert (started.returncode, error) == (130, "Interrupted.\n")
-    else:
-        assert (started.returncode, error) == (-number, "")
+    expected = (130, "Interrupted.\n") if number == signal.SIGINT else (143, "")
+    assert (started.returncode, error) == expected
 
 
 def test_an_error_of_bass_is_a_sentence(

@@ -376,7 +376,7 @@ def test_the_command_line_talks(bass_command: Any, chatty: Pair, tmp_path: Path)
     own = shutil.copytree(chatty.target, tmp_path / "target")
     (own / "tokenizer_config.json").write_text(json.dumps(NAMES))
     for arguments, words in (
-        (["--chat", "--token_ids", "[1]"], "`--token-ids`"),
+        (["--chat", "--token_ids", "[1]"], "token ids"),
         (["--system", "x", "hello"], "`--chat`"),
         (["--target", str(own), "--chat", "hello"], "chat template"),
     ):

@@ -359,11 +359,9 @@ def test_the_command_line_takes_the_options_of_the_template(
     bass_command: Any, chatty: Pair, tmp_path: Path
 ) -> None:
     llm = bass.load(chatty.target, chatty.draft)
-    tools, talk, whole = (tmp_path / f"{name}.json" for name in ("tools", "talk", "whole"))
+    tools, talk = (tmp_path / f"{name}.json" for name in ("tools", "talk"))
     tools.write_text(json.dumps([TOOL]))
-    said_before = {"messages": [USER, {"role": "assistant", "content": "I am"}]}
-    talk.write_text(json.dumps(said_before))
-    whole.write_text(json.dumps(said_before | {"model": "x", "tools": []}))
+    talk.write_text(json.dumps({"messages": [USER, {"role": "assistant", "content": "I am"}]}))
     common = ["generate", *chatty.options, "--json"]
     said = bass_command(
         *common, "--chat", "hello", "--tools", str(tools), "--enable-thinking", "false",
@@ -385,11 +383,10 @@ def test_the_command_line_takes_the_options_of_the_template(
     )
     assert said.lines[0]["token_ids"] == expected.completions[0].token_ids
     for arguments, words in (
-        (["hello", "--tools", str(tools)], "`--tools` is for a conversation"),
-        (["--chat", "hello", "--tools", str(tmp_path / "none")], "give a JSON file to `--tools`"),
-        (["--messages", str(whole)], "a whole request, with model, tools next to its `messages`"),
-        (["--messages", str(talk), "--system", "x"], "`--system` and `--messages`"),
-        (["--messages", str(talk), "hello"], "Prompts come from a prompt and `--messages`"),
+        (["hello", "--tools", str(tools)], "`--tools`"),
+        (["--chat", "hello", "--tools", str(tmp_path / "none")], "--tools"),
+        (["--messages", str(talk), "--system", "x"], "--system"),
+        (["--messages", str(talk), "hello"], "--messages"),
     ):
         said = bass_command(*common, *arguments)
         assert (said.status, said.out) == (2, "")

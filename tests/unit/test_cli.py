@@ -1,397 +1,332 @@
-"""The commands in working order. Bad input is in test_bad_input.py, terminals in
-test_cli_terminal.py.
-"""
+"""The entry point, and the parser that the commands share."""
 
-import functools
-import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-import bass
-from bass.api.options import LoadOptions, RequestOptions, help_of
-from bass.cli import COMMANDS, MODULES
-from bass.cli.options import unescape
-from bass.cli.parsing import underscored
-from support.matrix import night
-from unit.checkpoints import Pair, Said
+from bass.api.options import LoadOptions, RequestOptions, TemplateOptions, help_of, option
+from bass.api.resolve import make
+from bass.cli import COMMANDS, main
+from bass.cli.options import Parser, build, parser
+from bass.errors import BassError, OptionError, ProblemsError
+from bass.policies import BatchAdaptive, Fixed, Lagged
+from unit.checkpoints import Said
 
 Command = Callable[..., Said]
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-POLICY_FILE = '''
-from dataclasses import dataclass
-
-import numpy as np
-
-from bass.interfaces import DraftLengthPolicy
 
 
 @dataclass(frozen=True)
-class Half(DraftLengthPolicy[int]):
-    """Half of `top` tokens."""
+class Own:
+    """Options of a command."""
 
-    top: int = 4
-    max_length: int = 8
-
-    def init(self, batch_size):
-        return batch_size
-
-    def lengths(self, state):
-        return np.full(state, self.top // 2)
-
-    def update(self, state, feedback):
-        return state
-'''
+    prompt: list[str] | None = option(None, "texts; more words")
+    file: str | None = option(None, "a file")
+    batches: list[int] | None = option(None, "numbers of rows")
+    json: bool = option(False, "print JSON")
 
 
-def test_a_prompt_gives_one_completion_as_plain_text(bass_command: Command, pair: Pair) -> None:
-    said = bass_command("generate", *pair.options, "def f(")
-    assert said.status == 0
-    expected = (
-        bass.load(pair.target, pair.draft).generate("def f(", max_new_tokens=8).completions[0].text
-    )
-    assert said.out == f"{expected}\n"
+@pytest.fixture
+def command() -> Parser:
+    made = parser("try", "Tries.", ["a", "b", "c"], Own, RequestOptions, LoadOptions)
+    made.alternatives = ("prompt", "file")
+    return made
 
 
-def test_away_from_a_terminal_there_are_no_control_codes(bass_command: Command, pair: Pair) -> None:
-    said = bass_command("generate", *pair.options, "def f(", "-n", "3", "--compare-plain")
-    # the model's own text may hold anything
-    ours = re.sub(r"(?s)===\n.*?(?=\n=== |$)", "===", said.out)
-    assert not CONTROL.search(ours)
-    assert not CONTROL.search(said.err)
-    assert said.out.count("=== prompt 0, sample ") == 3
-    for word in (
-        "tau",
-        "acceptance by position",
-        "tokens/s",
-        "first",
-        "last",
-        "all",
-        "MBU",
-        "lossless",
-        "ratio",
-    ):
-        assert word in said.err
+@pytest.fixture
+def config(tmp_path: Path) -> Callable[[str], list[str]]:
+    """`--config` with a file of this text."""
+
+    def write(text: str, name: str = "run.yaml") -> list[str]:
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        return ["--config", str(tmp_path / name)]
+
+    return write
 
 
-def test_json_gives_one_line_per_completion_and_one_of_figures(
-    bass_command: Command, pair: Pair
-) -> None:
-    said = bass_command(
-        "generate", *pair.options, "def f(", "for", "-n", "2", "--json", "--seed", "5"
-    )
-    *completions, stats = said.lines
-    assert [(c["type"], c["prompt_index"], c["sample_index"]) for c in completions] == [
-        ("completion", p, s) for p in range(2) for s in range(2)
-    ]
-    result = bass.load(pair.target, pair.draft).generate(
-        ["def f(", "for"], num_return_sequences=2, max_new_tokens=8, seed=5
-    )
-    assert [c["token_ids"] for c in completions] == [c.token_ids for c in result.completions]
-    assert set(completions[0]) >= {"text", "logprobs", "mean_logprob", "finish_reason", "seconds"}
-    assert stats["type"] == "stats"
-    assert set(stats) >= {
-        "tau",
-        "acceptance_by_position",
-        "tokens_per_second",
-        "first",
-        "last",
-        "all",
-        "mbu",
-        "lossless",
-        "steps",
-    }
-    assert said.err == ""
+Written = Callable[..., list[str]]
 
 
-def test_compare_plain_runs_the_same_request_without_drafts(
-    bass_command: Command, pair: Pair
-) -> None:
-    *completions, stats = bass_command(
-        "generate", *pair.options, "def f(", "--json", "--compare-plain", "--temperature", "0"
-    ).lines
-    assert len(completions) == 1
-    assert stats["plain"]["drafted"] == 0
-    assert stats["plain"]["tau"] == 1
-    assert stats["plain"]["acceptance_rate"] is None
-    assert stats["plain"]["acceptance_by_position"] == []
-    assert stats["drafted"] > 0
-    assert len(stats["speedups"]) == 3
-    assert stats["speedup"] == sorted(stats["speedups"])[1]
-    assert isinstance(stats["warnings"], list)
-
-
-def test_the_prompt_may_come_from_a_file_or_from_token_ids(
-    bass_command: Command, pair: Pair, tmp_path: Path
-) -> None:
-    (tmp_path / "prompt.txt").write_text("def f(", encoding="utf-8")
-    by_file = bass_command("generate", *pair.options, "--file", str(tmp_path / "prompt.txt"))
-    assert by_file.out == bass_command("generate", *pair.options, "def f(").out
-    ids = bass.load(pair.target, pair.draft).models.tokenizer.encode("def f(")  # pyright: ignore[reportOptionalMemberAccess]
-    assert (
-        bass_command("generate", *pair.options, "--token_ids", json.dumps(ids)).out == by_file.out
-    )
-
-
-def test_the_example_ends_with_its_class(
-    bass_command: Command, pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[object] = []
-    stream = bass.LLM.stream
-
-    @functools.wraps(stream)
-    def listening(*arguments: Any, **options: Any) -> Any:
-        asked.append(options["stop"])
-        return stream(*arguments, **options)
-
-    monkeypatch.setattr(bass.LLM, "stream", listening)
-    monkeypatch.setattr("bass.cli.prompts.EXAMPLE", "def f(")
-    assert bass_command("generate", *pair.options, "--example").status == 0
-    assert bass_command("generate", *pair.options, "--example", "--stop", "x").status == 0
-    assert "\ndef " in asked[0]  # pyright: ignore[reportOperatorIssue]
-    assert asked[1] == ["x"]
-
-
-def test_the_figures_say_what_they_belong_to(bass_command: Command, pair: Pair) -> None:
-    said = bass_command(
-        "generate", *pair.options, "def f(",
-        "--policy", "fixed", "--cache", "split", "--device", "cpu",
-    )  # fmt: skip
-    caption = " ".join(said.err.splitlines())
-    for word in (
-        "Fixed(k=4)",
-        "ModelDraft",
-        "SplitCache",
-        "PerRow",
-        "Rejection,",
-        "cpu",
-        "float32",
-    ):
-        assert word in caption
-
-
-def test_without_a_tokenizer_token_ids_go_in_and_come_out(
-    bass_command: Command, silent_pair: Pair
-) -> None:
-    said = bass_command("generate", *silent_pair.options, "--token_ids", "[1,2,3]", "--ignore_eos")
-    assert len([int(word) for word in said.out.split()]) == 8
-
-
-def test_the_options_of_a_request_reach_it(bass_command: Command, pair: Pair) -> None:
-    options = [
-        "--top-k",
-        "5",
-        "--top-p",
-        "0.9",
-        "--min-p",
-        "0.01",
-        "--repetition-penalty",
-        "1.3",
-        "--temperature",
-        "1.5",
-        "--seed",
-        "3",
-    ]
-    said = bass_command(
-        "generate",
-        *pair.options,
-        "def f(",
-        *options,
-        "--stop",
-        r"\n",
-        "--stop",
-        "e",
-        "--ignore-eos",
-        "--json",
-    )
-    wanted = {
-        "top_k": 5,
-        "top_p": 0.9,
-        "min_p": 0.01,
-        "repetition_penalty": 1.3,
-        "temperature": 1.5,
-        "seed": 3,
-    }
-    result = bass.load(pair.target, pair.draft).generate(
-        "def f(", max_new_tokens=8, stop=["\n", "e"], ignore_eos=True, **wanted
-    )
-    assert said.lines[0]["token_ids"] == result.completions[0].token_ids
-
-
-def test_every_option_has_a_help_text(
-    bass_command: Command, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        bass_command("generate", "--help")
-    assert ended.value.code == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    for option, text in (help_of(LoadOptions) | help_of(RequestOptions)).items():
-        assert f"--{option.replace('_', '-')} " in shown
-        assert " ".join(text.split())[:20] in shown
-
-
-@pytest.mark.nightly
-def test_a_policy_in_a_file_of_the_working_directory(pair: Pair, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(POLICY_FILE, encoding="utf-8")
-    said = shell(
-        "generate",
-        *pair.options,
-        "def f(",
-        "--json",
-        "--policy",
-        "mine:Half",
-        "--policy.top",
-        "6",
-        cwd=tmp_path,
-    )
-    assert said.status == 0, said.err
-    assert len(said.lines[-1]["acceptance_by_position"]) == 3
-
-
-@pytest.mark.nightly
-def test_standard_input_is_the_prompt(pair: Pair) -> None:
-    said = shell("generate", *pair.options, "--json", stdin="def f(")
-    assert (
-        said.lines[0]["token_ids"]
-        == bass.load(pair.target, pair.draft)
-        .generate("def f(", max_new_tokens=8)
-        .completions[0]
-        .token_ids
-    )
-
-
-@pytest.mark.nightly
-def test_a_reader_that_leaves_early_is_no_error(pair: Pair) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "bass",
-        "generate",
-        *pair.options,
-        "def f(",
-        "-n",
-        "300",
-        "--json",
-    ]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=one_thread()
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.close()
-        assert process.stderr.read() == ""
-        assert process.wait(60) == 0
-
-
-FAILING = """
-from bass.policies import Fixed
-class Late(Fixed):
-    def update(self, state, feedback):
-        raise {}
-"""
-
-
-@pytest.mark.parametrize("error", [BrokenPipeError, night(FileNotFoundError)])
-def test_an_own_class_that_cannot_read_or_write_ends_with_its_traceback(
-    error: type, pair: Pair, tmp_path: Path
-) -> None:
-    (tmp_path / "late.py").write_text(FAILING.format(f"{error.__name__}('worker')"))
-    said = shell("generate", *pair.options, "--policy", "late:Late", "def f(", cwd=tmp_path)
-    assert (said.status, said.out) == (1, "")
-    assert said.err.splitlines()[-1] == f"{error.__name__}: worker"
-
-
-@pytest.mark.nightly
-def test_an_own_error_is_printed_without_a_standard_output_too(pair: Pair, tmp_path: Path) -> None:
-    (tmp_path / "late.py").write_text(FAILING.format("BrokenPipeError('worker')"))
-    command = [sys.executable, "-m", "bass", "generate", *pair.options]
-    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command, "--policy", "late:Late", "def f("]
-    done = subprocess.run(
-        closed, cwd=tmp_path, env=one_thread(), capture_output=True, text=True, timeout=60,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == "BrokenPipeError: worker"
-
-
-def test_info_describes_a_checkpoint_and_its_draft(bass_command: Command, pair: Pair) -> None:
-    said = bass_command("info", str(pair.target), "--draft", str(pair.draft))
-    assert said.status == 0
-    model = bass.load(pair.target, pair.draft).models.target
-    for figure in (
-        f"{sum(p.numel() for p in model.parameters()):,}",
-        "llama",
-        "layers              2",
-        "context             64 tokens",
-        "float32",
-    ):
-        assert figure in said.out
-    assert f"{(pair.target / 'model.safetensors').stat().st_size:,}" in said.out
-    # 2 (k and v) * 2 layers * 1 head * 16 dimensions * 4 bytes
-    assert "KV bytes per token  256" in said.out
-    assert f"`{pair.draft}` can draft for `{pair.target}`." in said.out
-
-
-def test_help_and_version_come_without_torch() -> None:
-    for arguments in (["--help"], ["--version"], ["frob"]):
-        code = (
-            f"import sys, bass.cli; bass.cli.main({arguments!r}); assert 'torch' not in sys.modules"
-        )
-        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+# The entry point
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
-    [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)],
+    ("words", "unloaded"),
+    [
+        (["--help"], {"torch", "jsonargparse", "pandas", "rich"}),
+        (["--version"], {"torch", "jsonargparse", "pandas", "rich"}),
+        (["frob"], {"torch", "jsonargparse", "pandas", "rich"}),
+        (["generate", "--help"], {"torch", "pandas"}),
+    ],
 )
-def test_threads_do_not_spin_for_long_unless_asked_to(
-    bass_command: Command, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], kept: str | None
-) -> None:
-    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
-        monkeypatch.setenv(name, given.get(name, ""))
-        if name not in given:
-            monkeypatch.delenv(name)
-    bass_command("list")
-    assert os.environ.get("GOMP_SPINCOUNT") == kept
-
-
-def test_help_names_every_command(bass_command: Command) -> None:
-    assert set(COMMANDS) == set(MODULES)
-    assert all(f"\n  {command}" in bass_command("--help").out for command in COMMANDS)
-    assert bass_command().status == 2
-
-
-def test_option_names_may_have_dashes_and_their_values_stay_as_they_are() -> None:
-    assert underscored(["--max-new-tokens=a-b", "x-y", "--top-p", "-1", "--", "--a-b"]) == [
-        "--max_new_tokens=a-b", "x-y", "--top_p", "-1", "--", "--a-b",
-    ]  # fmt: skip
-
-
-def test_escapes_of_a_stop_string() -> None:
-    assert unescape(r"\ndef\t\\n") == "\ndef\t\\n"
-
-
-def one_thread() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1"}
-
-
-def shell(*arguments: str, stdin: str = "", cwd: Path | None = None) -> Said:
-    """`bass ARGUMENTS` in a process of its own."""
-    command = [sys.executable, "-m", "bass", *arguments]
-    done = subprocess.run(
-        command,
-        input=stdin,
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=one_thread(),
-        timeout=120,
-        check=False,
+def test_a_help_loads_little(words: list[str], unloaded: set[str]) -> None:
+    code = (
+        f"import sys, bass.cli\ntry: bass.cli.main({words!r})\nexcept SystemExit: pass\n"
+        f"assert not {unloaded!r} & {{*sys.modules}}"
     )
-    return Said(done.returncode, done.stdout, done.stderr)
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_a_command_fits_a_screen_and_begins_with_examples(
+    name: str, bass_command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        bass_command(name, "--help")
+    lines = capsys.readouterr().out.splitlines()
+    assert ended.value.code in (0, None)
+    assert len(lines) <= 60
+    assert max(map(len, lines)) <= 100
+    at = lines.index("examples:")
+    assert at < 10
+    assert [line.startswith("  bass ") for line in lines[at + 1 : at + 5]] == [True] * 3 + [False]
+
+
+def test_the_help_has_every_option(
+    bass_command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert all(f"\n  {name}" in bass_command("--help").out for name in COMMANDS)
+    with pytest.raises(SystemExit):
+        bass_command("generate", "--help")
+    shown = capsys.readouterr().out
+    for options in (LoadOptions, RequestOptions, TemplateOptions):
+        assert all(f"--{name.replace('_', '-')}" in shown for name in help_of(options))
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["frob"], "Unknown command `frob`"),
+        (["generat"], "Did you mean `generate`"),
+        (["--seed", "3"], "`--seed` must follow the command"),
+        (["convert"], "required: folder"),
+        (["list", "--jsno"], "Unknown option `--jsno`. Did you mean `--json`"),
+    ],
+)
+def test_a_wrong_command_is_one_sentence(
+    bass_command: Command, words: list[str], text: str
+) -> None:
+    said = bass_command(*words)
+    assert (said.status, said.out) == (2, "")
+    assert said.err.startswith("bass: ")
+    assert said.err.count("\n") == 1
+    assert text in said.err
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (OptionError("One\nsentence."), 2, "bass: One sentence.\n"),
+        (ProblemsError("Two:", ["a", "b"]), 2, "bass: Two:\n  a\n  b\n"),
+        (OptionError("\x1b[2J"), 2, "bass: \\x1b[2J\n"),
+        (KeyboardInterrupt(), 130, "bass: Interrupted.\n"),
+        (MemoryError("full"), 2, "bass: Out of memory (full): lower"),
+        (RuntimeError("CUDA out of memory"), 2, "bass: Out of memory (CUDA out of memory)"),
+    ],
+)
+def test_how_a_command_ends(
+    bass_command: Command, monkeypatch: pytest.MonkeyPatch, error: BaseException, status: int,
+    text: str,
+) -> None:  # fmt: skip
+    def fails(argv: list[str]) -> int:
+        raise error
+
+    monkeypatch.setitem(sys.modules, "bass.cli.convert", SimpleNamespace(run=fails))  # pyright: ignore[reportArgumentType]
+    said = bass_command("convert")
+    assert (said.status, said.out) == (status, "")
+    assert said.err.startswith(text)
+
+
+def test_any_other_error_is_pythons(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(argv: list[str]) -> int:
+        raise FileNotFoundError("worker")
+
+    monkeypatch.setitem(sys.modules, "bass.cli.convert", SimpleNamespace(run=fails))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(FileNotFoundError, match="worker"):
+        main(["convert"])
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    command = [sys.executable, "-m", "bass", "--help"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 0
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7")])
+def test_threads_do_not_spin_for_long(
+    bass_command: Command, monkeypatch: pytest.MonkeyPatch, given: dict[str, str],
+    expected: str | None,
+) -> None:  # fmt: skip
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.setenv("GOMP_SPINCOUNT", given.get("GOMP_SPINCOUNT", ""))
+    if not given:
+        monkeypatch.delenv("GOMP_SPINCOUNT")
+    bass_command("convert")
+    assert os.environ.get("GOMP_SPINCOUNT") == expected
+
+
+# The parser
+
+
+def test_names_may_have_underscores_and_values_stay_as_they_are(command: Parser) -> None:
+    read = command.read(["--max_new_tokens=3", "--top-p", "0.5", "-n2", "--", "x_y", "--a_b"])
+    assert (read.max_new_tokens, read.top_p, read.num_return_sequences) == (3, 0.5, 2)
+    assert read.prompt == ["x_y", "--a_b"]
+
+
+def test_without_words_there_are_the_defaults(command: Parser) -> None:
+    read = command.read([])
+    assert build(RequestOptions, read) == RequestOptions()
+    assert build(LoadOptions, read) == LoadOptions()
+    assert build(Own, read) == Own()
+    assert build(Own, read, file="x") == Own(file="x")
+
+
+def test_lists_flags_and_escapes(command: Parser) -> None:
+    words = ["--batches", "1", "8", "--stop", r"\ndef\t\\n", "--stop", "b", "--json"]
+    read = command.read([*words, "--stop-token-ids", "[1, 2]", "--target", "null"])
+    assert (read.batches, read.stop, read.json) == ([1, 8], ["\ndef\t\\n", "b"], True)
+    assert (read.stop_token_ids, read.target) == ([1, 2], None)
+
+
+POLICIES: dict[str, tuple[list[str], Any]] = {
+    "a name": (["--policy", "fixed", "--policy.k", "3"], Fixed(3)),
+    "an import path": (["--policy", "bass.policies:Fixed", "--policy.k", "3"], Fixed(3)),
+    "a parameter of the default": (["--policy.increment", "3"], BatchAdaptive(increment=3)),
+    "YAML": (["--policy", "{class_path: fixed, init_args: {k: 3}}"], Fixed(3)),
+    "over YAML": (["--policy.k=5", "--policy={class_path: fixed, init_args: {k: 3}}"], Fixed(5)),
+    "a wrapper": (["--policy", "lagged"], Lagged(BatchAdaptive())),
+    "a wrapper of a name": (
+        ["--policy=lagged", "--policy.policy=fixed", "--policy.policy.k=3", "--policy.steps=2"],
+        Lagged(Fixed(3), 2),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", POLICIES)
+def test_strategies_with_their_parameters(command: Parser, case: str) -> None:
+    words, expected = POLICIES[case]
+    assert make("policy", command.read(words).policy) == expected
+
+
+def test_several_strategies_in_one(command: Parser) -> None:
+    methods = "[{class_path: ngram, init_args: {longest: 2}}, model]"
+    read = command.read(["--drafter", "ensemble", "--drafter.methods", methods])
+    made = make("drafter", read.drafter)
+    assert [type(one).__name__ for one in made.methods] == ["Ngram", "ModelDraft"]
+
+
+def test_a_file_has_the_same_names_and_the_command_line_overrides_it(
+    command: Parser, config: Written
+) -> None:
+    text = """
+target: /x
+prompt: [def f(, "-for"]
+max-new-tokens: 7
+temperature: 1e-1
+top_p: 0.9
+stop: ["q\\n"]
+ignore_eos: true
+time_budget: null
+batches: [1, 2]
+policy: {class_path: lagged, init_args: {policy: fixed, steps: 2}}
+policy.policy.k: 3
+"""
+    read = command.read(config(text))
+    assert (read.max_new_tokens, read.temperature, read.top_p) == (7, 0.1, 0.9)
+    assert (read.prompt, read.stop, read.batches) == (["def f(", "-for"], ["q\n"], [1, 2])
+    assert (read.ignore_eos, read.target, read.time_budget) == (True, "/x", None)
+    assert make("policy", read.policy) == Lagged(Fixed(3), 2)
+    read = command.read([*config(text), "--top-p", "0.5", "--stop", "b", "--policy.steps", "1"])
+    assert (read.top_p, read.stop, read.max_new_tokens) == (0.5, ["b"], 7)
+    assert make("policy", read.policy) == Lagged(Fixed(3), 1)
+    assert command.read([*config(text), "--policy", "fixed"]).policy == "fixed"
+    read = command.read([*config(text), "--file", "x"])  # another source of prompts
+    assert (read.prompt, read.file) == (None, "x")
+
+
+def test_a_later_file_overrides_an_earlier_one(command: Parser, config: Written) -> None:
+    first = config("policy: {class_path: lagged, init_args: {policy: fixed}}\nseed: 1", "a.yaml")
+    second = config("policy.policy: bass\nstop: x", "b.yaml")
+    read = command.read([*first, *second])
+    assert (make("policy", read.policy), read.seed) == (Lagged(BatchAdaptive()), 1)
+    assert read.stop == ["x"]
+
+
+WRONG: dict[str, tuple[list[str], str]] = {
+    "an unknown option": (["--temprature", "1"], "Did you mean `--temperature`"),
+    "the name of another library": (["--max-tokens", "8"], "give `--max-new-tokens` (most new"),
+    "a name with a value": (["--enforce-eager"], "give `--cuda-graphs false`"),
+    "what is not here": (["--num-beams", "2"], "it is not here, since beam search"),
+    "an abbreviation": (["--temp", "2"], "Unknown option `--temp`"),
+    "a wrong type": (["--top-p", "hot"], 'Parser key "top_p": Expected a float. Got value: hot.'),
+    "no value": (["--top-p"], "expected one argument"),
+    "no value of a parameter": (["--policy.k", "--json"], "`--policy.k` lacks its value"),
+    "an unknown policy": (["--policy", "fixd"], "Unknown policy `fixd`. Did you mean `fixed`"),
+    "an unknown parameter": (
+        ["--policy=fixed", "--policy.kk=3"], "Unknown parameter of policy `Fixed` `kk`",
+    ),
+    "a wrong type inside": (
+        ["--policy=lagged", "--policy.policy=fixed", "--policy.policy.k=x"],
+        "`policy.policy.k='x'` is of the wrong type: give an integer",
+    ),
+    "out of range": (["--policy=fixed", "--policy.k=-1"], "Fixed(k=-1)"),
+    "another form": (["--policy", '{"k": 3}'], "has the wrong form: give `class_path`"),
+    "no YAML": (["--drafter=ensemble", "--drafter.methods=[ngram"], "several, as a list"),
+    "a parameter of nothing": (["--stop-rule.threshold=1"], "is a parameter without a strategy"),
+    "a parameter of a cache": (["--cache=split", "--cache.x=1"], "Unknown parameter of cache"),
+    "a class that is not there": (["--verifier", "nowhere:It"], "No module named 'nowhere'"),
+    "no file": (["--config", "/nowhere.yaml"], "`--config /nowhere.yaml` cannot be read"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_cannot_be_read_is_a_sentence(command: Parser, case: str) -> None:
+    words, text = WRONG[case]
+    with pytest.raises(BassError) as error:
+        command.read(words)
+    assert text in str(error.value)
+
+
+def test_all_unknown_options_wrong_strategies_and_problems_of_a_file_are_reported(
+    command: Parser, config: Written
+) -> None:
+    with pytest.raises(ProblemsError) as error:
+        command.read(["--max-tokens", "8", "--temprature", "1"])
+    assert str(error.value).count("\n  ") == 2
+    with pytest.raises(ProblemsError) as error:
+        command.read(["--policy", "fixd", "--verifier", "blok", "--stop-rule", "x"])
+    assert str(error.value).count("\n  Unknown ") == 3
+    with pytest.raises(ProblemsError) as error:
+        command.read(config("temprature: 1\ntop_p: high\nseed: {a: 1}"))
+    assert str(error.value).count("\n  In `") == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: [", "cannot be read"),
+        ("- a", "has no options"),
+        ("temprature: 1", "run.yaml`: Unknown option `--temprature`. Did you mean `--temperature`"),
+        ("temperature: hot", "run.yaml`: `temperature: 'hot'` is of the wrong type: give a number"),
+        ("json: 3", "`json: 3` is of the wrong type: give true or false"),
+        ("config: other.yaml", "Unknown option `--config`"),
+        ("policy: [fixed]", "is no policy"),
+    ],
+)
+def test_a_wrong_file_is_a_sentence(
+    command: Parser, config: Written, text: str, words: str
+) -> None:
+    with pytest.raises(OptionError) as error:
+        command.read(config(text))
+    assert words in str(error.value)

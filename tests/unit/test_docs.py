@@ -66,11 +66,6 @@ def test_every_name_of_the_reference_exists() -> None:
         named(name)
 
 
-def test_the_reference_has_what_users_import_from_bass() -> None:
-    missing = {f"bass.{name}" for name in bass.__all__} - {*REFERENCE}
-    assert missing == {"bass.BassError"}  # with the other errors
-
-
 def test_a_decision_says_why_and_with_which_figure() -> None:
     for path in (DOCS / "decisions").glob("*.md"):
         text = path.read_text(encoding="utf-8")
@@ -159,43 +154,3 @@ def test_no_table_and_no_code_is_cut_off(site: Path, page: Page, width: int) -> 
     assert {name: cut for name, cut in found.items() if cut} == {}
     assert page.complaints == []
     assert {request.partition(":")[0] for request in page.requests} <= {"file", "data"}
-
-
-SEARCH = """(async () => {
-  const query = document.querySelector(".md-search__input")
-  query.focus()
-  query.value = "copy_rows"
-  query.dispatchEvent(new Event("keyup", { bubbles: true }))
-  for (let i = 0; i < 100; i++) {
-    await new Promise(done => setTimeout(done, 100))
-    const links = [...document.querySelectorAll(".md-search-result__link")].map(a => a.href)
-    if (links.length) return links
-  }
-  return []
-})()"""
-
-
-@pytest.mark.nightly
-def test_the_search_works_in_pages_opened_from_a_disk(site: Path, page: Page) -> None:
-    page.looks(width=1400)
-    page.open(site / "index.html")
-    assert any("/reference/interfaces.html" in link for link in page.value(SEARCH))
-
-
-@pytest.mark.nightly
-def test_colours_follow_the_system_until_the_reader_chooses(site: Path, page: Page) -> None:
-    def shown() -> str:
-        page.value("new Promise(done => setTimeout(done, 200))")
-        return page.value("document.body.dataset.mdColorScheme")
-
-    page.looks(scheme="dark", width=1400)
-    page.open(site / "index.html")
-    assert shown() == "slate"
-    page.looks(scheme="light", width=1400)
-    assert shown() == "default"
-    for chosen in ("default", "slate"):
-        page.value(
-            "[...document.querySelectorAll('[data-md-component=palette] label')]"
-            ".find(label => !label.hidden).click()"
-        )
-        assert shown() == chosen

@@ -21,7 +21,6 @@ from bass.errors import CheckpointError, OptionError
 from bass.models.config import FamilyConfig
 from bass.models.gpt2 import GPT2, GPT2Config
 from bass.models.llama import Llama, LlamaConfig
-from bass.runs.run_folder import RunFolder
 from unit.checkpoints import Pair, Said, shard
 from unit.large_folders import llama_70b
 from unit.memory import peak
@@ -91,10 +90,7 @@ def test_an_empty_name_is_no_folder(
     bass_command: Command, pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(pair.target)
-    for command in (["info", ""], ["info", ".", "--draft", ""], ["info", ".", "--lora", ""]):
-        refuses(bass_command(*command), "name of a checkpoint or adapter is empty: give a folder")
-    for command in (["convert", ""], ["convert", ".", "--output", ""]):
-        refuses(bass_command(*command), "is empty: give a folder, such as `.`")
+    refuses(bass_command("info", ""), "name of a checkpoint or adapter is empty: give a folder")
     for option in ("target", "draft", "lora", "draft_lora"):
         options = {"target": ".", "draft": str(pair.draft)} | {option: ""}
         with pytest.raises(OptionError, match=f"`{option}=''` is empty: give the path"):
@@ -148,10 +144,9 @@ def test_tensors_that_change_nothing_are_reported_and_unused(
     more = {name: torch.ones(3, 5, dtype=torch.int64) for name in HARMLESS}
     rewrite(untied, lambda tensors: {f"{start}{name}": t for name, t in tensors.items()} | more)
     assert same(parameters(untied), whole)
-    said = bass_command("info", str(untied))
-    assert said.status == 0, said
-    assert f"unused tensors      {len(HARMLESS)} (model.embed_tokens.position_ids, " in said.out
-    assert ("prefix of names     `language_model.`, removed\n" in said.out) == bool(start)
+    [found] = bass_command("info", str(untied), "--json").lines[0]["checkpoints"]
+    assert found["unused tensors"].startswith(f"{len(HARMLESS)} (model.embed_tokens.position_ids, ")
+    assert found.get("prefix of names", "") == ("`language_model.`, removed" if start else "")
 
 
 @pytest.mark.parametrize(
@@ -262,8 +257,8 @@ def test_a_family_from_outside_is_given_to_load_and_to_commands(
     family = ["--family", "unit.test_folders:Own"]
     said = bass_command("generate", *own.options, *family, "--temperature", "0", "--json", "x")
     assert said.lines[0]["token_ids"] == expected
-    said = bass_command("info", str(own.target), *family)
-    assert "family              own_llama\n" in said.out
+    said = bass_command("info", str(own.target), *family, "--json")
+    assert said.lines[0]["checkpoints"][0]["family"] == "own_llama"
     refuses(bass_command("info", str(own.target)), "own_llama", "docs/extend/model.md")
 
 
@@ -279,14 +274,8 @@ def test_an_ablation_takes_a_family_from_outside(
     assert said.status == 0, said.err
     llm = bass.load(own.target, own.draft, family=Own, device="cpu")
     expected = llm.generate("x", max_new_tokens=8, temperature=0).completions[0].token_ids
-    run = RunFolder(tmp_path / "runs/own")
-    assert [line.tokens for line in run.lines("0000").requests] == [expected]
-    assert "module unit.test_folders" in run.manifest.inputs
-    said = bass_command(*command, "unit.test_folders:Absent")
-    assert (said.status, said.err.count("\n")) == (2, 1)
-    assert "Cannot load the family" in said.err
-    unused = bass_command("ablate", "own.yaml", *pair.options, "--family", "unit.test_folders:Own")
-    refuses(unused, "`family=Own` would not be used")
+    assert bass.open_run("runs/own").requests["token_ids"].tolist() == [expected]
+    refuses(bass_command(*command, "unit.test_folders:Absent"), "Cannot load the family")
 
 
 @dataclass(frozen=True)
@@ -330,7 +319,8 @@ def test_headers_of_a_large_model_are_described_without_its_weights(
 ) -> None:
     folder = llama_70b(tmp_path)
     with peak() as taken:
-        said = bass_command("info", str(folder))
-    assert "parameters          70,553,706,496\n" in said.out, said
-    assert "bytes               141,1" in said.out
+        said = bass_command("info", str(folder), "--json")
+    [found] = said.lines[0]["checkpoints"]
+    assert found["parameters"] == "70,553,706,496"
+    assert found["files"].startswith("141,1")
     assert taken[0] < 200 << 20

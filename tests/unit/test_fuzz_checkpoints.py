@@ -21,7 +21,7 @@ from safetensors.torch import load_file
 from bass.api.loading import Checkpoint, Models, ModelSpec
 from bass.checkpoints.folder import INDEX, SINGLE
 from bass.checkpoints.weights import checkpoint_tensors
-from bass.cli.checkpoint import describe
+from bass.cli.info import describe
 from bass.errors import CheckpointError
 from unit.checkpoints import shard, write_checkpoint
 
@@ -95,7 +95,7 @@ class Seed:
         (self.folder / name).write_bytes(content)
         try:
             models = Models.read(ModelSpec(str(self.folder), CPU, "float32"))
-            describe("damaged", Checkpoint.read(self.folder))
+            describe(Checkpoint.read(self.folder))
         except CheckpointError as error:
             return not is_a_sentence(str(error))
         finally:

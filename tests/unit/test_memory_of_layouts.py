@@ -1,10 +1,6 @@
-"""What each layout takes: measured in the bytes of allocated tensors, and as `bass info` tells it
-beforehand.
-"""
+"""What each layout takes, in the bytes of allocated tensors."""
 
-import re
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +10,8 @@ from bass.caches import CACHES
 from bass.caches.paged import BLOCK
 from bass.engine.requests import Request
 from bass.engine.slots import room_for
-from bass.interfaces import KVCache
-from bass.records import AttentionRule, CacheBudget, DecoderShape, PaddedView
+from bass.records import AttentionRule, CacheBudget, DecoderShape
 from support.engines import same_prompt
-from unit.checkpoints import Pair, Said
 
 CPU = torch.device("cpu")
 SHAPE = DecoderShape(
@@ -128,128 +122,6 @@ def test_eight_samples_of_a_thousand_tokens_and_a_hundred_new_ones() -> None:
         BLOCK,
     )
     assert taken("paged", budget) < 1.1 * 1800 * POSITION < 0.25 * taken("split", budget)
-
-
-Command = Callable[..., Said]
-
-
-class Wasteful(KVCache[PaddedView]):
-    """A layout of a user's own, of which only the size is asked here."""
-
-    view_type: ClassVar[type] = PaddedView
-
-    @classmethod
-    def allocate(
-        cls, shape: DecoderShape, budget: CacheBudget, device: torch.device, dtype: torch.dtype
-    ) -> "Wasteful":
-        return cls(torch.zeros(7, 2**20, dtype=torch.int8, device=device))
-
-    def __init__(self, storage: torch.Tensor) -> None:
-        self.storage = storage
-
-    def write(self, *_: Any) -> None: ...
-    def view(self, layer: int) -> PaddedView: ...  # type: ignore[empty-body]
-    def rows(self, start: int, stop: int) -> "Wasteful": ...  # type: ignore[empty-body]
-    def reserve(self, assignment: Any) -> None: ...
-    def copy_rows(self, assignment: Any) -> None: ...
-
-
-class Choosy(Wasteful):
-    """It cannot be allocated without memory."""
-
-    @classmethod
-    def allocate(
-        cls, shape: DecoderShape, budget: CacheBudget, device: torch.device, dtype: torch.dtype
-    ) -> "Choosy":
-        return cls(torch.zeros(int(torch.ones(1, device=device))))
-
-
-def figures(said: Said) -> dict[str, tuple[float, float]]:
-    """MiB and percent, by layout."""
-    assert said.status == 0, said.err
-    found = re.findall(r"^  (\S+) +([\d,.]+) MiB, ([\d.]+) % over$", said.out, re.MULTILINE)
-    return {name: (float(mib.replace(",", "")), float(percent)) for name, mib, percent in found}
-
-
-def test_info_tells_what_each_registered_layout_takes_for_rows_of_ones_own(
-    bass_command: Command,
-) -> None:
-    from bass import pair
-
-    said = bass_command("info", str(pair.TARGET), "--rows", "[100, 900, 1000]")
-    told = figures(said)
-    assert told.keys() == CACHES.keys()
-    # 6,144 bytes each
-    assert "\nKV of rows          11.72 MiB for 100, 900, 1000 positions\n" in said.out
-    assert all(
-        len(line) - len(line.lstrip()) == 2 and line[20] != " "
-        for line in said.out.splitlines()
-        if "% over" in line
-    )
-    shape = DecoderShape(4096, 8, 4, 64, 1024, (AttentionRule(1.0),) * 6)
-    for name, (mib, percent) in told.items():
-        size = (
-            CACHES[name]
-            .allocate(shape, CacheBudget.of(np.array([100, 900, 1000])), CPU, torch.bfloat16)
-            .nbytes
-        )
-        assert abs(mib - size / 2**20) <= 0.005
-        assert abs(percent - 100 * (size / (2000 * 6144) - 1)) <= 0.051
-    assert told["padded"][1] > 50
-    assert max(told["split"][1], told["paged"][1]) < 5
-
-
-def test_info_shows_rows_that_fit_the_shorter_context_of_a_pair(
-    bass_command: Command, pair: Pair
-) -> None:
-    said = bass_command("info", str(pair.target), "--draft", str(pair.draft))
-    assert said.status == 0
-    assert said.out.count("MiB for 8, 16, 32, 64 positions\n") == 2
-    assert said.out.count("% over") == 2 * len(CACHES)
-
-
-def test_info_shows_a_layout_of_ones_own(bass_command: Command, pair: Pair) -> None:
-    told = figures(
-        bass_command("info", str(pair.target), "--cache", "unit.test_memory_of_layouts:Wasteful")
-    )
-    assert told == {
-        "unit.test_memory_of_layouts:Wasteful": (
-            7.0,
-            pytest.approx(100 * (7 * 2**20 / (120 * 256) - 1), abs=0.06),
-        )
-    }
-    assert figures(bass_command("info", str(pair.target), "--cache", "split")).keys() == {"split"}
-    said = bass_command("info", str(pair.target), "--cache", "unit.test_memory_of_layouts:Choosy")
-    assert said.status == 0
-    assert re.search(
-        r"^  unit.test_memory_of_layouts:Choosy unknown \(\w+: .+\)$", said.out, re.MULTILINE
-    )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--rows", "[0]"], ["`--rows [0]`", "from 1 to the context of 64"]),
-        (["--rows", "[8, -1]"], ["`--rows [8, -1]`", "from 1"]),
-        (["--rows", "[]"], ["`--rows []`", "one or more"]),
-        (["--rows", "[8, 65]"], ["`--rows [8, 65]`", "the context of 64"]),
-        (["--rows", "many"], ["`--rows many`", "a list of integers such as [1, 2]"]),
-        (["--rows", "5"], ["`--rows 5`", "a list of integers such as [1, 2]"]),
-        (["--rows", "[1.5]"], ["--rows", "a list of integers"]),
-        (["--cache", "pagde"], ["Unknown cache `pagde`", "`paged`"]),
-        (["--cache", "torch:Tensor"], ["`torch:Tensor` is no cache"]),
-    ],
-    ids=str,
-)
-def test_rows_and_layouts_that_cannot_be_are_refused_with_one_sentence(
-    bass_command: Command, pair: Pair, arguments: list[str], words: list[str]
-) -> None:
-    said = bass_command("info", str(pair.target), *arguments)
-    assert (said.status, said.out) == (2, "")
-    assert said.err.startswith("bass: ")
-    assert said.err.count("\n") == 1
-    for word in words:
-        assert word in said.err
 
 
 def test_the_size_of_a_layout_needs_no_memory() -> None:

@@ -194,7 +194,7 @@ def test_the_command_line_prints_a_sentence_whatever_has_no_room(
     def fails(*_: Any, **__: Any) -> Callable[..., Any]:
         raise full()
 
-    monkeypatch.setattr("bass.cli.generate.serve", fails)
+    monkeypatch.setattr("bass.api.llm.serve", fails)
     assert main(["generate", "x", "--target", str(pair.target), "--draft", str(pair.draft)]) == 2
     said = capsys.readouterr().err
     assert said.startswith("bass: Out of memory (CUDA out of memory.")

@@ -19,8 +19,9 @@ from bass.api.options import (
     TemplateOptions,
     help_of,
 )
+from bass.api.results import Completion, Result
+from bass.experiments.settings import Settings
 from bass.policies import BatchAdaptive
-from bass.runs.settings import Settings
 from support.options_page import PAGES, filled
 from unit.checkpoints import Pair
 
@@ -141,20 +142,15 @@ def test_completions_by_prompt(pair: Pair) -> None:
 
 
 def test_a_result_is_a_table_in_a_notebook_and_its_text_is_no_markup() -> None:
-    from bass.api.results import Completion, Result, summarize
-    from bass.engine.cost import Peaks
-    from bass.engine.requests import Trace
-
     texts = ["<script>alert(1)</script>", "a & b\x1b[2J", None]
     completions = [
         Completion(0, i, t, [1, 2], [-0.5, -1.5], "eos", 0.1) for i, t in enumerate(texts)
     ]
-    stats = summarize(Trace(), completions, Peaks(1.0, 1.0), 2.0, lossless=False)
-    shown = Result(completions, stats, [])._repr_html_()
+    shown = Result(completions, [], lossless=False)._repr_html_()
     assert "<script>" not in shown
     assert "\x1b" not in shown
     for words in ("&lt;script&gt;", "a &amp; b", "[1, 2]", "-1.000", "eos", "NOT LOSSLESS"):
         assert words in shown
     assert shown.count("<tr>") == 4
-    many = Result(completions * 100, stats, [])._repr_html_()
+    many = Result(completions * 100, [])._repr_html_()
     assert (many.count("<tr>"), "200 more completions" in many) == (101, True)

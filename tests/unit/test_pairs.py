@@ -159,12 +159,11 @@ def test_config_headers_and_tokenizer_are_read_once(
     assert len(read) == len({*read}) == 6
 
 
-def test_info_says_how_unequal_padding_is_used(
+def test_a_pair_of_unequal_padding_is_compatible(
     bass_command: Callable[..., Said], pair: Pair, tmp_path: Path
 ) -> None:
     own, size = wide(pair, tmp_path, 64, 3), byte_tokenizer().get_vocab_size()
-    said = bass_command("info", str(own.target), "--draft", str(own.draft))
-    assert said.status == 0
-    assert f"`{own.draft}` can draft for `{own.target}`." in said.out
-    assert f"to {size + 64:,} and {size + 3:,} ids" in said.out
-    assert f"proposes the first {size + 3:,} ids." in said.out
+    said = bass_command("info", str(own.target), "--draft", str(own.draft), "--json")
+    assert (said.status, said.lines[0]["compatible"]) == (0, True)
+    sizes = [one["vocabulary"] for one in said.lines[0]["checkpoints"]]
+    assert sizes == [f"{size + 64:,} tokens", f"{size + 3:,} tokens"]

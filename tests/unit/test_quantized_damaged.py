@@ -197,10 +197,9 @@ def test_codes_of_another_type_are_refused_by_info_too(
     says = (f"`{name}` in `model.safetensors` is {kind} [64, 96], and", f"requires {right} of two")
     refused(folder, *says)
     if kind in ("F8_E5M2", "U8"):
-        told = bass_command("info", str(folder))
-        assert told.status == 2
-        assert all(part in " ".join(told.err.split()) for part in says)
-        assert "Traceback" not in told.err
+        said = bass_command("info", str(folder))
+        assert said.status == 2
+        assert all(part in said.err for part in says)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -211,13 +211,11 @@ def test_the_command_line_and_a_file_say_both(
     )
     told = bass_command(*ids, "--quantization", "int8", "--draft-quantization", "none")
     assert told.status == 0
-    assert "target by Int8(), draft by NoQuantization()".replace("()", "") in " ".join(
-        told.err.split()
-    )
+    assert "target by Int8, draft by" in told.err
     file = tmp_path / "options.yaml"
     file.write_text("quantization: {class_path: fp8}\n", encoding="utf-8")
     told = bass_command(*ids, "--config", str(file))
-    assert ", Fp8, " in " ".join(told.err.split())
+    assert "target by Fp8" in told.err
     told = bass_command(*ids, "--quantization", "int9")
     assert (told.status, "Unknown quantization `int9`" in told.err) == (2, True)
 
@@ -228,13 +226,10 @@ def test_info_tells_what_the_weights_would_take(
 ) -> None:
     """A draft's with its head quantized."""
     checkpoint = getattr(pair, role)
-    told = bass_command(
-        "info", str(pair.target), *(["--draft", str(pair.draft)] if role == "draft" else [])
-    )
-    lines = told.out.splitlines()
-    figures = [line.split() for line in lines[lines.index("") if role == "draft" else 0 :]]
-    [whole] = [float(words[1].replace(",", "")) for words in figures if words[:1] == ["weights"]]
-    found = {words[0]: float(words[1]) for words in figures if words and words[0] in EIGHT_BITS}
+    words = ("info", str(pair.target), "--draft", str(pair.draft), "--json")
+    figures = bass_command(*words).lines[0]["checkpoints"][role == "draft"]["weights"].split(", ")
+    whole = float(figures[0].split()[0])
+    found = {name: float(size) for size, name in (one.split(" in ") for one in figures[1:])}
     assert found.keys() == EIGHT_BITS.keys()
     for name, size in found.items():
         decoder = read_index(checkpoint).load(torch.device("cpu"), torch.float32, EIGHT_BITS[name])

@@ -16,7 +16,7 @@ from bass.api.resolve import (
 )
 from bass.attention import BACKENDS
 from bass.caches import CACHES
-from bass.cli.strategies import entries
+from bass.cli.list_ import entries
 from bass.interfaces import (
     AttentionBackend,
     KVCache,

@@ -1,349 +1,276 @@
-"""`bass report`: the page, its picture of the batch, its plots and its summary."""
+"""The page of `bass report`: its parts against the run's figures, its picture, its plots."""
 
 import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from bass.analysis.metrics import METRICS
+import bass
+from bass.analysis.frames import Measurement
+from bass.analysis.metrics import PROFILES
+from bass.analysis.picture import LETTERS, MOST_BYTES, embedded, kinds, picture
+from bass.analysis.plots import SERIES, asset, colours, methods, pass_curves, plots
+from bass.analysis.report import report, report_of_evaluation
+from bass.analysis.tables import table, verdicts
+from bass.cli import main
 from bass.errors import RunFolderError
-from bass.report.cells import read_cells
-from bass.report.contrast import lead
-from bass.report.drawing import Plot
-from bass.report.page import MOST_BYTES, comparison, page
-from bass.report.picture import LETTERS, embedded, kinds, picture
-from bass.report.plots import plots
-from bass.report.summary import sentences, winners
-from bass.runs.drafts import TEXTS, DraftLine, read_texts, write_texts
-from bass.runs.run_folder import RunFolder
-from bass.text import Tokenizer
-from support.run_folders import write_run
-from unit.checkpoints import byte_tokenizer, write_checkpoint
+from support.run_folders import MANIFEST, METHODS, TEXTS, write_run
+
+NAMES = ["speedup_all", "speedup", "all", "tokens_per_second", "acceptance", "step-parts"]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return write_run(tmp_path_factory.mktemp("runs") / "lengths", repeats=4)
+def run(tmp_path_factory: pytest.TempPathFactory) -> bass.Run:
+    """Three batches; one cell failed, and one has not run."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    states = {"failed": ["bass-b8"], "new": ["fixed-b8"]}
+    return bass.open_run(
+        write_run(folder, batches=(1, 4, 8), remarks=["A noisy <machine>."], **states)
+    )
 
 
 @pytest.fixture(scope="module")
-def html(run: RunFolder) -> str:
-    return page(run)[0]
+def page(run: bass.Run) -> str:
+    return report(run)
 
 
-class Text(HTMLParser):
-    """The words of a page; an element that is closed and was not open, or stays open, is an
-    error.
-    """
+class Parsed(HTMLParser):
+    """The texts of a page by the innermost element, its addresses, and its ids."""
 
-    VOID = ("meta", "input", "br")
-
-    def __init__(self, html: str) -> None:
+    def __init__(self, page: str) -> None:
         super().__init__()
-        self.open: list[str] = []
+        self.texts: list[tuple[str, str]] = []
+        self.addresses: list[str] = []
         self.ids: list[str] = []
-        self.links: list[str] = []
-        self.words = ""
-        self.feed(html)
-        self.close()
-        assert self.open == []
+        self.stack: list[str] = []
+        self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.open += [] if tag in self.VOID else [tag]
-        self.ids += [value or "" for name, value in attrs if name == "id"]
-        self.links += [
-            value or "" for name, value in attrs if name in ("src", "href", "xlink:href")
-        ]
+        self.stack.append(tag)
+        self.addresses += [str(value) for name, value in attrs if name in ("src", "href")]
+        self.ids += [str(value) for name, value in attrs if name == "id"]
 
     def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in self.VOID:
-            self.open.pop()
+        if tag in self.stack:
+            while self.stack.pop() != tag:
+                pass
 
     def handle_data(self, data: str) -> None:
-        if not self.open or self.open[-1] not in ("script", "style"):
-            self.words += data
+        if self.stack and data.strip():
+            self.texts.append((self.stack[-1], data.strip()))
 
 
-@given(drafted=st.integers(0, 40), data=st.data())
-def test_every_drafted_and_every_emitted_token_has_a_letter(
-    drafted: int, data: st.DataObject
+def test_the_page_needs_nothing_else(page: str) -> None:
+    parsed = Parsed(page)
+    assert all(address.startswith("#") for address in parsed.addresses)
+    assert len(parsed.ids) == len({*parsed.ids})
+    # no text of a token ends a script
+    assert page.count("</script>") == 2
+    assert len(page.encode()) < 1_000_000
+
+
+def test_it_says_what_was_run_what_failed_and_what_is_missing(run: bass.Run, page: str) -> None:
+    texts = [text for _, text in Parsed(page).texts]
+    assert "bass: lengths" in texts
+    assert "Draft lengths." in texts
+    assert "A noisy <machine>." in texts
+    assert "The run is not finished: 1 of 9 cells have no figures." in texts
+    assert texts[texts.index("Cells that failed") :][3:5] == ["bass-b8", "Out of memory."]
+    assert sum(tag == "code" for tag, _ in Parsed(page).texts) >= 2 * len(verdicts(run))
+    assert '"target": "models/target"' in "".join(texts)
+
+
+def test_the_table_has_a_row_for_each_finished_cell(run: bass.Run, page: str) -> None:
+    [body] = re.findall(r"<h2>Figures</h2>.*?<tbody>(.*?)</tbody>", page, re.DOTALL)
+    assert body.count("<tr") == len(run.finished)
+    assert body.count('class="best"') == sum(cell is not None for cell, _ in verdicts(run))
+
+
+def test_a_run_without_figures_shows_why(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", {"plain": 0}, [1], failed=["plain-b1"])
+    texts = [text for _, text in Parsed(report(bass.open_run(folder))).texts]
+    assert "Out of memory." in texts
+    assert "Figures" not in texts
+
+
+def test_categories_have_a_table_and_labels_are_escaped(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", {"<b>": 0, "$x_1$": 2}, [2], categories=("qa", "math"))
+    page = report(bass.open_run(folder))
+    assert "<summary>Figures by category</summary>" in page
+    assert "<b></td>" not in page
+    assert page.count("&lt;b&gt;</td>") == 3
+    assert "$x_1$" in page  # no mathematics
+
+
+# plots
+
+
+def test_a_line_for_each_method_has_the_values_of_the_table(run: bass.Run) -> None:
+    frame = table(run)
+    found = {plot.name: plot for plot in plots(run, frame)}
+    assert [*found] == NAMES
+    for column, scale in (("speedup_all", 1.0), ("all", 1e3), ("tokens_per_second", 1.0)):
+        [ax] = found[column].figure.axes
+        assert [line.get_label() for line in ax.lines] == [*METHODS]
+        for line, spans in zip(ax.lines, ax.collections, strict=True):
+            rows = frame[frame["method"] == line.get_label()]
+            assert np.asarray(line.get_ydata()) == pytest.approx(scale * rows[column].to_numpy())
+            ends = np.array([segment[:, 1] for segment in spans.get_segments()])
+            bounds = scale * rows[[f"{column}_low", f"{column}_high"]].dropna().to_numpy()
+            assert ends == pytest.approx(bounds)
+        assert [text.get_text() for text in ax.get_xticklabels()] == ["1", "4", "8"]
+
+
+def test_acceptance_pools_the_batches_of_a_method(run: bass.Run) -> None:
+    [plot] = [plot for plot in plots(run, table(run)) if plot.name == "acceptance"]
+    lines = {line.get_label(): line for line in plot.figure.axes[0].lines}
+    assert [*lines] == ["fixed", "bass"]
+    cells = [run.measurement(cell).rows for cell in ("bass-b1", "bass-b4")]
+    rows = pd.concat(cells)
+    for at, share in zip(lines["bass"].get_xdata(), lines["bass"].get_ydata(), strict=True):
+        reached = rows[(rows["judged"] >= at) & (rows["accepted"] >= at - 1)]
+        assert share == pytest.approx(100 * (reached["accepted"] >= at).mean())
+    assert PROFILES["acceptance_by_position"](run.measurement("bass-b1"))
+
+
+def test_more_methods_than_colours_show_the_fastest(tmp_path: Path) -> None:
+    names = {"plain": 0} | {f"m{i}": 1 + i % 4 for i in range(len(SERIES) + 1)}
+    run = bass.open_run(write_run(tmp_path / "run", names, [1], repeats=2, tokens=6))
+    assert len(methods(run)) == len(SERIES) + 2
+    plot = plots(run, frame := table(run))[0]
+    drawn = {line.get_label() for line in plot.figure.axes[0].lines}
+    assert drawn == {*frame.nsmallest(len(SERIES), "all")["method"]}
+    assert f"{len(SERIES)} of {len(names)} methods" in plot.caption
+
+
+def test_plots_follow_the_colours_of_the_page(run: bass.Run) -> None:
+    for plot in plots(run, table(run)):
+        svg = plot.svg()
+        assert not re.findall(r"(?:fill|stroke): (#\w+)", svg)
+        assert {*re.findall(r"var\(--([\w-]+)\)", svg)} <= {*colours("light")}
+
+
+def contrast(a: str, b: str) -> float:
+    """The contrast ratio of WCAG 2.1 of two colours."""
+
+    def luminance(colour: str) -> float:
+        parts = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+        linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+        return float(linear @ [0.2126, 0.7152, 0.0722])
+
+    low, high = sorted((luminance(a), luminance(b)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_are_readable(scheme: str) -> None:
+    found = colours(scheme)
+    for name in ("ink", "faint"):
+        assert contrast(found[name], found["page"]) >= 4.5
+        assert contrast(found[name], found["panel"]) >= 4.5
+    for name in (*SERIES, *LETTERS.values()):
+        assert contrast(found[name], found["page"]) >= 3
+    for name in LETTERS.values():
+        assert contrast(found["ink"], found[f"{name}-soft"]) >= 4.5
+
+
+# evaluations
+
+
+def test_the_page_of_an_evaluation_has_its_curves() -> None:
+    shares = {"pass_first": [0.0, 0.25, 0.25, 0.5], "pass_all": [0.25, 0.5, 0.5, 1.0]}
+    columns = {"method": [*"aabb"], "seconds": [1.0, 2.0, 1.0, 2.0], **shares}
+    for name, values in shares.items():
+        columns |= {f"{name}_low": [0.0] * 4, f"{name}_high": np.minimum(1, 1.5 * np.array(values))}
+    curve = pd.DataFrame(columns)
+    figure = pass_curves(curve).figure
+    for ax, name in zip(figure.axes, shares, strict=True):
+        for line, values in zip(ax.lines, np.split(100 * curve[name].to_numpy(), 2), strict=True):
+            assert [*line.get_xdata()] == [1, 2]
+            assert [*line.get_ydata()] == [*values]
+    scores = curve[curve["seconds"] == 2].drop(columns="seconds").assign(tau=2.5)
+    page = report_of_evaluation(MANIFEST, scores, curve, curve)
+    texts = [text for _, text in Parsed(page).texts]
+    for text in ("Scores", "Pass@First", "Pass@All", "tau", "25.0", "100", "2.50"):
+        assert text in texts
+
+
+# the picture
+
+
+@pytest.mark.parametrize(
+    ("drafted", "accepted", "emitted", "letters"),
+    [
+        (5, 3, 4, "AAARRC"),
+        (3, 3, 4, "AAAB"),
+        (0, 0, 1, "P"),
+        (4, 0, 1, "RRRRC"),
+        (4, 2, 2, "AAUU"),
+        (2, 2, 2, "AA"),
+    ],
+)
+def test_letters(drafted: int, accepted: int, emitted: int, letters: str) -> None:
+    assert kinds(drafted, accepted, emitted) == letters
+
+
+def test_a_picture_has_the_tokens_of_the_run(run: bass.Run) -> None:
+    measured = run.measurement("bass-b4")
+    data = picture("bass", measured)
+    first = measured.where(repeat=0, call=0)
+    assert len(data["steps"]) == len(first.steps)
+    assert data["note"] == ""
+    committed = {row: [] for row in range(4)}
+    for step in data["steps"]:
+        for row, letters in enumerate(step["kinds"]):
+            assert len(step["tokens"][row]) == sum(letter in "ARU" for letter in letters)
+            committed[row] += step["tokens"][row][: letters.count("A")]
+            added = sum(letter in "CBP" for letter in letters)
+            committed[row] += data["requests"][row]["tokens"][len(committed[row]) :][:added]
+    for row, tokens in enumerate(first.requests["token_ids"]):
+        assert data["requests"][row]["tokens"] == tokens == committed[row]
+
+
+def test_a_long_run_is_cut_and_unrecorded_drafts_are_noted(run: bass.Run) -> None:
+    measured = run.measurement("bass-b4")
+    data = picture("bass", measured, most_bytes=2_000)
+    shown = len(data["steps"])
+    assert 0 < shown < len(measured.where(repeat=0, call=0).steps)
+    assert data["note"].startswith(f"The first {shown} of ")
+    for row, request in data["requests"].items():
+        assert len(request["tokens"]) == sum(step["emitted"][row] for step in data["steps"])
+    assert len(json.dumps(picture("bass", measured))) < MOST_BYTES
+    steps = measured.steps.assign(draft_tokens=None, draft_probs=None)
+    bare = picture("bass", Measurement(steps, measured.requests))
+    assert "not recorded" in bare["note"]
+    assert not any("tokens" in step for step in bare["steps"])
+
+
+def test_texts_of_tokens_are_safe_in_a_script(run: bass.Run) -> None:
+    text = embedded([picture("bass", run.measurement("bass-b4"))], TEXTS)
+    assert "<" not in text
+    assert "\u2028" not in text
+    assert {*json.loads(text)["pieces"].values()} == {*TEXTS}
+
+
+# the command
+
+
+def test_the_command_writes_the_page(
+    run: bass.Run, page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    accepted = data.draw(st.integers(0, drafted))
-    for emitted in (accepted, accepted + 1):
-        letters = kinds(drafted, accepted, emitted)
-        assert set(letters) <= set(LETTERS)
-        assert sum(letter in "ARU" for letter in letters) == drafted
-        assert sum(letter in "ACBP" for letter in letters) == emitted
-        assert letters.count("A") == accepted
-        assert letters == "".join(
-            sorted(letters, key=lambda letter: letter not in "A" and 1 + (letter in "CBP"))
-        )
+    assert main(["report", str(run.folder)]) == 0
+    assert capsys.readouterr().out.strip() == str(run.folder / "report.html")
+    assert (run.folder / "report.html").read_text(encoding="utf-8") == page
+    assert main(["report", str(tmp_path)]) == 2
+    assert "manifest.json" in capsys.readouterr().err
+    with pytest.raises(RunFolderError):
+        bass.open_run(tmp_path)
 
 
-def test_the_letters_of_a_step() -> None:
-    assert [kinds(5, 3, 4), kinds(2, 2, 3), kinds(0, 0, 1), kinds(4, 2, 2), kinds(3, 0, 1)] == [
-        "AAARRC",
-        "AAB",
-        "P",
-        "AAUU",
-        "RRRC",
-    ]
-
-
-def test_the_picture_accounts_for_every_token_of_every_request(run: RunFolder) -> None:
-    for cell in read_cells(run):
-        steps = [step for step in cell.lines.steps if step.repeat == 0]
-        painted = picture(cell.title, steps, cell.generations[0].requests, {})
-        committed: dict[int, int] = {}
-        for step in painted["steps"]:
-            for index, letters in zip(step["requests"], step["kinds"], strict=True):
-                committed[index] = committed.get(index, 0) + sum(
-                    letter in "ACBP" for letter in letters
-                )
-        committed.pop(-1, None)
-        assert committed == {
-            line.request: len(line.tokens) for line in cell.generations[0].requests
-        }
-        assert {index: request["tokens"] for index, request in painted["requests"].items()} == {
-            line.request: line.tokens for line in cell.generations[0].requests
-        }
-
-
-def test_a_picture_of_a_long_run_is_its_beginning_and_says_so(run: RunFolder) -> None:
-    cell = read_cells(run)[-1]
-    steps = [step for step in cell.lines.steps if step.repeat == 0]
-    whole, part = (
-        picture("", steps, cell.generations[0].requests, {}, size) for size in (10**9, 1500)
-    )
-    count = len(part["steps"])
-    assert 0 < count < len(whole["steps"]) == len(steps)
-    assert part["steps"] == whole["steps"][:count]
-    assert f"The first {count} of {len(steps)} steps are shown." in part["note"]
-    assert sum(len(request["tokens"]) for request in part["requests"].values()) == sum(
-        sum(step.emitted) for step in steps[:count]
-    )
-
-
-def test_rejected_tokens_are_told_where_they_were_noted(run: RunFolder) -> None:
-    cell = read_cells(run)[-1]
-    [step, *_] = [step for step in cell.lines.steps if step.repeat == 0]
-    line = DraftLine(
-        0, 0, [list(range(d)) for d in step.drafted], [[0.5] * d for d in step.drafted]
-    )
-    assert (
-        picture("", [step], cell.generations[0].requests, {0: line})["steps"][0]["tokens"]
-        == line.tokens
-    )
-    assert "blanks" not in picture("", [step], cell.generations[0].requests, {0: line})["note"]
-    assert "blanks" in picture("", [step], cell.generations[0].requests, {})["note"]
-    with pytest.raises(RunFolderError, match=r"drafts\.jsonl"):
-        picture(
-            "",
-            [step],
-            cell.generations[0].requests,
-            {0: DraftLine(0, 0, [[] for _ in step.drafted], None)},
-        )
-
-
-def test_no_text_of_a_token_leaves_the_data_of_the_page() -> None:
-    texts = ["</script><b>", "<!--", "\u2028", "&"]
-    shown = [{"requests": {0: {"tokens": [0, 1, 2, 3]}}, "steps": []}]
-    data = embedded(shown, texts)
-    assert "<" not in data
-    assert json.loads(data)["pieces"] == dict(zip("0123", texts, strict=True))
-
-
-def test_the_texts_of_tokens_are_those_of_the_tokenizer(tmp_path: Path) -> None:
-    tokenizer = Tokenizer.read(
-        write_checkpoint(
-            tmp_path / "target", byte_tokenizer(), 16, 1, byte_tokenizer().get_vocab_size()
-        )
-    )
-    assert tokenizer is not None
-    write_texts(tmp_path, tokenizer)
-    texts = read_texts(tmp_path)
-    for text in ("def f(n):\n", "  a  b"):
-        assert (
-            "".join(texts[token] for token in tokenizer.encode(text, add_special_tokens=False))
-            == text
-        )
-    assert all(texts[index] for index in tokenizer.silent)
-    for bad in ('{"a": 1}', "[1]", "[", ""):
-        (tmp_path / TEXTS).write_text(bad, encoding="utf-8")
-        with pytest.raises(RunFolderError, match="shown by their ids"):
-            read_texts(tmp_path)
-
-
-def test_the_page_stands_alone_and_is_well_formed(html: str) -> None:
-    text = Text(html)
-    assert len(html.encode()) < MOST_BYTES
-    assert all(link.startswith("#") for link in text.links)
-    assert not re.findall(r"url\((?!#)|@import", html)
-    assert len(text.ids) == len(set(text.ids))
-    assert set(re.findall(r"url\(#(.*?)\)", html)) | {link[1:] for link in text.links} <= set(
-        text.ids
-    )
-
-
-def test_the_page_shows_all_that_it_promises(html: str) -> None:
-    words = Text(html).words
-    for title in ("Latency by batch", "tau by batch", "Acceptance by position",
-        "Draft length over time", "Time by part",
-                  "Time of a step by part",
-                  "Share of the bound (MBU)", "MFU", "Finished within a time budget",
-                  "Tokens within a time budget",
-                  "The batch, step by step", "Figures", "Summary"):  # fmt: skip
-        assert title in words
-    assert "times as fast" in words
-
-
-def test_the_summary_names_the_fastest_setting_with_its_lead(run: RunFolder) -> None:
-    cells = read_cells(run)
-    for place, winner in winners(cells).items():
-        of_batch = [cell for cell in cells if place == f"batch {cell.batch}"]
-        assert len(of_batch) == 3
-        means = {cell.label: cell.value("all") for cell in of_batch}
-        assert winner.best.label == min(means, key=means.__getitem__)
-        assert winner.plain is not None
-        found = winner.over(winner.plain)
-        assert found is not None
-        assert found.times == pytest.approx(means["plain"] / min(means.values()))
-        assert found.low is not None
-        assert found.high is not None
-        assert found.low < found.times < found.high
-        assert any(
-            f"{place.capitalize()}: {winner.best.label}" in said
-            and f"{found.times:.2f} times as fast" in said
-            for said in sentences({place: winner})
-        )
-
-
-def test_a_lead_is_no_lead_over_itself_and_one_repeat_has_no_interval(
-    run: RunFolder, tmp_path: Path
-) -> None:
-    cell = read_cells(run)[0]
-    same = lead(cell, cell, METRICS["all"], 1)
-    assert same is not None
-    assert same.times == 1
-    assert not same.clear
-    once = write_run(tmp_path / "once", repeats=1)
-    assert any("one repeat" in sentence for sentence in sentences(winners(read_cells(once))))
-    assert "times as fast (" not in "".join(sentences(winners(read_cells(once))))
-
-
-def panels(plot: Plot) -> dict[str, Any]:
-    """The axes of a plot, by the setting that they show."""
-    return {axes.get_title(): axes for axes in plot.figure.axes}
-
-
-def lines(axes: Any) -> dict[str, Any]:
-    return {str(line.get_label()): line for line in axes.lines}
-
-
-def test_every_setting_has_a_panel_of_its_own_and_a_line_means_the_same_in_all_of_them(
-    tmp_path: Path,
-) -> None:
-    policies = ("plain", "fixed", "bass", *(f"other {i}" for i in range(5)))
-    run = write_run(
-        tmp_path / "eight", policies=policies, batches=(1, 2), repeats=1, tokens=6, watched=0
-    )
-    for plot in plots(read_cells(run)):
-        if plot.name in ("parts", "step-parts"):
-            continue
-        titles = [axes.get_title() for axes in plot.figure.axes]
-        assert titles == [policy for policy in policies if policy in titles]
-        assert len(titles) >= 7
-        seen: dict[str, set[Any]] = {}
-        for axes in plot.figure.axes:
-            assert len(axes.lines) <= 4, plot.name
-            assert axes.get_ylim() == plot.figure.axes[0].get_ylim()
-            for line in axes.lines:
-                seen.setdefault(str(line.get_label()), set()).add(
-                    (line.get_color(), line.get_marker())
-                )
-        assert all(len(styles) == 1 for styles in seen.values())
-        assert len(set.union(*seen.values())) == len(seen)
-
-
-def test_what_a_plot_shows_is_in_the_lines_of_the_run(run: RunFolder) -> None:
-    cells = read_cells(run)
-    drawn = {plot.name: plot for plot in plots(cells)}
-    latency = panels(drawn["latency"])
-    assert lines(latency["plain"])["first"].get_ydata() == pytest.approx(
-        [1e3 * cell.value("first") for cell in cells if cell.label == "plain"]
-    )
-    assert lines(latency["bass"])["plain, all"].get_ydata() == pytest.approx(
-        lines(latency["plain"])["all"].get_ydata()
-    )
-    for axes in drawn["budget"].figure.axes:
-        assert all(np.asarray(line.get_ydata())[-1] == pytest.approx(100) for line in axes.lines)
-    ends = {
-        np.asarray(line.get_ydata())[-1]
-        for axes in drawn["budget-tokens"].figure.axes
-        for line in axes.lines
-    }
-    assert ends == {sum(len(r.tokens) for r in cells[-1].lines.requests) / 4}
-    [bars] = drawn["parts"].figure.axes
-    ends = [
-        max(bar.get_x() + bar.get_width() for bar in row)
-        for row in zip(*bars.containers, strict=True)
-    ]  # pyright: ignore
-    labels = [str(label.get_text()) for label in bars.get_yticklabels()]
-    repeats = {
-        cell.title: 1e3 * np.mean([repeat.seconds for repeat in cell.generations]) for cell in cells
-    }
-    assert ends == pytest.approx([repeats[label] for label in labels], rel=0.02)
-
-
-def test_no_plot_cuts_off_what_it_shows(run: RunFolder) -> None:
-    for plot in plots(read_cells(run)):
-        plot.svg()
-        for axes in plot.figure.axes:
-            for line in axes.lines:
-                low, high = axes.get_ylim()
-                assert low <= np.min(line.get_ydata()) <= np.max(line.get_ydata()) <= high, (
-                    plot.name
-                )
-
-
-def test_more_settings_than_panels_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bass.report.plots.MOST_SETTINGS", 3)
-    many = write_run(
-        tmp_path / "many",
-        batches=(1,),
-        policies=("plain", *(f"$_{i}" for i in range(4))),
-        repeats=2,
-    )
-    drawn = plots(read_cells(many), ["$_3"])
-    assert all("3 of 5 settings are shown" in plot.caption for plot in drawn)
-    assert r"\$_3" in panels(drawn[0])
-    Text(drawn[0].svg())
-
-
-def test_a_run_against_itself_differs_in_nothing(run: RunFolder) -> None:
-    html, told = comparison(run, run)
-    assert told[0].endswith("within the noise in 6.")
-    assert "B is" not in Text(html).words
-
-
-def test_a_slower_run_is_told_from_noise(run: RunFolder, tmp_path: Path) -> None:
-    slow = write_run(tmp_path / "slow", repeats=4, slower=1.5)
-    told = comparison(run, slow)[1]
-    assert "B is worse in" in told[0]
-    assert sum("B is worse" in sentence for sentence in told[1:]) >= 4
-    assert "B is better in" in comparison(slow, run)[1][0]
-    assert (
-        len(comparison(run, write_run(tmp_path / "other", batches=(1,), repeats=2))[1]) == 1 + 3 + 1
-    )  # with a sentence on what is left out
+def test_the_style_sheet_names_every_letter() -> None:
+    style = asset("report.css")
+    assert all(f".token.{name}" in style for name in LETTERS.values())

@@ -142,22 +142,16 @@ def test_a_draft_of_fewer_ids_needs_a_token_that_ends_no_text_too(tmp_path: Path
 def test_commands_that_warm_up_in_fewer_tokens_keep_min_new_tokens(
     pair: Pair, tmp_path: Path, bass_command: Callable[..., Said]
 ) -> None:
-    """A warm-up and an estimate generate fewer tokens than the request asks for at least."""
+    """A warm-up generates fewer tokens than the request's minimum."""
     least = ("--max_new_tokens", "32", "--min_new_tokens", "20")
     models = pair.options[:4]
     said = bass_command("generate", "a", *models, *least, "--compare_plain", "--json")
     assert said.status == 0, said.err
-    data = tmp_path / "q.jsonl"
-    data.write_text(json.dumps({"question": "1+1?", "answer": "#### 2"}) + "\n")
-    task = ("--task", "gsm8k", "--data", str(data), "--output", str(tmp_path / "ev"))
-    said = bass_command("eval", *models, *task, *least)
-    assert said.status == 0, said.err
     config = {"target": models[1], "draft": models[3], "policy": "fixed", "prompts": ["a"]}
     config |= {"max_new_tokens": 32, "min_new_tokens": 20, "repeats": 1, "batch": 2}
     (tmp_path / "c.yaml").write_text(json.dumps({"base": config}))
-    said = bass_command("ablate", str(tmp_path / "c.yaml"), "--dry-run")
+    said = bass_command("ablate", str(tmp_path / "c.yaml"), "--output", str(tmp_path / "run"))
     assert said.status == 0, said.err
-    assert "unknown" not in said.out
 
 
 @pytest.mark.parametrize("progress", [1, None, "yes", [True]])

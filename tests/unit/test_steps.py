@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import bass
 from bass.engine.graphs import trial
-from bass.engine.run import Run
+from bass.engine.run import EngineRun
 from bass.engine.shapes import StepShapes, bucket
 from bass.engine.step import SpeculativeStep, Step, StepReport
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
@@ -94,7 +94,7 @@ class Thinking(BatchAdaptive):
 @pytest.fixture(params=[False, True], ids=["waits", "overlaps"])
 def run(
     request: pytest.FixtureRequest, device: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> Run:
+) -> EngineRun:
     """Nine requests of different lengths in three rows, by the clock."""
     clock = Clock()
     monkeypatch.setattr("bass.engine.clock.time", SimpleNamespace(perf_counter=clock))
@@ -115,7 +115,7 @@ def test_spans_cover_the_length_and_stay_within_the_capacity(length: int, capaci
     assert few.span(length) == (512 if length <= 512 < capacity else capacity)
 
 
-def test_captures_count_neither_as_the_policys_nor_as_the_requests_time(run: Run) -> None:
+def test_captures_count_neither_as_the_policys_nor_as_the_requests_time(run: EngineRun) -> None:
     emissions = list(run)
     steps, captured = run.trace.steps, CAPTURE * len(run.step.met)  # type: ignore[attr-defined]
     assert captured == run.trace.capture_seconds > CAPTURE
@@ -126,7 +126,7 @@ def test_captures_count_neither_as_the_policys_nor_as_the_requests_time(run: Run
 
 
 def test_host_seconds_are_those_between_a_report_and_the_next_launch_without_readers_and_captures(
-    run: Run,
+    run: EngineRun,
 ) -> None:
     clock = run.policy.clock  # type: ignore[attr-defined]
     for _ in run:
@@ -138,7 +138,7 @@ def test_host_seconds_are_those_between_a_report_and_the_next_launch_without_rea
     )
 
 
-def test_a_time_budget_is_spent_by_steps_and_not_by_captures(run: Run) -> None:
+def test_a_time_budget_is_spent_by_steps_and_not_by_captures(run: EngineRun) -> None:
     run.time_budget = 2 * STEP + HOST / 2
     list(run)
     assert len(run.trace.steps) == 2

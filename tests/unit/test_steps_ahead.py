@@ -13,14 +13,13 @@ import torch
 
 from bass.drafters.validity import NOT_FINITE
 from bass.engine.requests import Request
-from bass.engine.run import Run
+from bass.engine.run import EngineRun
 from bass.engine.step import SpeculativeStep, Step, StepReport
 from bass.errors import StrategyError
 from bass.interfaces import DraftLengthPolicy
 from bass.ops.noise import row_key, step_noise
 from bass.policies import Clamped, Fixed
 from bass.records import Sequences
-from bass.runs.records import StepLine
 from bass.testing.worlds import LlamaWorld, TableWorld
 from support.engines import DRAFTER_MAKERS, PAIRINGS, Outcome, Setup, mixed_requests
 from support.matrix import matrix
@@ -74,7 +73,7 @@ def far(count: int) -> list[Request]:
 
 def queued(
     setup: Setup, requests: list[Any], at_hand: Callable[[int, int], bool] = lambda k, span: True
-) -> tuple[Run, Queued]:
+) -> tuple[EngineRun, Queued]:
     run = setup.engine(requests)
     step = Queued(run.step, at_hand)
     return replace(run, step=step), step
@@ -205,9 +204,8 @@ def test_a_request_that_its_reader_ends_gives_no_more_and_the_others_all(
     assert ended
     assert (tokens[0], tokens[2]) == (expected[0], expected[2])
     assert tokens[1] == expected[1][: len(tokens[1])]
-    for i, step in enumerate(run.trace.steps):
+    for step in run.trace.steps:
         assert not (step.drafted + step.accepted + step.emitted)[step.requests < 0].any()
-        StepLine.of(step, i)
 
 
 @matrix(strength=1, pairing=PAIRINGS, drafter=("self", "the target itself", "model"))

@@ -14,8 +14,6 @@ from bass.caches import PaddedCache
 from bass.drafters import Ensemble, Ngram
 from bass.engine.scorer import ModelScorer
 from bass.errors import OptionError, PairingError, StrategyError
-from bass.experiments.checkpoints import check_checkpoints
-from bass.experiments.config import plan
 from bass.interfaces import Attend, Decoder, Drafter
 from bass.models.decoder import CausalDecoder
 from bass.records import CacheBudget, DecoderShape, Draft, Features, Noise, Sequences, Window
@@ -87,21 +85,10 @@ def test_a_number_of_layers_that_is_none_is_an_error(pair: Pair, first: Any) -> 
         check_drafter(method)
 
 
-def test_a_number_of_layers_that_is_none_is_an_error_of_a_config(pair: Pair) -> None:
-    words = r"`Runs.target_layers` is -1: give a number of layers of the target, an integer of 0"
-    init = {"class_path": f"{__name__}:Runs", "init_args": {"first": -1}}
-    base = {"target": str(pair.target), "drafter": init, "prompts": [[1, 2]], "max_new_tokens": 4}
-    with pytest.raises(OptionError, match=words):
-        check_checkpoints(plan({"name": "x", "base": base}))
-
-
-def test_a_layer_that_the_target_lacks_is_an_error_before_a_run(pair: Pair) -> None:
+def test_a_layer_that_the_target_lacks_is_an_error_at_load(pair: Pair) -> None:
     words = "`Reads` reads state `99` of the target"
     with pytest.raises(PairingError, match=words):
         bass.load(pair.target, drafter=Reads())
-    base = {"target": str(pair.target), "drafter": f"{__name__}:Reads", "prompts": [[1, 2]]}
-    with pytest.raises(OptionError, match=words):
-        check_checkpoints(plan({"name": "x", "base": base | {"max_new_tokens": 4}}))
 
 
 def test_a_world_without_hidden_states_says_so() -> None:

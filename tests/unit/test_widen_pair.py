@@ -3,7 +3,6 @@
 import dataclasses
 import importlib
 import json
-import math
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -14,18 +13,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from bass import pair as embedded
-from bass.analysis.evaluated import read_evaluation
-from bass.analysis.scores import point
+from bass.analysis.frames import request_lines
+from bass.api.results import Completion
 from bass.checkpoints.folder import SINGLE
 from bass.checkpoints.weights import load_decoder, read_index
-from bass.errors import RequestError
-from bass.evaluation.evaluate import Evaluation
-from bass.evaluation.small_problems import small_problems
-from bass.evaluation.tasks import read_problems
 from bass.models.llama import Llama, LlamaConfig
-from bass.runs.evaluation_folder import Sample, opened
 from bass.testing.dense import dense_logits
-from support.evaluation_folders import ABOUT, write_evaluation
 from unit.checkpoints import byte_tokenizer, write_checkpoint
 from unit.test_package import ROOT, TRAINED
 
@@ -215,59 +208,43 @@ def test_a_shape_that_cannot_compute_the_same_is_an_error(
         widen.Widening(narrow, shape(**changes))
 
 
-def test_the_curves_are_those_of_the_folders_with_the_smallest_batch_first(
+def evaluation(folder: Path, samples: int) -> Path:
+    """An evaluation of two problems: of each, the last sample passes after one second."""
+    folder.mkdir()
+    (folder / "manifest.json").write_text(
+        json.dumps({"config": {"num_return_sequences": samples}}), encoding="utf-8"
+    )
+    lines, steps = [], []
+    for call, method, problem in ((0, "batched", "a"), (1, "batched", "b"), (0, "plain", "a")):
+        done = [
+            Completion(0, i, "", [1], [-1.0 - i], "eos", 1.0 + i, 3, 0.5) for i in range(samples)
+        ]
+        more = {"method": method, "problem": problem}
+        for line in request_lines(done, repeat=0, call=call, **more):
+            lines.append(line | {"passed": line["request"] == samples - 1})
+        steps.append({"repeat": 0, "call": call, "step": 0} | more)
+    for name, some in (("requests", lines), ("steps", steps)):
+        text = "".join(json.dumps(line) + "\n" for line in some)
+        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_curves_have_a_row_per_batch_and_budget_of_what_all_methods_have(
     curves: ModuleType,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    folders = [
-        write_evaluation(tmp_path / "four", samples=4),
-        write_evaluation(tmp_path / "one", ("batched", "plain"), samples=1),
-    ]
-    argv = ["curves", *map(str, folders), "--budgets", "0.1", "1", "--json"]
-    monkeypatch.setattr("sys.argv", [*argv, str(tmp_path / "curves.json")])
+    folders = [evaluation(tmp_path / "two", 2), evaluation(tmp_path / "one", 1)]
+    monkeypatch.setattr("sys.argv", ["curves", *map(str, folders), "--budgets", "0.5", "1"])
     curves.main()
-    printed = capsys.readouterr().out.splitlines()
-    rows = json.loads((tmp_path / "curves.json").read_text(encoding="utf-8"))
-    assert [(row["batch"], row["budget"]) for row in rows] == [
-        (batch, budget) for batch in (1, 4) for budget in (0.1, 1.0, None)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("| batch | seconds | plain: First | plain: All | single: First")
+    assert lines[2:] == [
+        "| 1 | 0.5 | 0 % | 0 % | – | – | 0 % | 0 % |",
+        "| 1 | 1 | 100 % | 100 % | – | – | 100 % | 100 % |",
+        "| 1 | no limit | 100 % | 100 % | – | – | 100 % | 100 % |",
+        "| 2 | 0.5 | 0 % | 0 % | – | – | 0 % | 0 % |",
+        "| 2 | 1 | 0 % | 0 % | – | – | 0 % | 0 % |",
+        "| 2 | no limit | 0 % | 100 % | – | – | 0 % | 100 % |",
     ]
-    assert printed[2].startswith("| 1 | 0.1 | 0 % | 0 % | – | – | 0 % | 0 % |")
-    evaluated = read_evaluation(folders[0])
-    for row in rows[3:]:
-        budget = math.inf if row["budget"] is None else row["budget"]
-        for method, groups in evaluated.methods.items():
-            expected = point(groups, budget, "prefill")
-            found = row["methods"][method]
-            assert found == pytest.approx({key: getattr(expected, key) for key in found})
-
-
-def test_samples_are_judged_after_the_evaluation_and_only_by_their_own_problems(
-    curves: ModuleType, tmp_path: Path
-) -> None:
-    drawn = list(small_problems(1, 0))[:2]
-    data, folder = tmp_path / "problems.jsonl", tmp_path / "run"
-    data.write_text("".join(json.dumps(one) + "\n" for one in drawn), encoding="utf-8")
-    read = read_problems("humaneval", data)
-    config = {
-        "task": "humaneval",
-        "problems": Evaluation("humaneval", read, {"num_return_sequences": 2}).fingerprint,
-        "options": {"num_return_sequences": 2},
-    }
-    with opened(folder, config, ABOUT | {"problems": 2}) as writing:
-        for method in ("batched", "plain"):
-            for one in read:
-                texts = (one.solution, " pass\n")
-                group = [
-                    Sample(one.task_id, i, text, [1], -1.0, "eos", 0.1, 0.1)
-                    for i, text in enumerate(texts)
-                ]
-                writing.add_samples(method, one.task_id, group)
-    curves.judge(folder, data)
-    curves.judge(folder, data)  # nothing is left
-    for groups in read_evaluation(folder).methods.values():
-        assert [one.value for group in groups for one in group] == [1.0, 0.0] * 2
-    data.write_text(json.dumps(drawn[0]) + "\n", encoding="utf-8")
-    with pytest.raises(RequestError, match="samples of other problems than"):
-        curves.judge(folder, data)

@@ -1,1 +1,1 @@
-"""Figures of recorded runs: metrics, intervals, comparisons, and the noise of the machine."""
+"""What runs recorded, as frames: metrics, statistics, tables, the report."""

@@ -1,316 +1,624 @@
-"""The definitions of all metrics, by name: `METRICS` (a number per repeat) and `PROFILES` (a list
-of numbers per repeat).
+"""The definitions of all metrics: `METRICS`, a number each, and `PROFILES`, a list of numbers each.
 
-`result.stats`, `bass generate --json`, run folders, reports and docs/metrics.md have these names,
-and one rule: a metric that does not apply has no value (None in Python, null in JSON, no entry in a
-run folder, a dash in a table), and is never 0.
-
-measure(repeat)           the value of each metric that applies
-pooled(generations)       the values of several generations together
-AGAINST_PLAIN             the names of those that need `Repeat.plain`
-means(measured)           the mean of each, over the measurements in which it applies
-
-`bass.analysis.independent` makes the values of a cell of them.
+A metric is a function of a `Measurement`; its docstring is its definition in docs/metrics.md.
+`result.stats`, `bass bench`, tables, reports and run folders call the same functions. A metric that
+does not apply is None, and never 0. A *call of the target* is one active row of one step.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, final
 
 import numpy as np
+import pandas as pd
 
-from bass.analysis import acceptance, against_plain, speed
-from bass.analysis.repeats import Repeat
-from bass.analysis.units import number, shown
+from bass.analysis.frames import CALL, Measurement
 
-Better = Literal["lower", "higher", "neither"]
-Over = Literal["repeats", "prompts", "one value"]
+Better = Literal["higher", "lower", "neither"]
+Over = Literal["repeats", "prompts"]
+Value = float | None
+Function = Callable[[Measurement], Value]
+
+NOTHING = "–"  # where a metric does not apply
+_UNITS = {
+    "seconds": "ms",
+    "seconds per token": "ms per token",
+    "share": "%",
+    "tokens per second": "tokens/s",
+    "requests per second": "requests/s",
+}
+_SCALES = {"seconds": 1e3, "seconds per token": 1e3, "share": 100.0}
+_HEADINGS = {"acceptance_rate": "accepted", "mbu": "MBU", "mfu": "MFU"}
+
+
+def number(value: float | None, unit: str = "") -> str:
+    """A value in three digits and in the unit of a table; a dash without one."""
+    if value is None or math.isnan(value):
+        return NOTHING
+    value *= _SCALES.get(unit, 1.0)
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:#.3g}" if value else "0"
 
 
 @final
 @dataclass(frozen=True)
 class Metric:
-    """A number of a repeat; None where it does not apply. `heading`: its name in tables.
+    """A number of a measurement; None where it does not apply.
 
-    over: the independent values of its interval, see `bass.analysis.independent`. `by_request`, if
-    given: the values of single requests, whose mean is the metric. weight: the denominator of a
-    rate; None where generations count alike.
+    over: its independent values, see `independent`.
     """
 
     name: str
     unit: str
     better: Better
     over: Over
-    doc: str
-    function: Callable[[Repeat], float | None]
-    by_request: Callable[[Repeat], dict[int, float]] | None = None
-    weight: Callable[[Repeat], float] | None = None
-
-    def weight_of(self, repeat: Repeat) -> float:
-        """The weight of a generation in the value of several, which so is that of all of them
-        pooled.
-        """
-        if self.by_request is not None:
-            return float(len(self.by_request(repeat)))
-        return 1.0 if self.weight is None else self.weight(repeat)
+    function: Function
 
     @property
-    def least(self) -> float:
-        """What no value is below: a target pass gives a token at least."""
-        return 1.0 if self.name in ("tau", "tau_of_requests") else 0.0
+    def doc(self) -> str:
+        """Its definition."""
+        return " ".join((inspect.getdoc(self.function) or "").split())
 
     @property
     def heading(self) -> str:
-        """The short name in tables."""
+        """Its short name in tables."""
         return _HEADINGS.get(self.name, self.name)
 
     @property
     def shown_unit(self) -> str:
         """The unit of `show`."""
-        return shown(self.unit)
+        return _UNITS.get(self.unit, self.unit)
 
     def show(self, value: float | None) -> str:
-        """A value as shown in a table."""
+        """A value as it is shown in a table."""
         return number(value, self.unit)
 
 
-@final
-@dataclass(frozen=True)
-class Profile:
-    """A list of numbers of a repeat, by draft position or length; may be empty.
+def _ratio(numerator: float, denominator: float) -> Value:
+    return numerator / denominator if denominator else None
 
-    An entry that does not apply is None.
+
+def _mean(values: Iterable[float]) -> Value:
+    found = np.asarray(list(values), dtype=float)
+    return float(found.mean()) if len(found) else None
+
+
+# Acceptance
+
+
+def steps(m: Measurement) -> Value:
+    """Steps of the batch: each is one call of the target for all its rows."""
+    return float(len(m.steps))
+
+
+def row_steps(m: Measurement) -> Value:
+    """Target calls of all rows: active rows summed over steps."""
+    return float(m.counts.calls)
+
+
+def drafted(m: Measurement) -> Value:
+    """Drafted tokens, those beyond the end of a sequence included."""
+    return float(m.counts.drafted)
+
+
+def accepted(m: Measurement) -> Value:
+    """Drafted tokens that were committed, without bonus and correction."""
+    return float(m.counts.accepted)
+
+
+def emitted(m: Measurement) -> Value:
+    """Committed tokens, those that a stop string cut off included."""
+    return float(m.counts.emitted)
+
+
+def tokens(m: Measurement) -> Value:
+    """Tokens of all sequences: committed ones, without those that a stop string cut off."""
+    return float(m.tokens)
+
+
+def tau(m: Measurement) -> Value:
+    """Mean acceptance length: committed tokens / target calls, bonus and correction included,
+    pooled over requests.
+
+    vLLM: mean acceptance length, which is 1 + accepted / drafts there, over calls with a draft.
+    SGLang: accept length. Spec-Bench: #Mean accepted tokens.
     """
-
-    name: str
-    doc: str
-    function: Callable[[Repeat], Sequence[float | None]]
+    return _ratio(m.counts.emitted, m.counts.calls)
 
 
-def _doc(function: Callable[..., object]) -> str:
-    return " ".join((inspect.getdoc(function) or "").split())
+def tau_of_requests(m: Measurement) -> Value:
+    """Mean over requests of each one's tau, so that short requests weigh as much as long ones."""
+    if not m.counts.calls:
+        return None
+    return float(m.rows.groupby([*CALL, "request"])["emitted"].mean().mean())
 
 
-def _metric(
-    unit: str,
-    better: Better,
-    function: Callable[[Repeat], float | None],
-    over: Over = "prompts",
-    name: str = "",
-    by_request: Callable[[Repeat], dict[int, float]] | None = None,
-    weight: Callable[[Repeat], float] | None = None,
-) -> Metric:
-    name = name or function.__name__
-    return Metric(name, unit, better, over, _doc(function), function, by_request, weight)
+def accepted_per_call(m: Measurement) -> Value:
+    """Accepted draft tokens / target calls: bonus and correction left out."""
+    return _ratio(m.counts.accepted, m.counts.calls)
 
 
-def _time(
-    unit: str,
-    better: Better,
-    function: Callable[[Repeat], float | None],
-    name: str = "",
-    by_request: Callable[[Repeat], dict[int, float]] | None = None,
-    weight: Callable[[Repeat], float] | None = None,
-) -> Metric:
-    """A time, or a number that depends on one."""
-    return _metric(unit, better, function, "repeats", name, by_request, weight)
+def drafted_per_call(m: Measurement) -> Value:
+    """Drafted tokens / target calls: the mean length of a draft, lengths of 0 included."""
+    return _ratio(m.counts.drafted, m.counts.calls)
 
 
-def _mean(
-    name: str,
-    unit: str,
-    better: Better,
-    by_request: Callable[[Repeat], dict[int, float]],
-    over: Over = "prompts",
-) -> Metric:
-    """The mean over requests."""
+def acceptance_rate(m: Measurement) -> Value:
+    """Accepted / drafted tokens, pooled. It falls with the length of drafts that are equally good.
 
-    def function(repeat: Repeat) -> float | None:
-        values = list(by_request(repeat).values())
-        return float(np.mean(values)) if values else None
-
-    doc = f"Mean over requests. {_doc(by_request)}"
-    return Metric(name, unit, better, over, doc, function, by_request)
+    vLLM: draft acceptance rate.
+    """
+    return _ratio(m.counts.accepted, m.counts.drafted)
 
 
-def _seconds(repeat: Repeat) -> float:
-    return repeat.seconds
+def token_acceptance_rate(m: Measurement) -> Value:
+    """Of the drafted tokens that were judged after nothing but accepted ones, the share accepted.
+
+    It does not depend on the length of drafts if every token is accepted with one probability.
+    Leviathan et al. (2023): alpha.
+    """
+    return _ratio(m.counts.accepted, m.counts.reached)
 
 
-def _stepping(repeat: Repeat) -> float:
-    return repeat.stepping
+def wasted_drafted_tokens(m: Measurement) -> Value:
+    """Drafted tokens that were not committed: drafted - accepted."""
+    return float(m.counts.drafted - m.counts.accepted) if m.counts.calls else None
 
 
-def _steps(repeat: Repeat) -> float:
-    return float(len(repeat.steps))
+def wasted_per_token(m: Measurement) -> Value:
+    """Drafted tokens that were not committed, for each committed token."""
+    return _ratio(m.counts.drafted - m.counts.accepted, m.counts.emitted)
 
 
-def _calls(repeat: Repeat) -> float:
-    return float(repeat.counts.row_steps)
+def share_without_draft(m: Measurement) -> Value:
+    """Share of steps in which no row was to draft (k = 0)."""
+    return _ratio(float((m.steps["k"] == 0).sum()), len(m.steps))
 
 
-def _drafted(repeat: Repeat) -> float:
-    return float(repeat.counts.drafted)
+def padding_waste(m: Measurement) -> Value:
+    """Share of the target's window positions, batch x (k + 1) a step, of idle rows or beyond a
+    row's own draft.
+
+    On a CPU, columns that no row uses are not computed.
+    """
+    total = sum(
+        len(row) * (k + 1) for row, k in zip(m.steps["requests"], m.steps["k"], strict=True)
+    )
+    used = sum(
+        sum(request >= 0 for request in row) + sum(lengths)
+        for row, lengths in zip(m.steps["requests"], m.steps["drafted"], strict=True)
+    )
+    return 1 - used / total if total else None
 
 
-def _emitted(repeat: Repeat) -> float:
-    return float(repeat.counts.emitted)
+def cache_padding_waste(m: Measurement) -> Value:
+    """Share of the cache positions up to the span, batch x span a step, that hold no token.
+
+    A padded layout reads them unless its kernel skips them; split and paged ones do not.
+    """
+    total = sum(
+        len(row) * span for row, span in zip(m.steps["requests"], m.steps["span"], strict=True)
+    )
+    return 1 - float(m.steps["positions"].sum()) / total if total else None
 
 
-def _first(repeat: Repeat) -> float:
-    return speed.first(repeat) or 0.0
+# Time
 
 
-def _last(repeat: Repeat) -> float:
-    return speed.last(repeat) or 0.0
+def seconds(m: Measurement) -> Value:
+    """From the beginning of a call to its last token, summed over calls: with prefills, without
+    captures of graphs and warm-up.
+    """
+    return float(m.call_seconds.sum())
 
 
-def _seconds_per_token(repeat: Repeat) -> float:
-    return sum(speed.seconds_per_token(repeat).values())
+def prefill_seconds(m: Measurement) -> Value:
+    """From the beginning of a call to the end of its first prefill, the mean over calls."""
+    first_ends = m.requests.groupby(CALL)["prefill_seconds"].min().dropna()
+    return _mean(first_ends)
 
 
-_HEADINGS = {
-    "acceptance_rate": "accepted",
-    "tokens_per_second": "speed",
-    "mbu": "MBU",
-    "mfu": "MFU",
-}
+def first(m: Measurement) -> Value:
+    """Seconds per token of the sequence of a call that finished first, from the end of its prefill.
 
-_AGAINST_PLAIN = (
-    _time("ratio", "higher", against_plain.speedup_tokens_per_second, weight=_seconds),
-    _time("ratio", "higher", against_plain.speedup_first, weight=_first),
-    _time("ratio", "higher", against_plain.speedup_last, weight=_last),
-    _time("ratio", "higher", against_plain.speedup_all, weight=_seconds_per_token),
-    _metric("ratio", "neither", against_plain.speedup_limit, weight=_steps),
-    _time("ratio", "lower", against_plain.draft_cost_ratio, weight=against_plain.drafted_seconds),
-    _time("ratio", "higher", against_plain.predicted_speedup, weight=against_plain.predicted_cost),
-    _mean("exact_match_rate", "share", "higher", against_plain.exact_matches),
-    _metric("tokens", "higher", against_plain.first_divergence),
+    BASS paper: first.
+    """
+    return _mean(m.rates.groupby(level=[0, 1]).first())
+
+
+def last(m: Measurement) -> Value:
+    """Seconds per token of the sequence of a call that finished last, from the end of its prefill.
+
+    BASS paper: last.
+    """
+    return _mean(m.rates.groupby(level=[0, 1]).last())
+
+
+def all_(m: Measurement) -> Value:
+    """Seconds per token from the end of the prefill, the mean over sequences. BASS paper: all."""
+    return _mean(m.rates)
+
+
+def ttft(m: Measurement) -> Value:
+    """Mean over requests. Time to first token from the beginning of the call, when all its requests
+    arrive: a wait for a row is in it. vLLM: mean_ttft_ms.
+    """
+    return _mean(times[0] for times in m.token_times if len(times))
+
+
+def tpot(m: Measurement) -> Value:
+    """Mean over requests of two or more tokens. Time per output token after the first.
+
+    vLLM: mean_tpot_ms.
+    """
+    return _mean((t[-1] - t[0]) / (len(t) - 1) for t in m.token_times if len(t) > 1)
+
+
+def itl_p50(m: Measurement) -> Value:
+    """Median time between two arrivals of tokens for one request, over all of them; the tokens of a
+    step arrive together.
+
+    vLLM: median_itl_ms, of chunks.
+    """
+    return _itl(m, 50)
+
+
+def itl_p99(m: Measurement) -> Value:
+    """As itl_p50, the 99th percentile. vLLM: p99_itl_ms, of chunks."""
+    return _itl(m, 99)
+
+
+def _itl(m: Measurement, percentile: float) -> Value:
+    gaps = np.concatenate([np.zeros(0), *(np.diff(np.unique(t)) for t in m.token_times)])
+    return float(np.percentile(gaps, percentile)) if len(gaps) else None
+
+
+def tokens_per_second(m: Measurement) -> Value:
+    """Tokens of all sequences over the whole time, prefill included. vLLM: output_throughput."""
+    return _ratio(m.tokens, float(m.call_seconds.sum()))
+
+
+def tokens_per_second_per_user(m: Measurement) -> Value:
+    """Mean over requests. A request's tokens over its seconds from the end of its prefill.
+
+    Spec-Bench: tokens per second, with the prefill in the time.
+    """
+    timed = m.requests[m.requests["seconds"] > 0]
+    rates = timed["token_ids"].map(len) / timed["seconds"]
+    return _mean(rates[rates > 0])
+
+
+def decode_tokens_per_second(m: Measurement) -> Value:
+    """Committed tokens of all sequences over the time in steps: without prefill, and without the
+    host's work between steps.
+    """
+    return _ratio(m.counts.emitted, _stepping(m))
+
+
+def goodput(m: Measurement) -> Value:
+    """Requests per second that came to their own end within every latency limit that was set (ttft,
+    tpot, e2e).
+
+    A request of one token has a tpot of 0. It applies where a limit was set. vLLM: request_goodput.
+    """
+    limits = [m.facts.get(f"{name}_limit") for name in ("ttft", "tpot", "e2e")]
+    total = float(m.call_seconds.sum())
+    if not total or limits == [None] * 3:
+        return None
+    ended = (m.requests["prefill_seconds"].fillna(0.0) + m.requests["seconds"]).to_numpy()
+    good = 0
+    for times, end, reason in zip(m.token_times, ended, m.requests["finish_reason"], strict=True):
+        if reason != "time" and len(times):
+            gap = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 0.0
+            good += all(
+                limit is None or value <= limit
+                for value, limit in zip((times[0], gap, end), limits, strict=True)
+            )
+    return good / total
+
+
+def _stepping(m: Measurement) -> float:
+    """Seconds in steps on the device."""
+    return float(m.steps["seconds"].sum())
+
+
+def host_share(m: Measurement) -> Value:
+    """Share of the time of steps in which the device waits for the host: the host's time before
+    steps over that and the time in steps.
+    """
+    host = float(m.steps["host_seconds"].sum())
+    return _ratio(host, host + _stepping(m))
+
+
+# Use of the device
+
+
+def bound_seconds(m: Measurement) -> Value:
+    """The least time in which the device can move the bytes that the steps must move."""
+    bandwidth = m.facts.get("bandwidth")
+    if not bandwidth or not len(m.steps):
+        return None
+    return float(m.steps["bytes"].sum()) / bandwidth
+
+
+def mbu(m: Measurement) -> Value:
+    """Model bandwidth utilization: bound_seconds over the time in steps."""
+    bound = bound_seconds(m)
+    return None if bound is None else _ratio(bound, _stepping(m))
+
+
+def mfu(m: Measurement) -> Value:
+    """Model FLOPs utilization: FLOPs for tokens of active rows over those that the time in steps
+    allows; attention's are left out.
+
+    BASS paper: GPU utilization.
+    """
+    return _flops_used(m, "flops")
+
+
+def mfu_kept(m: Measurement) -> Value:
+    """The part of mfu that went into tokens whose next token was committed."""
+    return _flops_used(m, "flops_kept")
+
+
+def _flops_used(m: Measurement, column: str) -> Value:
+    peak = m.facts.get("flops")
+    return _ratio(float(m.steps[column].sum()), peak * _stepping(m)) if peak else None
+
+
+def peak_memory_bytes(m: Measurement) -> Value:
+    """The most memory of the device that was in use at a time, weights included."""
+    peak = m.facts.get("peak_memory_bytes")
+    return None if peak is None else float(peak)
+
+
+# Compared with autoregressive decoding of the same requests
+
+
+def draft_cost_ratio(m: Measurement) -> Value:
+    """c: what a drafted position adds to a step, over the time of an autoregressive step.
+
+    (time in steps - steps x p) / (p x the sum of k over steps), p being the mean time of a step of
+    autoregressive decoding. The wider window of the target and the verification are in it, the
+    host's work is not. Leviathan et al. (2023): c, of the draft model's pass alone.
+    """
+    if m.plain is None or not len(m.plain.steps):
+        return None
+    p = _stepping(m.plain) / len(m.plain.steps)
+    return _ratio(_stepping(m) - len(m.steps) * p, p * float(m.steps["k"].sum()))
+
+
+def predicted_speedup(m: Measurement) -> Value:
+    """(1 - a^(k+1)) / ((1 - a) (k c + 1)), with token_acceptance_rate as a and draft_cost_ratio as
+    c.
+
+    Where lengths vary: the sum of the numerators, each with its row's own length, over that of
+    k c + 1, both over all target calls. Leviathan et al. (2023), theorem 3.8.
+    """
+    a, c = token_acceptance_rate(m), draft_cost_ratio(m)
+    if a is None or c is None:
+        return None
+    cost = float((m.rows["k"] * c + 1).sum())
+    lengths = m.rows["drafted"].value_counts()
+    expected = sum(
+        count * sum(a**i for i in range(int(length) + 1)) for length, count in lengths.items()
+    )
+    return expected / cost if cost > 0 else None
+
+
+def speedup_limit(m: Measurement) -> Value:
+    """Tokens per step over that of autoregressive decoding: the largest speed-up in tokens/s where
+    both have the same cache, attention and graphs, since no step is faster than an autoregressive
+    one.
+    """
+    if m.plain is None or not (len(m.steps) and len(m.plain.steps) and m.plain.tokens):
+        return None
+    return (m.tokens / len(m.steps)) / (m.plain.tokens / len(m.plain.steps))
+
+
+def exact_match_rate(m: Measurement) -> Value:
+    """Share of the requests whose tokens are those of autoregressive decoding, of those that both
+    decoded.
+
+    A request that the time budget cut is compared as far as it goes. It describes greedy decoding,
+    and a coupled verifier; other verifiers draw other tokens from the same distribution.
+    """
+    return _mean(float(at is None) for at in _divergences(m))
+
+
+def first_divergence(m: Measurement) -> Value:
+    """Of the requests that differ from autoregressive decoding, the median number of tokens before
+    the first one that differs.
+
+    It applies where one differs. Rounding decides near ties, so that even greedy decoding may part
+    from autoregressive decoding in low precision.
+    """
+    parted = [at for at in _divergences(m) if at is not None]
+    return float(np.median(parted)) if parted else None
+
+
+def _divergences(m: Measurement) -> list[int | None]:
+    """Of each request that both decoded: the index of the first token that differs, None where all
+    are the same.
+    """
+    if m.plain is None:
+        return []
+    columns = [*CALL, "request", "token_ids", "finish_reason"]
+    both = m.requests[columns].merge(m.plain.requests[columns], on=[*CALL, "request"])
+    found = []
+    for row in both.itertuples(index=False):
+        own, other = list(row.token_ids_x), list(row.token_ids_y)
+        shared = min(len(own), len(other))
+        at = next((i for i in range(shared) if own[i] != other[i]), None)
+        if at is None and len(own) != len(other):
+            ended = row.finish_reason_x if len(own) < len(other) else row.finish_reason_y
+            at = None if ended == "time" else shared
+        found.append(at)
+    return found
+
+
+def _table() -> dict[str, Metric]:
+    rows: tuple[tuple[Function, str, Better, Over], ...] = (
+        (steps, "steps", "neither", "repeats"),
+        (row_steps, "calls", "neither", "repeats"),
+        (drafted, "tokens", "neither", "repeats"),
+        (accepted, "tokens", "neither", "repeats"),
+        (emitted, "tokens", "neither", "repeats"),
+        (tokens, "tokens", "neither", "repeats"),
+        (seconds, "seconds", "lower", "repeats"),
+        (prefill_seconds, "seconds", "lower", "repeats"),
+        (tau, "tokens per call", "higher", "prompts"),
+        (tau_of_requests, "tokens per call", "higher", "prompts"),
+        (accepted_per_call, "tokens per call", "higher", "prompts"),
+        (drafted_per_call, "tokens per call", "neither", "prompts"),
+        (acceptance_rate, "share", "higher", "prompts"),
+        (token_acceptance_rate, "share", "higher", "prompts"),
+        (wasted_drafted_tokens, "tokens", "lower", "repeats"),
+        (wasted_per_token, "tokens per token", "lower", "prompts"),
+        (share_without_draft, "share", "neither", "repeats"),
+        (padding_waste, "share", "lower", "repeats"),
+        (cache_padding_waste, "share", "lower", "repeats"),
+        (first, "seconds per token", "lower", "repeats"),
+        (last, "seconds per token", "lower", "repeats"),
+        (all_, "seconds per token", "lower", "repeats"),
+        (ttft, "seconds", "lower", "repeats"),
+        (tpot, "seconds per token", "lower", "repeats"),
+        (itl_p50, "seconds", "lower", "repeats"),
+        (itl_p99, "seconds", "lower", "repeats"),
+        (tokens_per_second, "tokens per second", "higher", "repeats"),
+        (tokens_per_second_per_user, "tokens per second", "higher", "repeats"),
+        (decode_tokens_per_second, "tokens per second", "higher", "repeats"),
+        (goodput, "requests per second", "higher", "repeats"),
+        (host_share, "share", "lower", "repeats"),
+        (bound_seconds, "seconds", "lower", "repeats"),
+        (mbu, "share", "higher", "repeats"),
+        (mfu, "share", "higher", "repeats"),
+        (mfu_kept, "share", "higher", "repeats"),
+        (peak_memory_bytes, "bytes", "lower", "repeats"),
+        (draft_cost_ratio, "ratio", "lower", "repeats"),
+        (predicted_speedup, "ratio", "higher", "repeats"),
+        (speedup_limit, "ratio", "neither", "repeats"),
+        (exact_match_rate, "share", "higher", "prompts"),
+        (first_divergence, "tokens", "higher", "prompts"),
+    )
+    metrics = (
+        Metric(function.__name__.rstrip("_"), unit, better, over, function)
+        for function, unit, better, over in rows
+    )
+    return {metric.name: metric for metric in metrics}
+
+
+METRICS = _table()
+# those that need `Measurement.plain`
+AGAINST_PLAIN = (
+    "draft_cost_ratio",
+    "predicted_speedup",
+    "speedup_limit",
+    "exact_match_rate",
+    "first_divergence",
 )
-
-_METRICS = (
-    _metric("steps", "neither", acceptance.steps),
-    _metric("calls", "neither", acceptance.row_steps),
-    _metric("tokens", "neither", acceptance.drafted),
-    _metric("tokens", "neither", acceptance.accepted),
-    _metric("tokens", "neither", acceptance.emitted),
-    _metric("tokens", "neither", speed.tokens),
-    _time("seconds", "lower", speed.seconds),
-    _time("seconds", "lower", speed.prefill_seconds),
-    _metric("tokens per call", "higher", acceptance.tau, weight=_calls),
-    _mean("tau_of_requests", "tokens per call", "higher", acceptance.acceptance_lengths),
-    _metric("tokens per call", "higher", acceptance.accepted_per_call, weight=_calls),
-    _metric("tokens per call", "neither", acceptance.drafted_per_call, weight=_calls),
-    _metric("share", "higher", acceptance.acceptance_rate, weight=_drafted),
-    _metric("share", "higher", acceptance.token_acceptance_rate, weight=acceptance.reached),
-    _metric("tokens", "lower", acceptance.wasted_drafted_tokens),
-    _metric("tokens per token", "lower", acceptance.wasted_per_token, weight=_emitted),
-    _metric("share", "neither", acceptance.share_without_draft, weight=_steps),
-    _metric("share", "lower", acceptance.padding_waste, weight=acceptance.window_positions),
-    _metric("share", "lower", acceptance.cache_padding_waste, weight=acceptance.span_positions),
-    _time("seconds per token", "lower", speed.first),
-    _time("seconds per token", "lower", speed.last),
-    _time("seconds per token", "lower", speed.mean_of_all, "all", speed.seconds_per_token),
-    _mean("ttft", "seconds", "lower", speed.first_token_times, "repeats"),
-    _mean("tpot", "seconds per token", "lower", speed.times_per_output_token, "repeats"),
-    _time("seconds", "lower", speed.itl_p50),
-    _time("seconds", "lower", speed.itl_p99),
-    _time("tokens per second", "higher", speed.tokens_per_second, weight=_seconds),
-    _mean(
-        "tokens_per_second_per_user",
-        "tokens per second",
-        "higher",
-        speed.tokens_per_second_of_requests,
-        "repeats",
-    ),
-    _time("tokens per second", "higher", speed.decode_tokens_per_second, weight=_stepping),
-    _time("requests per second", "higher", speed.goodput, weight=_seconds),
-    _time("share", "lower", speed.host_share, weight=speed.stepping_with_host),
-    _metric("seconds", "lower", speed.bound_seconds),
-    _time("share", "higher", speed.mbu, weight=_stepping),
-    _time("share", "higher", speed.mfu, weight=_stepping),
-    _time("share", "higher", speed.mfu_kept, weight=_stepping),
-    _metric("bytes", "lower", speed.peak_memory_bytes, "one value"),
-    *_AGAINST_PLAIN,
-)
-
-_PROFILES = (
-    acceptance.acceptance_by_position,
-    acceptance.reached_by_position,
-    acceptance.unconditional_acceptance_by_position,
-    acceptance.judged_by_position,
-    acceptance.drafted_histogram,
-    acceptance.accepted_histogram,
-    acceptance.accepted_by_length,
-)
-
-METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _METRICS}
-AGAINST_PLAIN = tuple(metric.name for metric in _AGAINST_PLAIN)
-# Fields of `result.stats` and `--json` that a run folder has in other places.
-OF_A_CALL: Mapping[str, str] = {
-    "capture_seconds": (
-        "Seconds in which the call waited for CUDA graphs to be captured; no other time has them "
-        "in it."
-    ),
-    "lossless": "Whether the verifier says that the tokens follow the target's distribution.",
-    "batch_invariant": (
-        "Whether the drafter says that a row's tokens do not depend on its batch; with a "
-        "batch-wide policy they do."
-    ),
-}
-# Columns of a table, in order: the main metrics, then the utilization of the device.
-FIGURES = ("all", "first", "last", "tokens_per_second", "tau", "acceptance_rate")
-COLUMNS = (*FIGURES, "mbu", "mfu")
-PROFILES: Mapping[str, Profile] = {
-    function.__name__: Profile(function.__name__, _doc(function), function)
-    for function in _PROFILES
-}
+# columns of a table, in order
+COLUMNS = ("all", "first", "last", "tokens_per_second", "tau", "acceptance_rate", "mbu", "mfu")
 
 
-def measure(repeat: Repeat, names: Iterable[str] = tuple(METRICS)) -> dict[str, float]:
-    """The value of each metric (of these names) that applies to the repeat."""
-    values = {name: METRICS[name].function(repeat) for name in names}
+def measure(m: Measurement, names: Iterable[str] = tuple(METRICS)) -> dict[str, float]:
+    """The value of each metric (of these names) that applies to the measurement."""
+    values = {name: METRICS[name].function(m) for name in names}
     return {name: float(value) for name, value in values.items() if value is not None}
 
 
-def profiles(repeat: Repeat) -> dict[str, list[float | None]]:
-    """Every profile of the repeat."""
-    return {name: list(profile.function(repeat)) for name, profile in PROFILES.items()}
+def independent(m: Measurement, name: str) -> pd.Series:
+    """The independent values of a metric, whose mean is the value of a cell.
 
-
-def pooled(
-    generations: Sequence[Repeat], measured: Sequence[Mapping[str, float]]
-) -> dict[str, float]:
-    """The value of several generations together, of each metric in the generations in which it
-    applies: rates over all their calls, tokens or seconds, means over all their requests, and the
-    mean over generations of the rest. `measured`: of each generation.
+    Times, and what depends on one, have a value per repeat: a repeat is one run of all requests.
+    Acceptance has a value per prompt, over all its samples, turns and repeats, since samples of one
+    prompt are correlated, and repeats of greedy decoding are copies.
     """
-    return {
-        name: weighted_mean(
-            [one[name] for one in measured if name in one],
-            [
-                METRICS[name].weight_of(generation)
-                for generation, one in zip(generations, measured, strict=True)
-                if name in one
-            ],
-        )
-        for name in METRICS
-        if any(name in one for one in measured)
-    }
+    metric = METRICS[name]
+    parts = m.by_prompt if metric.over == "prompts" else m.by_repeat
+    values = {unit: metric.function(part) for unit, part in parts.items()}
+    found = {unit: value for unit, value in values.items() if value is not None}
+    return pd.Series(found, dtype=float, name=name)
 
 
-def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
-    """The mean of values with these weights; with equal ones exactly the mean."""
-    if min(weights) == max(weights):
-        return float(np.mean(values))
-    return float(np.average(values, weights=weights))
+# Profiles: one number per draft position or length
 
 
-def means(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean of each metric, over the measurements in which it applies."""
-    return {
-        name: float(np.mean(values))
-        for name in METRICS
-        if (values := [one[name] for one in measured if name in one])
-    }
+def acceptance_by_position(m: Measurement) -> list[Value]:
+    """Entry i: of the drafts whose position i+1 was judged and that had all before it accepted, the
+    share accepted there.
+
+    NeMo-Skills: conditional acceptance rate.
+    """
+    accepted_to = m.rows["accepted"].to_numpy()
+    return [
+        _ratio(float((accepted_to > i).sum()), reached or 0.0)
+        for i, reached in enumerate(reached_by_position(m))
+    ]
+
+
+def reached_by_position(m: Measurement) -> list[Value]:
+    """The denominators of acceptance_by_position."""
+    judged, accepted_to = m.rows["judged"].to_numpy(), m.rows["accepted"].to_numpy()
+    return [float(((judged > i) & (accepted_to >= i)).sum()) for i in range(_longest(m))]
+
+
+def unconditional_acceptance_by_position(m: Measurement) -> list[Value]:
+    """Entry i: of the drafts whose position i+1 exists and does not lie beyond the end of the text,
+    the share that has it accepted.
+
+    vLLM: per-position acceptance rate, which it counts over all drafts, long enough or not.
+    """
+    accepted_to = m.rows["accepted"].to_numpy()
+    return [
+        _ratio(float((accepted_to > i).sum()), judged or 0.0)
+        for i, judged in enumerate(judged_by_position(m))
+    ]
+
+
+def judged_by_position(m: Measurement) -> list[Value]:
+    """The denominators of unconditional_acceptance_by_position."""
+    judged = m.rows["judged"].to_numpy()
+    return [float((judged > i).sum()) for i in range(_longest(m))]
+
+
+def drafted_histogram(m: Measurement) -> list[Value]:
+    """Entry n: how many target calls drafted n tokens."""
+    return _histogram(m, "drafted")
+
+
+def accepted_histogram(m: Measurement) -> list[Value]:
+    """Entry n: how many target calls accepted n draft tokens. vLLM, per request: accepted-draft-
+    length distribution.
+    """
+    return _histogram(m, "accepted")
+
+
+def accepted_by_length(m: Measurement) -> list[Value]:
+    """Entry n: the mean number of accepted tokens of the target calls that drafted n."""
+    means = m.rows.groupby("drafted")["accepted"].mean()
+    return [float(means[n]) if n in means.index else None for n in range(_longest(m) + 1)]
+
+
+def _longest(m: Measurement) -> int:
+    return int(m.rows["drafted"].max()) if len(m.rows) else 0
+
+
+def _histogram(m: Measurement, column: str) -> list[Value]:
+    counts = np.bincount(m.rows[column].to_numpy(), minlength=_longest(m) + 1)
+    return [float(count) for count in counts]
+
+
+PROFILES: dict[str, Callable[[Measurement], list[Value]]] = {
+    function.__name__: function
+    for function in (
+        acceptance_by_position,
+        reached_by_position,
+        unconditional_acceptance_by_position,
+        judged_by_position,
+        drafted_histogram,
+        accepted_histogram,
+        accepted_by_length,
+    )
+}

@@ -12,7 +12,6 @@ import torch
 
 from bass.api.options import RequestOptions, for_one_prompt
 from bass.errors import OptionError, RequestError, check_flag, check_integer, is_finite
-from bass.problems import Problems
 from bass.records import SAMPLING_OPTIONS
 from bass.sampling import check_sampling
 
@@ -26,19 +25,6 @@ PER_PROMPT = tuple(f.name for f in fields(RequestOptions) if for_one_prompt(f.ty
 def check_value(name: str, value: Any) -> None:
     """Raise `OptionError` for a value of one option that no prompt and no model allows."""
     _CHECKS[name](value)
-
-
-def examine(options: Mapping[str, Any], problems: Problems) -> None:
-    """Record all that is wrong with the values of a request's options; other options are
-    ignored.
-    """
-    for name in _CHECKS:
-        if name in options:
-            with problems.noted("", name):
-                check_value(name, options[name])
-    if {"min_new_tokens", "max_new_tokens"}.isdisjoint(problems.replaced):
-        with problems.noted("", "min_new_tokens"):
-            check_lengths(options["min_new_tokens"], options["max_new_tokens"])
 
 
 def per_prompt(name: str, given: Any, count: int) -> list[Any]:

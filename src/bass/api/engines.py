@@ -15,7 +15,7 @@ from bass.api.loading import Models
 from bass.api.plan import Strategies
 from bass.caches import PaddedCache
 from bass.engine.cost import model_cost
-from bass.engine.run import Run, RunStatus
+from bass.engine.run import EngineRun, RunStatus
 from bass.errors import BassError, explained
 from bass.records import CacheBudget, Sequences
 
@@ -60,7 +60,7 @@ class Engines:
         self.weights = addresses(storage.models)
         self.windows_fed = False  # windows of all kinds, by a warm-up
         self._claimed = False  # by a call whose run has not begun
-        self._run: weakref.ref[Run] | None = None
+        self._run: weakref.ref[EngineRun] | None = None
         self._status = RunStatus()
 
     @property
@@ -108,7 +108,7 @@ class Engines:
         """Give it back; the call had no run."""
         self._claimed = False
 
-    def begin(self, run: Run) -> None:
+    def begin(self, run: EngineRun) -> None:
         """Note the run that uses the storage from now on."""
         self._run, self._status, self._claimed = weakref.ref(run), run.run_status, False
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Collection, Generator, Iterator
 from dataclasses import dataclass, field
 
-from bass.api.results import Completion, Result, StreamEvent, summarize
+from bass.api.results import Completion, Result, StreamEvent
 from bass.engine.cost import PairCost, Peaks
 from bass.engine.requests import Emission
-from bass.engine.run import Run
+from bass.engine.run import EngineRun
 from bass.text import StopStrings, Tokenizer, Transcript
 
 
@@ -29,7 +29,7 @@ class Generation:
 
     def __init__(
         self,
-        run: Run,
+        run: EngineRun,
         tokenizer: Tokenizer | None,
         stop: tuple[str, ...],
         eos: Collection[int],
@@ -71,15 +71,17 @@ class Generation:
                 logprobs=list(sample.logprobs),
                 finish_reason=sample.reason or "interrupted",
                 seconds=max(sample.ended - self.run.trace.prefilled.get(index, 0.0), 0.0),
+                prompt_tokens=len(request.prompt),
+                prefill_seconds=self.run.trace.prefilled.get(index),
             )
             for index, (request, sample) in enumerate(
                 zip(self.run.requests, self._samples, strict=True)
             )
         ]
-        last = [step.at for step in self.run.trace.steps[-1:]]
-        seconds = max([*last, *(sample.ended for sample in self._samples)], default=0.0)
-        stats = summarize(self.run.trace, completions, self.peaks(), seconds, *self._claims)
-        return Result(completions, stats, self.run.trace.steps)
+        trace = self.run.trace
+        return Result(
+            completions, list(trace.steps), self.peaks, *self._claims, trace.capture_seconds
+        )
 
     def close(self) -> None:
         """Stop: there are no more events, and the rows are free for another request."""

@@ -35,7 +35,7 @@ from bass.api.warm_up import compiled, first_prefills, first_step, first_windows
 from bass.drafters import NoDrafter
 from bass.engine.cost import NOTHING, PairCost, measure_peaks, model_cost
 from bass.engine.requests import Request
-from bass.engine.run import Run
+from bass.engine.run import EngineRun
 from bass.engine.slots import room_for
 from bass.errors import OptionError, RequestError, check_flag
 from bass.policies import Fixed
@@ -373,11 +373,11 @@ class LLM:
         eos = () if options.ignore_eos else self.models.eos
         return Generation(run, self.models.tokenizer, stops, eos, self._cost(), peaks, *claims)
 
-    def _run(self, requests: list[Request], time_budget: float | None) -> Run:
+    def _run(self, requests: list[Request], time_budget: float | None) -> EngineRun:
         """A run of the requests, on the kept storage if it fits, else on storage of its own."""
         budget = room_for(requests, min(self.max_batch_size, len(requests)))
         with self._engines.engine_for(budget, _end_tokens(requests)) as (engine, engines):
-            run = Run(requests, engine.sequences, engine.step, self.parts.policy, time_budget)
+            run = EngineRun(requests, engine.sequences, engine.step, self.parts.policy, time_budget)
             if engines is not None:
                 engines.begin(run)
         return run

@@ -9,28 +9,31 @@ import typing
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from bass.api.elsewhere import ALIASES, here, named_elsewhere
-from bass.api.kinds import KINDS
 from bass.errors import OptionError, unknown_name
-from bass.interfaces import (
-    AttentionBackend,
-    DraftLengthPolicy,
-    DraftMethod,
-    Quantization,
-    StopRule,
-    Verifier,
-)
 
+if TYPE_CHECKING:
+    from bass.interfaces import (
+        AttentionBackend,
+        DraftLengthPolicy,
+        DraftMethod,
+        Quantization,
+        StopRule,
+        Verifier,
+    )
+
+    PolicySpec = str | type | Mapping[str, Any] | DraftLengthPolicy[Any]
+    AttentionSpec = str | type | Mapping[str, Any] | AttentionBackend[Any, Any]
+    VerifierSpec = str | type | Mapping[str, Any] | Verifier
+    DrafterSpec = str | type | Mapping[str, Any] | DraftMethod
+    StopRuleSpec = str | type | Mapping[str, Any] | StopRule | None
+    QuantizationSpec = str | type | Mapping[str, Any] | Quantization | None
+else:  # the help of a command loads no torch
+    PolicySpec = AttentionSpec = VerifierSpec = DrafterSpec = StopRuleSpec = QuantizationSpec = Any
 Checkpoint = str | Path | None
-PolicySpec = str | type | Mapping[str, Any] | DraftLengthPolicy[Any]
-AttentionSpec = str | type | Mapping[str, Any] | AttentionBackend[Any, Any]
 FamilySpec = str | type | None
-VerifierSpec = str | type | Mapping[str, Any] | Verifier
-DrafterSpec = str | type | Mapping[str, Any] | DraftMethod
-StopRuleSpec = str | type | Mapping[str, Any] | StopRule | None
-QuantizationSpec = str | type | Mapping[str, Any] | Quantization | None
 T = TypeVar("T")
 PerPrompt = T | Sequence[T]  # one for all prompts, or one per prompt
 
@@ -40,11 +43,21 @@ def option(default: T, help: str, kind: str | None = None) -> T:
     return field(default=default, metadata={"help": help, "kind": kind})
 
 
+_ABOUT = {
+    "policy": "how many tokens to draft",
+    "cache": "layout of keys and values",
+    "attention": "backend that attends to the cache",
+    "verifier": "which drafted tokens to accept",
+    "drafter": "what proposes tokens",
+    "stop_rule": "what ends a draft early",
+    "quantization": "how weights are held in fewer bytes",
+}
+
+
 def strategy(default: T, kind: str, more: str = "") -> T:
     """A field that names a strategy."""
-    known = ", ".join(sorted(KINDS[kind].registry)) or "none yet"
-    text = f'{KINDS[kind].about}: {more}{known}, or a class of your own as "package.module:Class"'
-    return option(default, text, kind)
+    own = f'{more}a name (see `bass list {kind}`), or "package.module:Class" of your own'
+    return option(default, f"{_ABOUT[kind]}; {own}", kind)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from bass.interrupt import displayed
 from bass.printable import printable
 
 SHOWN_FROM = 1_000_000_000  # bytes from which there is a progress bar
@@ -28,6 +27,6 @@ def progress(task: str, total: int) -> Iterator[Callable[[int], None]]:
         TransferSpeedColumn(),
     )
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    with displayed(bar) as shown:
-        row = shown.add_task(printable(task), total=total)
-        yield lambda count: shown.advance(row, count)
+    with bar:
+        row = bar.add_task(printable(task), total=total)
+        yield lambda count: bar.advance(row, count)

@@ -2,30 +2,32 @@
 
 from pathlib import Path
 
-from bass.checkpoints.convert import convert
-from bass.cli.parsing import ONE, Option, Parser
-from bass.cli.terminal import say
-from bass.errors import OptionError, counted
-from bass.files import size_in_words
+from bass.cli.options import parser
+from bass.errors import counted
 
-OPTIONS = (
-    Option("folder", help="folder with pickle files, such as pytorch_model.bin", place=ONE),
-    Option("output", help="folder to write to; by default the same one", metavar="FOLDER"),
+EXAMPLES = (
+    "bass convert FOLDER",
+    "bass convert FOLDER --output OTHER",
+    "bass info OTHER",
 )
 
 
-def run(parser: Parser, argv: list[str]) -> int:
+def run(argv: list[str]) -> int:
     """Convert a folder, and print what was written."""
-    parser.add(*OPTIONS)
-    config = parser.parse(argv)
-    for name in ("folder", "output"):
-        if config[name] == "":  # would be the current folder
-            raise OptionError(f"The {name} is empty: give a folder, such as `.` for this one.")
-    output = None if config.output is None else Path(config.output)
-    done = convert(Path(config.folder), output)
+    about = "Writes the weights of pickle files as safetensors, without running their code."
+    command = parser("convert", about, EXAMPLES, skip=("config",))
+    command.add_argument("folder", type=Path, help="folder with files such as pytorch_model.bin")
+    help = "folder to write to; by default the same one"
+    command.add_argument("--output", type=Path | None, metavar="FOLDER", help=help)
+    config = command.read(argv)
+
+    from bass.checkpoints.convert import convert
+    from bass.files import size_in_words
+
+    done = convert(config.folder, config.output)
     place, files = done.paths[0].parent, counted(len(done.paths), "file")
     rounded = f" {done.rounded} of float64 became float32." if done.rounded else ""
-    say(
+    print(
         f"{counted(done.tensors, 'tensor')}, {size_in_words(done.size)}, in {files} in `{place}`."
         f"{rounded} `bass info {place}` describes what is there."
     )

@@ -1,235 +1,332 @@
-"""`bass generate`: one request; live rows on a terminal, text or JSON elsewhere."""
+"""`bass generate`: one request, its completions and its figures."""
 
 import itertools
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
-import torch
+from jsonargparse import Namespace
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from bass.api.generation import Generation
-from bass.api.llm import LLM, plain, serve
-from bass.api.loading import Models
-from bass.api.options import LoadOptions
-from bass.api.plan import LoadPlan, Strategies
-from bass.api.requests import Prompt
-from bass.api.results import Completion, Result
-from bass.cli import kernels
-from bass.cli.compare import REPEATS, Comparison, middle, speed
-from bass.cli.display import Rows, completions, show_live, table, warn
-from bass.cli.options import read_options
-from bass.cli.parsing import Parser
-from bass.cli.prompts import asked, notes, read_prompts, read_template_options
-from bass.cli.terminal import console, give
-from bass.ops import cpu_products
-from bass.ops.dispatch import Capability
+from bass.api.options import LoadOptions, RequestOptions, TemplateOptions, option
+from bass.cli.options import build, console, parser
+from bass.errors import OptionError, RequestError, flag
+from bass.experiments.prompts import PYTHON, Entry, plain_turns, read_prompts, rendered
+from bass.printable import printable
 
-WARM_UP_TOKENS = 8
-INTERRUPTED = 130
-RANDOM = "RANDOM WEIGHTS: with `load_format=dummy` THE TEXT MEANS NOTHING"
+if TYPE_CHECKING:  # what loads torch or pandas
+    from bass.analysis.statistics import Comparison
+    from bass.api.generation import Generation
+    from bass.api.llm import LLM
+    from bass.api.results import Result
+
+    Runs = tuple[list[Result], list[Result]]  # with speculation, and without
+    Ratios = dict[str, Comparison]
+
+REPEATS, WARM_UP_TOKENS = 3, 8  # of a comparison
+SOURCES = ("prompt", "file", "token_ids", "example", "messages", "prompts")
+EXAMPLE_STOPS = ("\nclass ", "\ndef ", "\n@", "\nif ", "\n#")  # a class ends before these
+FIGURES = (
+    *("tau", "acceptance_rate", "token_acceptance_rate", "tokens_per_second"),
+    *("all", "first", "last", "mbu"),
+)
+EXAMPLES = (
+    "bass generate --example -n 8 --num-speculative-tokens 3 --compare-plain",
+    'bass generate "def area(r):" --policy fixed --policy.k 6 --temperature 0.8',
+    'bass generate --target CHECKPOINT --draft DRAFT --chat "What is a monad?" --json',
+)
 
 
-def run(parser: Parser, argv: list[str]) -> int:
+@dataclass(frozen=True)
+class PromptOptions:
+    """Sources of prompts, and how they are printed."""
+
+    prompt: list[str] | None = option(None, "texts to continue; by default standard input")
+    file: str | None = option(None, "continue the whole text of this file")
+    token_ids: list[int] | None = option(None, "continue these token ids")
+    example: bool = option(False, "continue a built-in Python class up to its end")
+    chat: bool = option(False, "each prompt is a message, put into the chat template")
+    system: str | None = option(None, "with --chat, a system message before each prompt")
+    messages: str | None = option(None, "JSON file of a conversation, or of a list of them")
+    prompts: str | None = option(None, "a published set by name, such as spec-bench, or a file")
+    data: str | None = option(None, "with --prompts, folder of published sets")
+    categories: list[str] | None = option(None, "with --prompts, only these categories")
+    num_prompts: int | None = option(None, "with --prompts, only the first N")
+    json: bool = option(False, "print a JSON line per completion, then one of figures")
+    compare_plain: bool = option(False, "alternate with autoregressive decoding, 3 runs each")
+
+
+def run(argv: list[str]) -> int:
     """Generate. Nothing is printed before all options and inputs are checked."""
-    config, load_with, stream_with, _ = read_options(parser, argv)
-    given, template_with = read_prompts(config), read_template_options(config)
-    llm = serve(LoadPlan.of(LoadOptions(**load_with)))  # captures what this request needs
-    prompts, shown = asked(llm, given, config, template_with)
-    generation = llm.stream(prompts, **stream_with)
-    out = console(soft_wrap=True)
+    about = "Continues one or several prompts; prints the completions and figures of the run."
+    options = (PromptOptions, TemplateOptions, RequestOptions, LoadOptions)
+    command = parser("generate", about, EXAMPLES, *options)
+    command.alternatives = SOURCES
+    config = command.read(argv)
+    given = read_given(config)
+
+    from bass.api.llm import serve
+    from bass.api.plan import LoadPlan
+
+    llm = serve(LoadPlan.of(build(LoadOptions, config)))  # captures what this request needs
+    prompts = prompts_for(llm, given, config)
+    stop = config.stop or (EXAMPLE_STOPS if config.example else ())
+    request = build(RequestOptions, config, stop=stop)
+    out = console()
     live = out.is_terminal and not config.json
-
-    def follow(generation: Generation, title: str) -> tuple[Result, bool]:
-        if not live:
-            return finish(generation)
-        rows = Rows.of(
-            shown,
-            stream_with["num_return_sequences"],
-            stream_with["max_new_tokens"],
-            title,
-            llm.models.tokenizer is not None,
-        )
-        return finish(generation, lambda g: show_live(g, rows, out))
-
-    baseline = plain(llm) if config.compare_plain else None
-    compared: Comparison | None = None
-    title = f"speculative decoding, {called(llm.parts.policy)}"
-    if baseline is None:
-        result, interrupted = follow(generation, title)
+    streams = live and not config.compare_plain and llm.models.tokenizer is not None
+    streams = streams and len(prompts) * request.num_return_sequences == 1
+    if config.compare_plain:
+        runs, interrupted = alternated(llm, prompts, request, live)
     else:
-        for model in (llm, baseline):
-            warm_up(model, prompts[:1], stream_with)
-        sides = ((llm, title), (baseline, "the same request by autoregressive decoding"))
-        result, compared, interrupted = compare(
-            generation, lambda model: model.stream(prompts, **stream_with), sides, follow
-        )
+        generation = llm.start(prompts, request)
+        result, interrupted = followed(generation, live, prompts if streams else None)
+        runs = [result], []
+    ratios = compared(*runs)
     below = out if live else console(stderr=True)
     if config.json:
-        give(json_lines(result, compared))
+        sys.stdout.writelines(f"{json.dumps(line)}\n" for line in json_lines(*runs, ratios))
     else:
-        completions(out, result, shown)
-        table(below, result.stats, compared, ran_with(llm, interrupted))
-        for doubt in () if compared is None else compared.doubts:
-            warn(below, f"WARNING: {doubt}")
-    for caveat in [*notes(llm, given), *caveats(llm.parts, llm.models.dummy)]:
-        warn(below, caveat)
-    return INTERRUPTED if interrupted else 0
+        print_completions(out, runs[0][0], prompts) if not streams else None
+        below.print(figures(*runs, ratios))
+        below.print(ran_with(llm, interrupted), style="dim", markup=False, soft_wrap=True)
+    for sentence in [*caveats(llm, given), *warnings(ratios)]:
+        below.print(_text(sentence), style="bold red", soft_wrap=True)
+    return 130 if interrupted else 0
 
 
-def finish(
-    generation: Generation, follow: Callable[[Generation], None] = lambda generation: None
-) -> tuple[Result, bool]:
-    """The result, and whether Ctrl-C ended it early; it then includes unfinished samples."""
+def read_given(config: Namespace) -> list[Any]:
+    """The prompts of the one source that is given: entries, or conversations of `--messages`.
+
+    Raises `RequestError` or `OptionError`.
+    """
+    sources = [name for name in SOURCES if config[name]]
+    if len(sources) > 1:
+        raise RequestError(f"Prompts come from {' and '.join(map(flag, sources))}: give one.")
+    template = [f.name for f in fields(TemplateOptions) if config[f.name] not in (f.default, None)]
+    needs = {name: ("prompts",) for name in ("data", "categories", "num_prompts")}
+    needs |= {"system": ("chat",)} | dict.fromkeys(template, ("chat", "messages"))
+    for name, others in needs.items():
+        if config[name] and not any(config[other] for other in others):
+            named = " or ".join(f"`{flag(other)}`" for other in others)
+            raise OptionError(f"`{flag(name)}` is for {named}: give it too, or leave this out.")
+    if config.messages:
+        from bass.text.conversation import conversations
+
+        content = _read("messages", config.messages)
+        return conversations(content["messages"] if isinstance(content, dict) else content)
+    if config.prompts:
+        own = {"categories": config.categories, "most": config.num_prompts}
+        return read_prompts(config.prompts, config.data, **own)
+    texts = config.prompt or (config.file and [_read("file", config.file, str)])
+    texts = texts or (config.token_ids and [config.token_ids]) or PYTHON[: config.example]
+    if not texts and sys.stdin is not None and not sys.stdin.isatty():
+        texts = [*filter(None, [sys.stdin.read()])]
+    if not texts:
+        raise RequestError(
+            "There is no prompt: give one in quotes, `--file`, standard input, or `--example`."
+        )
+    return read_prompts(texts)
+
+
+def _read(option: str, name: str, load: Callable[[str], Any] = json.loads) -> Any:
+    """The content of the file of an option. Raises `RequestError`."""
     try:
-        follow(generation)
+        return load(Path(name).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RequestError(f"`{flag(option)} {name}` cannot be read ({error}).") from error
+
+
+def prompts_for(llm: "LLM", given: list[Any], config: Namespace) -> list[str | list[int]]:
+    """The prompts that the model reads."""
+    if not (config.chat or config.messages):
+        return rendered(llm.models.tokenizer, given, most=llm.max_model_len)
+    files = {n: _read(n, config[n]) for n in ("tools", "documents") if config[n]}
+    template = vars(build(TemplateOptions, config, **files))
+    before = [{"role": "system", "content": config.system}] if config.system else []
+    prompts = []
+    for one in given:
+        talk = one.conversation(0, []) if isinstance(one, Entry) else one
+        if not talk and not isinstance(one.prompt, str):
+            raise RequestError("`--chat` needs texts, and a prompt has token ids: leave it out.")
+        talk = talk or [{"role": "user", "content": one.prompt}]
+        prompts.append(llm.apply_chat_template([*before, *talk], **template))
+    return prompts
+
+
+def followed(
+    generation: "Generation", live: bool, stream: list[str | list[int]] | None = None
+) -> "tuple[Result, bool]":
+    """The result, and whether Ctrl-C ended it early.
+
+    live: with a progress bar. stream: a prompt, whose text is printed instead as it comes.
+    """
+    from bass.api.progress import finished
+
+    out = console()
+    try:
+        if stream is None:
+            return finished(generation, live), False
+        out.print(_text(stream[0]), end="", style="dim", soft_wrap=True)
+        for event in generation:
+            out.print(_text(event.text), end="", soft_wrap=True)
         return generation.result(), False
     except KeyboardInterrupt:
         return generation.result(interrupted=True), True
+    finally:
+        out.print() if stream else None
 
 
-def compare(
-    first: Generation,
-    begin: Callable[[LLM], Generation],
-    sides: Sequence[tuple[LLM, str]],
-    follow: Callable[[Generation, str], tuple[Result, bool]],
-) -> tuple[Result, Comparison | None, bool]:
-    """Both sides alternating, `REPEATS` times: a speculative result, the comparison, and whether
-    Ctrl-C ended it early.
-
-    first: the first generation of the speculative side, already started by `begin`. The result is
-    the first interrupted one, or the one of median speed. The comparison excludes incomplete
-    pairs, and is None without a complete one.
+def alternated(
+    llm: "LLM", prompts: list[Any], request: RequestOptions, live: bool
+) -> "tuple[Runs, bool]":
+    """Runs with and without speculation in turn, after a short warm-up of both, and whether Ctrl-C
+    ended them early; the interrupted run is left out unless it is the first.
     """
-    ended: tuple[list[Result], list[Result]] = ([], [])
-    interrupted = False
-    for repeat, side in itertools.product(range(REPEATS), range(2)):
-        model, title = sides[side]
-        generation = begin(model) if repeat or side else first
-        result, interrupted = follow(generation, f"{title}, repeat {repeat + 1} of {REPEATS}")
-        if interrupted and not ended[0]:
-            return result, None, True
+    from bass.api.llm import plain
+
+    models, runs = (llm, plain(llm)), ([], [])
+    short = replace(
+        request, max_new_tokens=WARM_UP_TOKENS, min_new_tokens=0, stop=(), time_budget=None,
+        num_return_sequences=min(request.num_return_sequences, llm.max_batch_size),
+    )  # fmt: skip
+    for model in models:
+        model.start(prompts[:1], short).result()
+    for _, side in itertools.product(range(REPEATS), range(2)):
+        result, interrupted = followed(models[side].start(prompts, request), live)
+        if not (interrupted and runs[0]):
+            runs[side].append(result)
         if interrupted:
-            break
-        ended[side].append(result)
-    pairs = len(ended[1])
-    if not pairs:
-        return ended[0][0], None, True
-    compared = Comparison(*([result.stats for result in results[:pairs]] for results in ended))
-    return ended[0][middle(compared.speculative)], compared, interrupted
+            return runs, True
+    return runs, False
 
 
-def warm_up(llm: LLM, prompts: Sequence[Prompt], options: dict[str, Any]) -> None:
-    """Generate a few tokens in a full batch, so that neither side of a comparison includes one-time
-    costs of the process.
-    """
-    tokens, rows = (
-        min(WARM_UP_TOKENS, options["max_new_tokens"]),
-        min(llm.max_batch_size, options["num_return_sequences"]),
-    )
-    llm.generate(
-        prompts,
-        **options
-        | {
-            "max_new_tokens": tokens,
-            "min_new_tokens": 0,
-            "num_return_sequences": rows,
-            "stop": (),
-            "time_budget": None,
-        },
-    )
+def compared(own: "list[Result]", plain: "list[Result]") -> "Ratios":
+    """How many times the tokens/s and the mean latency are better than autoregressive ones."""
+    if not plain:
+        return {}
+    from bass.analysis.statistics import compare
+
+    def values(name: str) -> list[list[float]]:  # the last one of `own` may lack its counterpart
+        return [[getattr(x.stats, name) or 0 for x in runs[: len(plain)]] for runs in (own, plain)]
+
+    speed = compare(*values("tokens_per_second"))
+    return {"tokens_per_second": speed, "all": compare(*reversed(values("all")))}
 
 
-def ran_with(llm: LLM, interrupted: bool) -> str:
+def warnings(ratios: "Ratios") -> Iterator[str]:
+    """Where throughput is lower than without speculation; mean latency may still be better."""
+    speed, latency = (one.ratio for one in ratios.values()) if ratios else (1.0, 1.0)
+    if speed < 1:
+        wins = "mean latency wins and throughput loses" if latency > 1 else "slower"
+        yield (
+            f"WARNING: {wins}, compared with autoregressive decoding: {speed:.2f} times the "
+            f"tokens/s, and {latency:.2f} times as fast per token of a sequence."
+        )
+
+
+def figures(own: "list[Result]", plain: "list[Result]", ratios: "Ratios") -> Table:
+    """The figures of the runs, means over repeats, and the ratios to autoregressive decoding."""
+    from bass.analysis.metrics import METRICS, number
+
+    grid = Table("", "speculative" if own[0].stats.drafted else "plain")
+    for title in ("plain", "times faster (95 % interval)", "median") if plain else ():
+        grid.add_column(title)
+    for metric in map(METRICS.__getitem__, FIGURES):
+        cells = []
+        for runs in filter(None, (own, plain)):
+            values = [v for one in runs if (v := getattr(one.stats, metric.name)) is not None]
+            cells.append(metric.show(fmean(values) if values else None))
+        if (ratio := ratios.get(metric.name)) is not None:
+            cells += [ratio.text, f"{ratio.median:.2f}"]
+        grid.add_row(f"{metric.heading.replace('_', ' ')}, {metric.shown_unit}", *cells)
+    rates = [number(rate, "share") for rate in own[0].stats.acceptance_by_position[:6]]
+    grid.add_row("accepted by position, %", " ".join(rates))
+    grid.add_row("lossless", "yes" if own[0].lossless else "[bold red]NO[/]")
+    return grid
+
+
+def json_lines(
+    own: "list[Result]", plain: "list[Result]", ratios: "Ratios"
+) -> Iterator[dict[str, Any]]:
+    """One line per completion of the first run, then its statistics and those of the comparison."""
+    for one in own[0].completions:
+        yield {"type": "completion"} | vars(one) | {"mean_logprob": one.mean_logprob}
+    stats = {"type": "stats"} | own[0].stats.as_dict()
+    if ratios:
+        stats |= {"speedup": ratios["tokens_per_second"].ratio, "speedup_all": ratios["all"].ratio}
+        stats |= {"plain": plain[0].stats.as_dict(), "warnings": [*warnings(ratios)]}
+        stats["comparisons"] = {name: vars(one) for name, one in ratios.items()}
+    yield stats
+
+
+def print_completions(out: Console, result: "Result", prompts: list[Any]) -> None:
+    """Print the completions; on a terminal, each after its prompt."""
+    many = len(result.completions) > 1
+    for one in result.completions:
+        text = " ".join(map(str, one.token_ids)) if one.text is None else one.text
+        which = f"prompt {one.prompt_index}, sample {one.sample_index}"
+        label = f"{which}: {len(one.token_ids)} tokens, {one.finish_reason}"
+        if out.is_terminal:
+            out.rule(label, align="left", style="cyan") if many else None
+            out.print(_text(prompts[one.prompt_index]), end="", style="dim", soft_wrap=True)
+            out.print(_text(text), soft_wrap=True)
+        else:
+            print(f"=== {label} ===\n{text}" if many else text)
+
+
+def ran_with(llm: "LLM", interrupted: bool) -> str:
     """The settings that the figures were measured with, in one line."""
-    parts, models = llm.parts, llm.models
-    rule = [] if parts.stop_rule is None else [parts.stop_rule]
-    strategies = [parts.policy, parts.drafter, *rule, parts.verifier, parts.cache, parts.attention]
-    how = "CUDA graphs" if llm.graphs else f"{torch.get_num_threads()} threads"
-    machine = [
-        str(models.device),
-        str(models.dtype).removeprefix("torch."),
-        *quantized(models),
-        how,
-        f"kernels: {kernels_of(llm)}",
-        *([f"products: {cpu_products.in_words()}"] if models.device.type == "cpu" else []),
+    import torch
+
+    from bass.ops import cpu_products
+    from bass.ops.dispatch import Capability
+
+    models, reason = llm.models, Capability.of(llm.models.device).triton
+    quantized = zip(("target", "draft"), models.quantizations, strict=True)
+    words = [
+        *(called(part) for part in vars(llm.parts).values() if part is not None),
+        f"{models.device}, {str(models.dtype).removeprefix('torch.')}",
+        *(f"{role} by {called(one)}" for role, one in quantized if one is not None),
+        "CUDA graphs" if llm.graphs else f"{torch.get_num_threads()} threads",
+        f"products: {cpu_products.in_words()}"
+        if models.device.type == "cpu"
+        else f"kernels: {reason.reason if reason else 'on'}",
         f"memory: {llm.memory}",
     ]
-    return ", ".join([*map(called, strategies), *machine]) + (
-        "; interrupted: figures up to there" if interrupted else ""
-    )
-
-
-def quantized(models: Models) -> list[str]:
-    """The models' quantizations, if any."""
-    target, draft = models.quantizations
-    alike = target == draft or models.draft is None
-    reported = (
-        [called(target)]
-        if alike
-        else [
-            f"{role} by {called(q)}"
-            for role, q in (("target", target), ("draft", draft))
-            if q is not None
-        ]
-    )
-    return [] if alike and target is None else reported
+    return ", ".join(words) + ("; interrupted: figures up to there" if interrupted else "")
 
 
 def called(strategy: Any) -> str:
     """A strategy's name, with its parameters if it has any."""
-    if isinstance(strategy, type):
-        return strategy.__name__
-    return (
-        repr(strategy) if is_dataclass(strategy) and fields(strategy) else type(strategy).__name__
-    )
+    kind = strategy if isinstance(strategy, type) else type(strategy)
+    own = strategy is not kind and is_dataclass(strategy) and fields(strategy)
+    return repr(strategy) if own else kind.__name__
 
 
-def kernels_of(llm: LLM) -> str:
-    """Which parts use kernels: one text for both models if equal, else one each."""
-    models, parts = llm.models, llm.parts
-    capability = Capability.of(models.device)
-    setting = kernels.Setting(capability, models.dtype, parts.cache, parts.attention)
-    target = kernels.in_short(models.target, setting)
-    draft = target if models.draft is None else kernels.in_short(models.draft, setting)
-    return target if draft == target else f"target {target}; draft {draft}"
-
-
-def caveats(parts: Strategies, dummy: bool) -> list[str]:
-    """Warnings if the text does not follow the target's distribution, depends on other rows, or is
-    that of random weights.
-    """
-    verifier, drafter = parts.verifier, parts.drafter
-    warnings = []
-    if dummy:
-        warnings.append(f"WARNING: {RANDOM}.")
+def caveats(llm: "LLM", given: list[Any]) -> Iterator[str]:
+    """Sentences about what a reader of the text and the figures might not expect."""
+    verifier, drafter = llm.parts.verifier, llm.parts.drafter
+    entries = [one for one in given if isinstance(one, Entry)]
+    if plain_turns(entries, llm.models.tokenizer):
+        yield "NOTE: the target has no chat template: conversations are plain text with `User:`."
+    if count := sum(entry.turns > 1 for entry in entries):
+        yield f"NOTE: {count} of {len(entries)} prompts have later turns: `bass ablate` runs them."
+    if llm.models.dummy:
+        yield "WARNING: RANDOM WEIGHTS: with `load_format=dummy` the text means nothing."
     if not verifier.lossless:
         caveat = verifier.caveat or "the text does not follow the target's distribution"
-        warnings.append(f"WARNING: NOT LOSSLESS: by `{called(verifier)}`, {caveat}.")
+        yield f"WARNING: NOT LOSSLESS: by `{called(verifier)}`, {caveat}."
     if not drafter.batch_invariant:
-        warnings.append(
-            f"WARNING: BATCH-WIDE: by `{called(drafter)}`, tokens of a row depend on its batch."
-        )
-    return warnings
+        yield f"WARNING: BATCH-WIDE: by `{called(drafter)}`, tokens of a row depend on its batch."
 
 
-def json_lines(result: Result, compared: Comparison | None) -> str:
-    """One line per completion, then one with the statistics (and those of autoregressive decoding,
-    with the ratio of tokens/s).
-    """
-    stats: dict[str, Any] = {"type": "stats"} | result.stats.as_dict()
-    if compared is not None:
-        stats["plain"] = compared.plain[middle(compared.plain)].as_dict()
-        stats |= {
-            "speedup": compared.speedup,
-            "speedups": compared.ratios(speed),
-            "warnings": compared.doubts,
-        }
-    return "".join(
-        json.dumps(line) + "\n" for line in (*map(json_completion, result.completions), stats)
-    )
-
-
-def json_completion(completion: Completion) -> dict[str, Any]:
-    """All fields of a completion, and its mean log-probability."""
-    return {"type": "completion"} | vars(completion) | {"mean_logprob": completion.mean_logprob}
+def _text(text: str | list[int]) -> Text:
+    """A text; nothing for the token ids of a prompt."""
+    return Text(printable(text, keep="\n\t") if isinstance(text, str) else "")

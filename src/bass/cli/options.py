@@ -1,219 +1,314 @@
-"""The options of `bass generate`, `bass eval` and `bass bench`: those of `load` and of a request,
-and the parameters of the named strategies.
+"""What the commands share: a parser of the option dataclasses, consoles and progress bars.
+
+jsonargparse converts and checks the values. A strategy is a name or an import path here, and its
+parameters have a dot: `--policy lagged --policy.policy fixed --policy.policy.k 3`.
 """
 
-from collections.abc import Callable, Container, Iterable
-from dataclasses import Field, dataclass, fields, replace
+import argparse
+import contextlib
+import dataclasses
+import difflib
+import re
+import sys
+import textwrap
+import typing
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar
 
-from jsonargparse import Namespace
+import yaml
+from jsonargparse import ArgumentParser, Namespace
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bass.api.options import (
-    LoadOptions,
-    RequestOptions,
-    TemplateOptions,
-    for_one_prompt,
-    help_of,
-)
-from bass.api.resolve import make
-from bass.cli import choices
-from bass.cli.parsing import MANY, Option, Parser, taken, underscored
-from bass.cli.prompts import EXAMPLE_STOPS
-from bass.experiments.config_files import read_mapping
+from bass.api.elsewhere import named_elsewhere
+from bass.api.options import for_one_prompt
+from bass.api.values import WrongKindError, in_words, typed
+from bass.errors import OptionError, flag, hyphened
 from bass.problems import Problems
-from bass.runs.settings import Settings
 
-# sources of prompts: one on the command line replaces those of a file
-SOURCES = ("prompt", "file", "token_ids", "example", "messages", "prompts")
-_CONFIG = (
-    "YAML file of options, named as here; a strategy is a name, or class_path with init_args; the "
-    "command line overrides it"
-)
-_STRATEGIES = "strategies (`bass list` shows them)"
-_STOP = r"strings before which a sample's text ends, with \n and \t as in Python; may be repeated"
-_FILE = {"metavar": "FILE"}
-# options that differ between the command line and Python
-_OWN: dict[str, dict[str, Any]] = {
-    "target": {"type": str | None},
-    "draft": {"type": str | None},
-    "lora": {"type": str | None},
-    "draft_lora": {"type": str | None},
-    "family": {"type": str | None, "metavar": "CLASS"},
-    "policy": {"default": "bass", "help": help_of(Settings)["policy"]},
-    "cache": {"type": str},
-    "num_return_sequences": {"short": "-n"},
-    "stop": {"type": str, "help": _STOP, "repeated": True, "default": None},
-    "stop_token_ids": {"type": list[int], "metavar": "[ID,...]", "default": None},
-    "tools": {"type": str, "help": "JSON file of the tools that the model may call", **_FILE},
-    "documents": {"type": str, "help": "JSON file of documents that it may cite", **_FILE},
-    "chat_template_kwargs": {"type": dict[str, Any], "metavar": "{NAME: VALUE}"},
-    "methods": {"words": True, "metavar": "NAME ..."},
-    "batches": {"words": True, "metavar": "N ..."},
-    "categories": {"words": True, "metavar": "NAME ..."},
+WIDTH = 100  # columns of a help
+_TITLES = {"LoadOptions": "models and machine", "TemplateOptions": "prompt"}
+_STRATEGIES = "strategies (their parameters: `bass list NAME`, given as --policy.k 3)"
+_FILE = {"type": str, "metavar": "FILE"}
+# arguments of `add_argument`, for options that differ between the command line and Python
+_ARGUMENTS: dict[str, dict[str, Any]] = {
+    "family": {"type": str | None},
+    "stop": {"type": str, "action": "append", "help": r"text ends before it (\n)"},
+    "stop_token_ids": {"type": list[int], "metavar": "[ID,...]"},
+    "token_ids": {"type": list[int], "metavar": "[ID,...]"},
+    "tools": _FILE | {"help": "JSON file of tools that the model may call"},
+    "documents": _FILE | {"help": "JSON file of documents that it may cite"},
+    "chat_template_kwargs": {"type": dict[str, Any]},
 }
+_SHORT = {"num_return_sequences": "-n"}
+# The help has their names alone, to fit a screen; docs/reference/options.md describes them.
+_SELDOM = {
+    *("draft_lora", "family", "draft_quantization", "load_format", "lora", "data", "categories"),
+    *("min_new_tokens", "stop_token_ids", "ignore_eos", "presence_penalty", "frequency_penalty"),
+    *("template", "documents", "add_generation_prompt", "continue_final_message", "tools"),
+    *("chat_template_kwargs", "enable_thinking", "time_budget", "system"),
+}
+_METAVARS = {int: "N", float: "X", bool: "BOOL"}
+T = TypeVar("T")
 
 
-def of_field(field: Field[Any]) -> Option:
-    """The command-line option of a field of the options."""
-    hint = for_one_prompt(field.type)
-    option = Option(field.name, hint, field.metadata["help"], field.default)
-    return replace(option, **_OWN.get(field.name, {}))
+class Parser(ArgumentParser):
+    """The parser of a command: of jsonargparse, with parameters of strategies, suggestions for
+    unknown names, and a short help. Its `add_argument` takes further options.
 
-
-_OF_PROMPTS = (
-    Option(
-        "prompt",
-        help="text to continue, one or several; by default standard input",
-        place=MANY,
-    ),
-    Option("file", help="continue the whole text of this file"),
-    Option("token_ids", list[int], "continue these token ids", metavar="[ID,...]"),
-    Option("example", bool, "continue a built-in Python class up to its end"),
-    Option("chat", bool, "each prompt is a message to the model, put into its chat template"),
-    Option(
-        "messages",
-        help="JSON file of a conversation, or of a list of them, for the chat template",
-        metavar="FILE",
-    ),
-    Option(
-        "prompts",
-        help="prompts of a published set by its name, such as spec-bench, or of a file by its path",
-        metavar="NAME",
-    ),
-    Option("data", help="with --prompts: the folder of published sets; default: BASS_DATA"),
-    Option(
-        "categories",
-        list[str],
-        "with --prompts: only prompts of these categories",
-        metavar="NAME ...",
-        words=True,
-    ),
-    Option("num_prompts", int | None, "with --prompts: only the first N", metavar="N"),
-    Option("system", str, "with --chat: a system message before the prompt", metavar="TEXT"),
-    *map(of_field, fields(TemplateOptions)),
-    Option("json", bool, 'one JSON line per completion, then one with "type": "stats"'),
-    Option(
-        "compare_plain",
-        bool,
-        "alternate with autoregressive decoding, 3 runs each, and print the ratio",
-    ),
-)
-
-
-@final
-@dataclass(frozen=True)
-class Named:
-    """Strategies as the user named them.
-
-    `words`: all names and parameters; `specs`: by option, the arguments of `make`.
+    about: a sentence. examples: three, each a whole command line. options, skip, defaults: see
+    `add_options`; without "config" in `skip`, there is `--config FILE.yaml`. alternatives: options
+    of which one on the command line replaces all in a file.
     """
 
-    words: list[Any]
-    specs: dict[str, Any]
+    def __init__(
+        self,
+        command: str,
+        about: str,
+        examples: Sequence[str],
+        *options: type,
+        skip: Collection[str] = (),
+        defaults: Mapping[str, Any] = {},
+    ) -> None:
+        super().__init__(
+            prog=f"bass {command}", exit_on_error=False, print_config=None, allow_abbrev=False
+        )
+        self.about, self.examples = about, examples
+        self.strategies: dict[str, str] = {}  # kind of each option that names one
+        self.hints: dict[str, Any] = {}  # types of the other options
+        self.alternatives: Collection[str] = ()
+        for one in options:
+            self.add_options(one, skip, defaults)
+        if "config" not in skip:
+            text = "YAML file of these options, which the command line overrides"
+            self.add_argument("--config", action="append", type=str, metavar="FILE", help=text)
+
+    def add_options(
+        self, options: type, skip: Collection[str] = (), defaults: Mapping[str, Any] = {}
+    ) -> None:
+        """Add an option for each field of a dataclass that is not in `skip`; `prompt` is
+        positional. defaults: replace those of the fields.
+        """
+        hints = typing.get_type_hints(options)
+        own_title = _TITLES.get(options.__name__, options.__name__.removesuffix("Options").lower())
+        for field in (field for field in dataclasses.fields(options) if field.name not in skip):
+            name, kind, own = field.name, field.metadata.get("kind"), _ARGUMENTS.get(field.name, {})
+            hint = own.get("type", for_one_prompt(hints[name]))
+            listed = [x for x in (hint, *typing.get_args(hint)) if typing.get_origin(x) is list]
+            default = defaults.get(name, field.default)
+            self.hints[name], more = hint, {"type": hint}
+            if kind is not None:
+                self.strategies[name] = kind
+                more = {"type": str, "metavar": "NAME"}
+            elif hint is bool and not default:
+                more = {"action": "store_true"}
+            elif listed and not own:
+                self.hints[name] = listed[0]
+                several = "*" if name == "prompt" else "+"
+                more = {"type": typing.get_args(listed[0])[0], "nargs": several}
+            more |= {"default": default, "help": field.metadata.get("help", "")} | own
+            title = _STRATEGIES if kind and "quantization" not in name else own_title
+            found = [group for group in self._action_groups if group.title == title]
+            group: Any = found[0] if found else self.add_argument_group(title)
+            names = [name] if name == "prompt" else [_SHORT.get(name), flag(name)]
+            group.add_argument(*filter(None, names), **more)
+
+    def read(self, argv: Sequence[str]) -> Namespace:
+        """The options of the command line, over those of the files of `--config`, over the
+        defaults; a strategy is the argument of `bass.api.resolve.make`. `--help` ends the process.
+
+        Raises `OptionError`, or `ProblemsError` for several unknown options or wrong strategies.
+        """
+        problems = Problems()
+        words, dotted = self._split(argv, problems)
+        problems.raise_any("The command")
+        given = self._parsed(words)
+        layers = [self._of_file(name, problems) for name in given.pop("config", [])]
+        problems.raise_any("The command")
+        replaced = {*self.alternatives} if given.keys() & {*self.alternatives} else set()
+        layers = [{k: v for k, v in layer.items() if k not in replaced} for layer in layers]
+        config = {name: action.default for name, action in self._known().items()}
+        for layer in (*layers, given | dotted):  # a strategy replaces one with its parameters
+            below = {key for key in config if any(key.startswith(f"{name}.") for name in layer)}
+            config = {key: value for key, value in config.items() if key not in below} | layer
+        for option, kind in self.strategies.items():
+            with problems.noted():
+                config[option] = _strategy(kind, option, config, self.get_default(option))
+        problems.raise_any("The command")
+        if config.get("stop"):
+            config["stop"] = [_unescaped(text) for text in config["stop"]]
+        return Namespace(**{name: value for name, value in config.items() if "." not in name})
+
+    def format_help(self, formatter: Any = None) -> str:
+        """A line for each option: its first clause and its default."""
+        loose = [_placed(action) for action in self._actions if not action.option_strings]
+        usage = " ".join([self.prog, *loose, "[options]"])
+        about = [part for line in self.about.splitlines() for part in textwrap.wrap(line, WIDTH)]
+        examples = [f"  {example}" for example in self.examples]
+        lines = [f"usage: {usage}", "", *about, "", "examples:", *examples]
+        positional, optional, *groups = self._action_groups
+        for group in (positional, *groups, optional):
+            if actions := [a for a in group._group_actions if a.help != argparse.SUPPRESS]:
+                lines += ["", f"{group.title}:", *_lines(actions)]
+        return "\n".join(lines) + "\n"
+
+    def _known(self) -> dict[str, argparse.Action]:
+        """What a file may have."""
+        actions = [a for a in self._actions if a.default != argparse.SUPPRESS]
+        return {action.dest: action for action in actions if action.dest != "config"}
+
+    def _split(self, argv: Sequence[str], problems: Problems) -> tuple[list[str], dict[str, str]]:
+        """The words, with hyphens in the names of options, and the parameters of strategies."""
+        rest: list[str] = []
+        dotted: dict[str, str] = {}
+        words = iter(argv)
+        for word in words:
+            name, equals, value = word.partition("=")
+            if word == "--":
+                rest += [word, *words]
+            elif not re.fullmatch(r"--\w[\w.-]*", name):
+                rest.append(word)
+            elif "." in name and _key(name).partition(".")[0] in self.strategies:
+                value = value if equals else next(words, "--")
+                if value.startswith("--") and not equals:
+                    raise OptionError(f"`{hyphened(name)}` lacks its value.")
+                dotted[_key(name)] = value
+            elif hyphened(name) in self._option_string_actions:
+                rest.append(hyphened(name) + equals + value)
+            else:
+                problems.add(str(self._unknown(name)))
+        return rest, dotted
+
+    def _unknown(self, name: str) -> OptionError:
+        options = {a.dest: str(a.help) for a in self._actions if a.option_strings}
+        near = difflib.get_close_matches(hyphened(name), map(flag, options), n=2)
+        hint = f" Did you mean {' or '.join(f'`{one}`' for one in near)}?" if near else ""
+        return named_elsewhere(name, options) or OptionError(
+            f"Unknown option `{hyphened(name)}`.{hint} `{self.prog} --help` lists the options."
+        )
+
+    def _parsed(self, words: Sequence[str]) -> dict[str, Any]:
+        """The given options alone."""
+        try:
+            given = vars(self.parse_args(words, defaults=False))
+        except argparse.ArgumentError as error:
+            message = re.sub(r"<class '([\w.]+)'>", r"\1", " ".join(str(error).split()))
+            raise OptionError(f"{message.rstrip('.')}.") from error
+        return {name: value for name, value in given.items() if value != []}
+
+    def _of_file(self, name: str, problems: Problems) -> dict[str, Any]:
+        """The options of a YAML file; a parameter of a strategy has a dot in its name."""
+        try:
+            content = yaml.safe_load(Path(name).read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise OptionError(f"`--config {name}` cannot be read ({error}).") from error
+        if not isinstance(content, dict):
+            raise OptionError(f"`--config {name}` has no options: write `temperature: 0.8`.")
+        found: dict[str, Any] = {}
+        for key, value in ((_key(str(key)), value) for key, value in content.items()):
+            with problems.noted(name):
+                if key.partition(".")[0] in self.strategies:
+                    found[key] = value
+                elif key in self._known():
+                    found[key] = _typed(key, value, self.hints.get(key, Any))
+                else:
+                    raise self._unknown(flag(key))
+        return found
 
 
-def read_options(
-    parser: Parser,
-    argv: list[str],
-    own: Iterable[Option] = _OF_PROMPTS,
-    examine: Callable[[Namespace, Problems], None] = lambda config, problems: None,
-    request: type = RequestOptions,
-    without: Container[str] = (),
-) -> tuple[Namespace, dict[str, Any], dict[str, Any], Named]:
-    """The command's own options, the arguments of `load`, those of the request, and the strategies
-    as the user named them.
-
-    own: the command's own, checked by `examine`. request: the dataclass of the request's options.
-    without: options of `load` that the command sets itself.
-
-    Raises an `OptionError` with all problems in files and with strategies.
-    """
-    problems = Problems()
-    parser.add(*own, Option("config", help=_CONFIG, metavar="FILE"))
-    names, argv = taken(argv, lambda key: key == "config", lambda key: "give a YAML file")
-    files = [(name, *read_file(name)) for _, name in names]
-    values, argv = choices.take_strategies(argv)
-    for _, strategies, _ in reversed(files):
-        values = choices.over(strategies, values)
-    chosen = _declared(parser, values, request, without, problems)
-    given, before = Namespace(), len(problems.sentences)
-    with problems.noted():
-        given = parser.parse(argv, defaults=False)
-    config = layered(
-        parser.defaults,
-        [*(parser.read(options, name, problems) for name, _, options in files), given],
-    )
-    if len(problems.sentences) == before:  # the config has every given option
-        examine(config, problems)
-    load_with = {f.name: config[f.name] for f in fields(LoadOptions) if f.name in config}
-    for option in sorted({key.partition(".")[0] for key in values} & chosen.keys()):
-        nothing = chosen[option] in (None, "auto")
-        with problems.noted():
-            load_with[option] = (
-                chosen[option] if nothing else make(choices.OPTIONS[option], chosen[option])
-            )
-    problems.raise_any("The command")
-    request_with = {f.name: config[f.name] for f in fields(request)}
-    if "stop" in request_with:
-        stop = [unescape(text) for text in config.stop]
-        request_with["stop"] = stop or (EXAMPLE_STOPS if config.get("example") else ())
-    names = [name for spec in chosen.values() for name in choices.names_in(spec)]
-    words = [*values.values(), *names, config.cache]
-    return config, load_with, request_with, Named(words, chosen)
+parser = Parser
 
 
-def _declared(
-    parser: Parser,
-    values: dict[str, Any],
-    request: type,
-    without: Container[str],
-    problems: Problems,
-) -> dict[str, Any]:
-    """Add the options of `load` and of the request to the parser; returns the argument of `make`
-    for each strategy.
-    """
-    shown = {f.name: of_field(f) for f in fields(LoadOptions) if f.name not in without}
-    chosen: dict[str, Any] = {}
-    for option in choices.OPTIONS:
-        with problems.noted():
-            chosen[option] = choices.chosen(option, shown[option].default, values)
-    named = [replace(shown.pop(name), type=str) for name in (*choices.OPTIONS, "cache")]
-    parser.add(*shown.values(), group="models and machine")
-    parser.add(named[-1], group=_STRATEGIES)
-    parser.show(_STRATEGIES, named[:-1])
-    parser.add(*map(of_field, fields(request)), group="request")
-    for option, spec in chosen.items():  # shown by `--help`
-        if spec not in (None, "auto"):
-            for title, parameters in choices.described(choices.OPTIONS[option], option, spec):
-                parser.show(title, parameters)
-    return chosen
+def build(options: type[T], config: Namespace, **others: Any) -> T:
+    """The dataclass with the parsed options; `others` replace them."""
+    names = [f.name for f in dataclasses.fields(options)]  # pyright: ignore[reportArgumentType]
+    return options(**{name: config[name] for name in names if name in config} | others)
 
 
-def read_file(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The strategies and the other options of a file, each by key."""
-    form = "write options as `temperature: 0.8`, line by line"
-    content = read_mapping(
-        Path(name), name, "a YAML file to `--config`", form, f"are no options: {form}"
-    )
-    keys = {
-        underscored([f"--{key}"])[0].removeprefix("--"): value for key, value in content.items()
-    }
-    ours = {key: value for key, value in keys.items() if choices.is_strategy(key)}
-    return ours, {key: value for key, value in keys.items() if key not in ours}
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise  # the error, for `main`
 
 
-def layered(defaults: dict[str, Any], layers: Iterable[Namespace]) -> Namespace:
-    """The options of all layers; a later one overrides earlier ones."""
-    config = dict(defaults)
-    for layer in layers:
-        given = vars(layer)
-        if given.keys() & {*SOURCES}:
-            config |= {name: defaults[name] for name in SOURCES if name in config}
-        config |= given
-    return Namespace(**config)
+def console(stderr: bool = False) -> Console:
+    """A console of rich; 200 columns where it is no terminal, so that no line is wrapped."""
+    width = None if (sys.stderr if stderr else sys.stdout).isatty() else 200
+    return _Console(stderr=stderr, highlight=False, emoji=False, width=width)
 
 
-def unescape(text: str) -> str:
-    """Replace `\\n`, `\\t` and `\\\\`, which a shell passes on unchanged, by their characters."""
+def progress() -> Progress:
+    """A progress bar on standard error, on a terminal alone."""
+    screen = console(stderr=True)
+    text = TextColumn("{task.description}", markup=False)
+    columns = (text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, console=screen, disable=not screen.is_terminal)
+
+
+def _key(name: str) -> str:
+    return name.removeprefix("--").replace("-", "_")
+
+
+def _typed(key: str, value: Any, hint: Any) -> Any:
+    """A value of a file in the type of its option; one of a list may stand alone."""
+    hint = list[str] if key == "stop" else hint
+    alone = typing.get_origin(hint) is list and not isinstance(value, list)
+    try:
+        return typed([value] if alone else value, hint)
+    except WrongKindError as error:
+        wrong = f"`{key}: {value!r:.60}` is of the wrong type"
+        raise OptionError(f"{wrong}: give {in_words(hint)}.") from error
+
+
+def _unescaped(text: str) -> str:
+    r"""The text with `\n`, `\t` and `\\`, which a shell passes on unchanged, replaced."""
     return text.replace("\\\\", "\0").replace("\\n", "\n").replace("\\t", "\t").replace("\0", "\\")
+
+
+def _strategy(kind: str, option: str, config: Mapping[str, Any], default: Any) -> Any:
+    """The spec of a strategy with the parameters of dotted names, which `make` has accepted."""
+    dotted = {k: _decoded(v) for k, v in config.items() if k.startswith(f"{option}.")}
+    named = _decoded(config[option])
+    if named == default and not dotted:
+        return default
+    from bass.api.resolve import make  # with torch
+    from bass.experiments.settings import overlaid
+
+    named = "bass" if option == "policy" and named is None else named
+    spec = overlaid({option: named}, dotted)[option]
+    if spec not in (None, "auto"):
+        make(kind, spec, option)
+    return spec
+
+
+def _decoded(value: Any) -> Any:
+    """Lists and mappings of YAML as values."""
+    if isinstance(value, str) and value.startswith(("{", "[")):
+        with contextlib.suppress(yaml.YAMLError):
+            return yaml.safe_load(value)
+    return value
+
+
+def _placed(action: argparse.Action) -> str:
+    """A positional argument in the usage."""
+    name = str(action.metavar or action.dest).upper()
+    return {"*": f"[{name} ...]", "?": f"[{name}]"}.get(str(action.nargs), name)
+
+
+def _lines(actions: Sequence[argparse.Action]) -> Iterator[str]:
+    """A line for each option: names, first clause of the help, default."""
+    seldom = [flag(action.dest) for action in actions if action.dest in _SELDOM]
+    for action in (action for action in actions if action.dest not in _SELDOM):
+        names = ", ".join(x for x in action.option_strings if x[-1] != "+") or _placed(action)
+        if action.option_strings and action.nargs != 0:
+            hint: Any = getattr(action, "_typehint", action.type)
+            first, *_ = typing.get_args(hint) or (hint,)
+            last = _key(names).rpartition("_")[2].upper()
+            names += f" {action.metavar or _METAVARS.get(first, last)}"
+        text, default = re.split("[;:] ", str(action.help))[0], action.default
+        unsaid = default in (None, False, (), "") or default == argparse.SUPPRESS
+        end = "" if unsaid else f" (default {default})"
+        short = textwrap.shorten(text, WIDTH - 31 - len(end), placeholder=" ...")
+        yield f"  {names:28} {short}{end}"
+    text = f"  also {', '.join(seldom)}" if seldom else ""
+    yield from textwrap.wrap(text, WIDTH, break_on_hyphens=False, subsequent_indent="    ")

@@ -1,51 +1,40 @@
-"""`bass table`: writes the table of a run, finished or not."""
+"""`bass table`: the table of a run, on standard output or in a file."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from bass.cli.output import check_folder, check_output, write
-from bass.cli.parsing import ONE, Option, Parser
-from bass.cli.terminal import say
-from bass.report.pass_at_k import PassAtK, read_evaluations
-from bass.report.table import table
-from bass.report.table_formats import FORMATS, format_of
-from bass.runs.run_folder import RunFolder
+from bass.analysis.frames import open_run
+from bass.analysis.tables import SUFFIXES, to_text
+from bass.cli.options import parser
+from bass.errors import OptionError
+
+EXAMPLES = (
+    "bass table runs/comparison",
+    "bass table runs/comparison --format latex",
+    "bass table runs/comparison --output comparison.csv",
+)
 
 
-def run(parser: Parser, argv: list[str]) -> int:
+def run(argv: Sequence[str]) -> int:
     """Print the table, or write it to a file and print the file's name."""
-    parser.add(
-        Option("run", help="folder that `bass ablate` wrote", place=ONE),
-        Option(
-            "format",
-            help=f"one of {', '.join(FORMATS)}; default: by the name of the file, else markdown",
-        ),
-        Option(
-            "evaluation",
-            help="a folder of `bass eval` for pass@k of a method, that is a value on an axis",
-            metavar="METHOD=FOLDER",
-            repeated=True,
-        ),
-        Option("output", help="file of the table; default: the standard output", metavar="FILE"),
-    )
-    config = parser.parse(argv)
-    output = Path(config.output) if config.output is not None else None
-    kind = format_of(config.format, output)
-    if output is not None:
-        check_output(output, "--output")
-    check_folder(Path(config.run))
-    folder, evaluations = RunFolder(Path(config.run)), read_evaluations(config.evaluation)
-    if output is None:
-        say(FORMATS[kind](table(folder, evaluations)).rstrip("\n"))
-    else:
-        write_table(folder, output, kind, evaluations)
+    about = "Write the table of a run as Markdown, LaTeX or CSV."
+    made = parser("table", about, EXAMPLES, skip=["config"])
+    made.add_argument("run", type=str, help="folder that `bass ablate` wrote")
+    formats = ", ".join(SUFFIXES.values())
+    by_name = f"{formats}; by default that of the name of the file, else markdown"
+    made.add_argument("--format", type=str | None, default=None, metavar="FORMAT", help=by_name)
+    made.add_argument("--output", type=str | None, default=None, metavar="FILE", help="its file")
+    config = made.read(argv)
+    if config.output is None:
+        print(to_text(open_run(config.run), config.format or "markdown"), end="")
+        return 0
+    output = Path(config.output)
+    found = config.format or SUFFIXES.get(output.suffix)
+    if found is None:
+        raise OptionError(
+            f"`--output {output}` does not end in {', '.join(SUFFIXES)}: give such a name, or "
+            "`--format`."
+        )
+    output.write_text(to_text(open_run(config.run), found), encoding="utf-8")
+    print(output)
     return 0
-
-
-def write_table(
-    folder: RunFolder, output: Path, kind: str, evaluations: Sequence[PassAtK] = ()
-) -> None:
-    """Write the table of a run, and print the file's name."""
-    found = table(folder, evaluations)
-    write(output, FORMATS[kind](found))
-    say(f"{output}: {len(found.rows)} rows", stderr=True)

@@ -61,7 +61,7 @@ class RunStatus:
 
 @final
 @dataclass
-class Run:
+class EngineRun:
     """Runs the requests of one call through a batch of rows.
 
     Iterate it once; `trace` and `finish` may be used during the iteration.

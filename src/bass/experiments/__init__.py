@@ -1,1 +1,1 @@
-"""Ablations: plans from configs, and the execution of their cells."""
+"""Runs that measure: ablations, benchmarks, evaluations, traces."""

@@ -1,177 +1,124 @@
-"""Runs cells: in this process, turn by turn, or on a Ray cluster."""
+"""Runs the turns of cells: in this process, or on a Ray cluster."""
 
-import contextlib
 import importlib
 import itertools
-import math
+import json
 import os
 import sys
-import tempfile
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Any, Protocol, final, runtime_checkable
+from pathlib import Path
+from typing import Any, Protocol, final
 
-from bass.errors import BassError, OptionError, flag, install
-from bass.experiments.cells import Task, failed, finish, run_turn, share_done
-from bass.experiments.served import ServedCells
-from bass.experiments.turns import by_turns, with_models_kept
-from bass.runs.records import Summary
+from bass.errors import OptionError, install
+from bass.experiments.cell import PROGRESS, Cell, Watch, Worker, end
 
-RETRIES = 3  # of a cell whose process was killed: it continues at its first unfinished repeat
+RETRIES = 3  # of a turn whose process was ended
 POLL_SECONDS = 1.0
+Turn = tuple[Cell, int]  # and the repeat
 
 
-@runtime_checkable
-class Watch(Protocol):
-    """Receives the progress of cells."""
-
-    @abstractmethod
-    def at(self, task: Task, share: float) -> None:
-        """Called when `share` of the cell is done."""
-
-    @abstractmethod
-    def ended(self, task: Task, summary: Summary) -> None:
-        """The cell has its summary."""
-
-
-@runtime_checkable
 class Executor(Protocol):
-    """Runs cells, each turn of each by `run_turn`, in any process.
-
-    Compared cells take turns: none gets its next turn before the others had theirs.
+    """Runs turns, each by `Worker.turn`, in any process; a round of repeats ends before the next
+    begins.
     """
 
     @abstractmethod
-    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
-        """Run all cells; a failing cell does not stop the others."""
+    def run(self, turns: Sequence[Turn], folder: Path, watch: Watch) -> None:
+        """Run all turns, without those of cells that have failed."""
 
 
 @final
 @dataclass(frozen=True)
 class Local(Executor):
-    """One turn of one cell at a time, in this process."""
+    """One turn at a time, in this process."""
 
-    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
-        served, ended, order = ServedCells(), set[str](), [*by_turns(tasks)]
-        keeps = with_models_kept(order)
-        for task, turn in order:
-            if task.id in ended:  # has failed
-                continue
-
-            def say(share: float, task: Task = task) -> None:
-                watch.at(task, share)
-
-            if (summary := run_turn(task, turn, served, say, (task.id, turn) in keeps)) is not None:
-                ended.add(task.id)
-                watch.ended(task, summary)
+    def run(self, turns: Sequence[Turn], folder: Path, watch: Watch) -> None:
+        worker, ended = Worker(folder), set[str]()
+        for cell, repeat in turns:
+            if cell.id not in ended and (summary := worker.turn(cell, repeat, watch)) is not None:
+                ended.add(cell.id)
+                watch.ended(cell, summary)
 
 
 @final
 @dataclass(frozen=True)
 class Ray(Executor):
-    """Runs as many cells at a time as a Ray cluster has resources for. All its machines must share
-    the file system of the run folder.
+    """As many cells at a time as a Ray cluster has resources for.
 
-    address: of the cluster, as `ray start` prints it; None: a local cluster for the duration of the
-    run. cpus, gpus: the resources of a cell.
+    All its machines share the file system of the run folder. address: of the cluster, as `ray
+    start` prints it; None: a local one for the duration of the run. cpus, gpus: of a cell.
     """
 
     address: str | None = None
     cpus: float = 1
     gpus: float = 0
 
-    def __post_init__(self) -> None:
-        for name, requested in (("cpus_per_cell", self.cpus), ("gpus_per_cell", self.gpus)):
-            if not 0 <= requested < math.inf or (requested > 1 and requested != int(requested)):
-                raise OptionError(
-                    f"`{flag(name)} {requested:g}` must be a fraction below 1, or a whole number, "
-                    "and at least 0."
-                )
-
-    def run(self, tasks: Sequence[Task], watch: Watch) -> None:
+    def run(self, turns: Sequence[Turn], folder: Path, watch: Watch) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
             ray: Any = importlib.import_module("ray")
         except ImportError as error:
             raise OptionError(
-                f"`--executor ray` needs Ray, which is not installed: {install('ray')}, or leave "
-                "it out."
+                f"`--executor ray` needs Ray, which is not installed: {install('ray')}."
             ) from error
         try:
-            # Ray puts the current folder first on the import path of its workers, where its files
-            # would shadow installed modules.
-            with tempfile.TemporaryDirectory(prefix="bass-") as empty, contextlib.chdir(empty):
-                ray.init(
-                    address=self.address,
-                    log_to_driver=False,
-                    logging_level="ERROR",
-                    **({} if self.address else {"include_dashboard": False}),
-                )
+            ray.init(address=self.address, log_to_driver=False, logging_level="ERROR")
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise OptionError(
                 f"`--address {self.address}` has no Ray cluster ({error}): start one with `ray "
                 "start --head`."
             ) from error
         try:
-            self._run(ray, tasks, watch)
+            has = ray.cluster_resources()
+            for name, wanted in (("CPU", self.cpus), ("GPU", self.gpus)):
+                if wanted > has.get(name, 0):
+                    raise OptionError(
+                        f"A cell needs {wanted:g} {name}, and the cluster has "
+                        f"{has.get(name, 0):g}: request less, or add machines."
+                    )
+            self._run(ray, turns, folder.resolve(), watch)
         finally:
             ray.shutdown()
 
-    def _run(self, ray: Any, tasks: Sequence[Task], watch: Watch) -> None:
-        remote = ray.remote(remote_turn).options(
+    def _run(self, ray: Any, turns: Sequence[Turn], folder: Path, watch: Watch) -> None:
+        remote = ray.remote(_remote_turn).options(
             num_cpus=self.cpus, num_gpus=self.gpus, max_retries=RETRIES
         )
-        has = ray.cluster_resources()
-        for name, wanted in (("CPU", self.cpus), ("GPU", self.gpus)):
-            if wanted > has.get(name, 0):
-                raise OptionError(
-                    f"A cell needs {wanted:g} {name}, and the cluster has {has.get(name, 0):g}: "
-                    "request less, or add machines."
-                )
-        ended = set[str]()
-        for turn, tasks_of_turn in itertools.groupby(
-            sorted(by_turns(tasks), key=itemgetter(1)), key=itemgetter(1)
-        ):
-            left = [task for task, _ in tasks_of_turn if task.id not in ended]
-            # without the values that this process has cached
-            waiting = {remote.remote(replace(task), turn, tuple(sys.path)): task for task in left}
+        ended, by_repeat = set[str](), itemgetter(1)
+        for repeat, some in itertools.groupby(sorted(turns, key=by_repeat), key=by_repeat):
+            waiting = {
+                # `replace` leaves out the values that the cell has cached
+                remote.remote(replace(cell), repeat, folder, os.getcwd(), sys.path): cell
+                for cell, _ in some
+                if cell.id not in ended
+            }
             while waiting:
                 ready, _ = ray.wait(list(waiting), timeout=POLL_SECONDS)
                 for reference in ready:
-                    task = waiting.pop(reference)
-                    if (summary := self._result(ray, reference, task)) is not None:
-                        ended.add(task.id)
-                        watch.ended(task, summary)
-                for task in waiting.values():
-                    watch.at(task, share_done(task))
-
-    def _result(self, ray: Any, reference: Any, task: Task) -> Summary | None:
-        try:
-            text = ray.get(reference)
-            return None if text is None else Summary.from_json(text)
-        # raised by the cell itself: the folder cannot be written, or is damaged
-        except ray.exceptions.RayTaskError as error:
-            # the message of the cell, without the worker's traceback
-            if isinstance(error.cause, BassError):
-                raise error.cause from error
-            raise
-        except ray.exceptions.RayError as error:
-            summary = failed(
-                task,
-                f"Its process was ended {RETRIES + 1} times ({str(error).splitlines()[0]}).",
-                0.0,
-            )
-            finish(task, summary)
-            return summary
+                    cell, place = waiting[reference], folder / "cells" / waiting.pop(reference).id
+                    try:
+                        summary = ray.get(reference)
+                    except ray.exceptions.RayTaskError:
+                        raise
+                    except ray.exceptions.RayError as error:
+                        times = f"Its process was ended {RETRIES + 1} times"
+                        summary = end(cell, place, f"{times} ({str(error).splitlines()[0]}).", {})
+                    if summary is None:
+                        watch.at(cell, json.loads((place / PROGRESS).read_text())["repeats"])
+                    else:
+                        ended.add(cell.id)
+                        watch.ended(cell, summary)
 
 
-_SERVED = ServedCells()  # of a worker's process; others may use its GPU, so it keeps models alone
+_WORKERS: dict[Path, Worker] = {}  # of a process of the cluster
 
 
-def remote_turn(task: Task, turn: int, path: Sequence[str]) -> str | None:
-    """`run_turn` in a worker, with the import path of the sending process."""
-    sys.path += [folder for folder in path if folder not in sys.path]
-    summary = run_turn(task, turn, _SERVED)
-    return None if summary is None else summary.to_json()
+def _remote_turn(cell: Cell, repeat: int, folder: Path, here: str, path: Sequence[str]) -> Any:
+    """`Worker.turn` in another process, with the folder and the import path of this one."""
+    os.chdir(here)
+    sys.path += [one for one in path if one not in sys.path]
+    worker = _WORKERS.setdefault(folder, Worker(folder))
+    return worker.turn(cell, repeat, Watch())

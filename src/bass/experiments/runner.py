@@ -1,238 +1,221 @@
-"""Runs a plan into a run folder, new or continued."""
+"""Runs a plan into a folder, new or continued.
 
-import functools
+Compared cells take turns: the first repeat of each, then the second of each, so that changes of the
+machine affect all of them. The folder can be interrupted, continued, extended and reduced: a cell
+that has ended stays while its settings and the files that it depends on are the same.
+"""
+
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
+from bass.analysis.frames import MANIFEST, REQUESTS, STEPS, SUMMARY, TEXTS, Run
+from bass.api.loading import ModelSpec
 from bass.api.plan import find_device
-from bass.errors import RunFolderError
-from bass.experiments.cells import Task, discard, has_results
-from bass.experiments.config import Plan
-from bass.experiments.executors import Executor, Watch
-from bass.experiments.inputs import Inputs
-from bass.experiments.plain import compare_with_plain
-from bass.experiments.writing import writing
+from bass.checkpoints.hub import resolve
+from bass.experiments.cell import ERROR, PROGRESS, Cell, Watch, write_json
+from bass.experiments.executors import Executor, Local
+from bass.experiments.grid import Plan, as_json, changed_settings, digest, identity
+from bass.experiments.provenance import device_name, files_of, here
+from bass.experiments.settings import SAMPLING
 from bass.files import write_atomically
-from bass.provenance.environment import commit, device_name, here
-from bass.runs.changes import changes, notes
-from bass.runs.drafts import TEXTS, common_tokenizer, write_texts
-from bass.runs.own_files import check_lock, holder, holds_other_files, inside, take_lock
-from bass.runs.peaks import PEAKS
-from bass.runs.records import CellEntry, Manifest, Summary
-from bass.runs.run_folder import RunFolder
-from bass.runs.words import called
-from bass.runs.work import own_settings
+from bass.text import Tokenizer
 
-_MOST_REPORTED = 4  # changes, of perhaps hundreds
+_LONGEST = 200  # characters of a setting in a manifest
+_SOFTWARE = ("bass", "commit", "torch", "device")
+Pair = tuple[ModelSpec, ModelSpec | None]
 
 
-@final
-@dataclass(frozen=True)
-class Ablation:
-    """A plan and the folder of its run.
+def run(
+    plan: Plan,
+    folder: str | Path,
+    executor: Executor | None = None,
+    watch: Watch | None = None,
+    retry_failed: bool = False,
+) -> Run:
+    """Run the cells that the folder lacks, and return the run.
 
-    retry_failed: run failed cells again. redo_changed: discard results that were made with other
-    versions of a class, a checkpoint or torch, and run their cells again; otherwise they are an
-    error.
+    executor: by default `Local()`. A failing cell does not stop the others; it runs again with
+    `retry_failed`, or when a file that it depends on has changed.
     """
-
-    plan: Plan
-    folder: Path
-    retry_failed: bool = False
-    redo_changed: bool = False
-
-    def run(self, executor: Executor, watch: Watch) -> dict[str, Summary]:
-        """Run the cells without a summary in the folder. Returns all summaries, in the order of the
-        plan.
-
-        Raises `RunFolderError` if the folder cannot be written, is locked by another process, or
-        holds another run.
-        """
-        with writing(self.folder):
-            self._check_new()
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock = take_lock(self.folder)
-        with lock:
-            self._enter()
-            run = RunFolder(self.folder)
-            for task in self.tasks:
-                summary = run.summary(task.id)
-                if summary is None:
-                    continue
-                if summary.state == "failed" and self.retry_failed:
-                    with writing(task.folder):
-                        (task.folder / RunFolder.SUMMARY).unlink()
-                else:
-                    watch.ended(task, summary)
-            self._write_texts()
-            ours = holder(lock)
-            if pending := self.pending:
-                cells = {cell.id: cell for cell in run.cells}
-                try:
-                    executor.run(
-                        [_recorded(task, run, cells[task.id], ours) for task in pending], watch
-                    )
-                except KeyboardInterrupt:
-                    self._compare(run, ours)
-                    raise
-            self._compare(run, ours)
-            return run.summaries()
-
-    def _compare(self, run: RunFolder, ours: str) -> None:
-        """Compare the cells that have ended with those of autoregressive decoding."""
-        check_lock(self.folder, ours)
-        compare_with_plain(run, self.tasks)
-
-    @functools.cached_property
-    def tasks(self) -> list[Task]:
-        """All cells."""
-        folder = str(self.folder.resolve())
-        return [Task(cell.id, cell.labels, cell.settings, folder) for cell in self.plan.cells]
-
-    @property
-    def pending(self) -> list[Task]:
-        """The cells without a summary."""
-        return [task for task in self.tasks if not (task.folder / RunFolder.SUMMARY).exists()]
-
-    def _write_texts(self) -> None:
-        """Write the texts of tokens if all targets have the same tokenizer."""
-        if not (self.folder / TEXTS).exists():
-            tokenizer = common_tokenizer([task.load_plan.target.checkpoint for task in self.tasks])
-            if tokenizer is not None:
-                with writing(self.folder):
-                    write_texts(self.folder, tokenizer)
-
-    def _check_new(self) -> None:
-        """Raise `RunFolderError` for a folder without a manifest that holds files."""
-        manifest = RunFolder.MANIFEST
-        if not (self.folder / manifest).exists() and any((self.folder / "cells").glob("*/*")):
-            raise RunFolderError(
-                f"`{self.folder}` holds cells of a run without its {manifest}: restore it, or "
-                "name another folder."
-            )
-        if holds_other_files(self.folder, manifest, "cells"):
-            raise RunFolderError(
-                f"`{self.folder}` holds files that are not of a run: name a new folder with "
-                "`--output`."
-            )
-
-    def _enter(self) -> None:
-        """Write the manifest, or check that the folder's is of the same run, and update it."""
-        path = inside(self.folder, RunFolder.MANIFEST)
-        inputs = Inputs.of(self.tasks, self.plan.config)
-        ours = manifest(self.plan, self.tasks, inputs)
-        if path.exists():
-            ours = self._gone_on_with(RunFolder(self.folder).manifest, ours)
-        with writing(self.folder):
-            write_atomically(path, ours.to_json(indent=1) + "\n")
-
-    def _gone_on_with(self, theirs: Manifest, ours: Manifest) -> Manifest:
-        """The updated manifest, which describes every result that is kept."""
-        another = "name another folder with `--output`"
-        if theirs.config != ours.config:
-            raise RunFolderError(
-                f"`{self.folder}` holds another run ({_difference(theirs.config, ours.config)}): "
-                f"{another}."
-            )
-        if _requested(theirs) != _requested(ours):
-            raise RunFolderError(f"`{self.folder}` has other cells than this config: {another}.")
-        found = {task.id: changes(theirs, ours, task.id) for task in self.tasks}
-        with_results = [task for task in self.tasks if has_results(task)]
-        stale = [task for task in with_results if found[task.id]]
-        if stale and not self.redo_changed:
-            reported = list(
-                dict.fromkeys(sentence for task in stale for sentence in found[task.id])
-            )
-            more = (
-                f"; and {len(reported) - _MOST_REPORTED} more"
-                if len(reported) > _MOST_REPORTED
-                else ""
-            )
-            cells = "1 cell that was" if len(stale) == 1 else f"{len(stale)} cells that were"
-            raise RunFolderError(
-                f"`{self.folder}` holds results of {cells} made with other inputs "
-                f"({'; '.join(reported[:_MOST_REPORTED])}{more}): {another}, "
-                "or give `--redo-changed`, which discards these results and runs the cells again."
-            )
-        held, entries = RunFolder(self.folder), {cell.id: cell for cell in theirs.cells}
-        for task in with_results:
-            if not found[task.id]:
-                held.check_own(entries[task.id])
-                held.check_whole(task.id, held.summary(task.id))
-        if self.redo_changed:  # cells that failed with the earlier inputs too
-            for task in self.tasks:
-                if found[task.id] and task.folder.exists():
-                    discard(task)
-        if stale:  # the tokenizer may have changed
-            with writing(self.folder):
-                (self.folder / TEXTS).unlink(missing_ok=True)
-        kept = len(with_results) > len(stale)
-        if not kept:
-            with writing(self.folder):
-                (self.folder / PEAKS).unlink(missing_ok=True)
-            return ours
-        reported = notes(vars(theirs), vars(ours)) or None
-        same = {"cells": ours.cells, "inputs": ours.inputs, "remarks": ours.remarks}
-        return replace(theirs, **same, notes=reported)
+    folder, states = Path(folder), preview(plan, folder)
+    works = {cell.id: work_of(cell) for cell in plan.cells}
+    made = here() | {"device": _devices(plan.cells)}
+    remarks = [*plan.remarks, *_made_otherwise(states, folder, made)]
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest = {
+        "name": plan.name, "about": plan.about, "axes": plan.axes, "config": plan.config, **made,
+        "remarks": remarks, "cells": [_entry(cell, works[cell.id]) for cell in plan.cells],
+    }  # fmt: skip
+    if (folder / MANIFEST).exists():
+        manifest["created"] = json.loads((folder / MANIFEST).read_text())["created"]
+    write_json(folder / MANIFEST, manifest)
+    _write_texts(plan.cells, folder / TEXTS)
+    ended = {"finished"} if retry_failed else {"finished", "failed"}
+    left = {cell.id: _begin(cell, folder, made) for cell, state in states if state not in ended}
+    pending = [cell for cell in plan.cells if cell.id in left]
+    (executor or Local()).run(turns(pending, left, works), folder, watch or Watch())
+    return Run(folder)
 
 
-def _recorded(task: Task, run: RunFolder, cell: CellEntry, lock: str) -> Task:
-    """A cell to run, with what the manifest records of it."""
-    inputs = run.manifest.inputs_of(cell.id)
-    return replace(task, made_with=run.made_with(cell), inputs=inputs, lock=lock)
+def preview(plan: Plan, folder: str | Path) -> list[tuple[Cell, str]]:
+    """The cells with their states: `new`, `2 of 3 repeats done`, `finished`, `failed`, or
+    `changed: ` and the files that have changed.
+    """
+    return [(cell, _state(cell, Path(folder) / "cells" / cell.id)) for cell in plan.cells]
 
 
-def _requested(manifest: Manifest) -> list[tuple[str, dict[str, Any]]]:
-    """The cells as requested, without derived properties."""
-    return [(cell.id, cell.settings) for cell in manifest.cells]
+def seconds_of_first(plan: Plan, folder: Path) -> float | None:
+    """The seconds of the first cell that has ended; None where none has."""
+    records = (_record(folder / "cells" / cell.id) for cell in plan.cells)
+    return next((one["seconds"] for one in records if one and one.get("state") == "done"), None)
 
 
-def manifest(plan: Plan, tasks: Sequence[Task], inputs: Inputs) -> Manifest:
-    """The manifest of the plan on this machine."""
-    return Manifest(
-        **here(),
-        commit=commit(),
-        device=", ".join(
-            dict.fromkeys(device_name(find_device(cell.settings.device)) for cell in plan.cells)
-        ),
-        config=json.loads(json.dumps(plan.config, default=str)),
-        axes=plan.axes,
-        cells=[_entry(task, plan.config["base"], [*inputs.cells[task.id]]) for task in tasks],
-        inputs=inputs.all,
-        remarks=plan.remarks or None,
-    )
+def work_of(cell: Cell) -> str:
+    """Equal for cells that decode the same requests with the same target at the same batch."""
+    options = [as_json(getattr(cell.settings, name)) for name in (*SAMPLING, "batch", "samples")]
+    prompts = repr([(entry.prompt, entry.messages) for entry in cell.settings.entries])
+    return digest([cell.load_plan.target.key, prompts, options])[:16]
 
 
-def _entry(task: Task, base: Mapping[str, Any], inputs: list[str]) -> CellEntry:
-    load_plan = task.load_plan
-    verifier, drafter = load_plan.parts.verifier, load_plan.parts.drafter
-    return CellEntry(
-        task.id,
-        task.labels,
-        own_settings(task.settings, base),
-        {
-            "target": load_plan.target.checkpoint,
-            "device": str(load_plan.target.device),
-            "dtype": load_plan.target.dtype,
-            "quantization": str(called(task.settings.quantization)),
-        },
-        bool(verifier.lossless),
-        " ".join(str(verifier.caveat).split()),
-        bool(drafter.batch_invariant),
-        inputs,
-    )
+def turns(
+    cells: Sequence[Cell], first: Mapping[str, int], works: Mapping[str, str]
+) -> list[tuple[Cell, int]]:
+    """The turns of cells and repeats from the first that each lacks, in their order.
+
+    Cells of one work take turns, and cells of one pair of models are adjacent in a round. Works
+    that need the same several pairs take turns together, so that a round loads each pair once.
+    """
+    pairs: dict[str, Pair] = {cell.id: cell.load_plan.models for cell in cells}
+    places: dict[Any, int] = {}
+    for i, (target, draft) in enumerate(pairs.values()):
+        places.setdefault(target, i)
+        places.setdefault((target, draft), i)
+
+    def place(cell: Cell) -> tuple[int, bool, int]:
+        target, draft = pairs[cell.id]
+        return places[target], draft is None, places[target, draft]
+
+    needed: dict[str, set[Pair]] = {}
+    for cell in cells:
+        needed.setdefault(works[cell.id], set()).add(pairs[cell.id])
+    groups: dict[Any, list[Cell]] = {}
+    for cell in sorted(cells, key=place):
+        own = needed[works[cell.id]]
+        paired = {target for target, draft in own if draft is not None}
+        loaded = frozenset(p for p in own if p[1] is not None or p[0] not in paired)
+        groups.setdefault(works[cell.id] if len(loaded) == 1 else loaded, []).append(cell)
+    return [
+        (cell, repeat)
+        for group in groups.values()
+        for repeat in range(max(cell.settings.repeats for cell in group))
+        for cell in group
+        # a cell that lacks its summary alone has its last turn again
+        if min(first[cell.id], cell.settings.repeats - 1) <= repeat < cell.settings.repeats
+    ]
 
 
-def _difference(theirs: dict[str, Any], ours: dict[str, Any], path: str = "") -> str:
-    """The first difference of two configs."""
-    for key in dict.fromkeys((*theirs, *ours)):
-        a, b = theirs.get(key), ours.get(key)
-        if a != b:
-            where = f"{path}{key}"
-            if isinstance(a, dict) and isinstance(b, dict):
-                return _difference(a, b, f"{where}.")
-            return f"`{where}` is {a!r:.60} in the folder and {b!r:.60} in the config"
-    return "their order differs"
+def _key(cell: Cell, files: Mapping[str, str]) -> str:
+    """Hash of what the results of a cell depend on."""
+    return digest([identity(cell.settings), files])
+
+
+def _files(cell: Cell) -> dict[str, str]:
+    return files_of(cell.load_plan, replace(cell.settings))  # without values that it caches
+
+
+def _record(folder: Path) -> dict[str, Any] | None:
+    """The summary of a cell, or its progress."""
+    paths = [folder / name for name in (SUMMARY, PROGRESS) if (folder / name).exists()]
+    return json.loads(paths[0].read_text()) if paths else None
+
+
+def _state(cell: Cell, folder: Path) -> str:
+    record, files = _record(folder), _files(cell)
+    if record is None:
+        return "new"
+    if record["key"] != _key(cell, files):
+        before = record["made_with"]["files"]
+        paths = [path for path in before | files if before.get(path) != files.get(path)]
+        return f"changed: {', '.join(paths) or 'the prompts that are left out'}"
+    if record.get("state") == "failed":
+        return "failed"
+    ended, repeats = record["repeats"], cell.settings.repeats
+    done = record.get("state") == "done" and ended >= repeats
+    return "finished" if done else f"{ended} of {repeats} repeats done"
+
+
+def _begin(cell: Cell, run: Path, made: Mapping[str, str]) -> int:
+    """Prepare a cell's folder for its next repeat, and return that.
+
+    Results of other files are deleted; others are continued.
+    """
+    folder, files = run / "cells" / cell.id, _files(cell)
+    record, key = _record(folder), _key(cell, files)
+    folder.mkdir(parents=True, exist_ok=True)
+    if record is None or record["key"] != key:
+        for name in (STEPS, REQUESTS):
+            (folder / name).unlink(missing_ok=True)
+        made_with = {name: made[name] for name in _SOFTWARE} | {"files": files}
+        record = {"key": key, "repeats": 0, "seconds": 0.0, "made_with": made_with}
+    names = ("key", "repeats", "seconds", "made_with", "peak_memory_bytes")
+    write_json(folder / PROGRESS, {name: record[name] for name in names if name in record})
+    for name in (SUMMARY, ERROR):
+        (folder / name).unlink(missing_ok=True)
+    return record["repeats"]
+
+
+def _devices(cells: Sequence[Cell]) -> str:
+    names = dict.fromkeys(cell.settings.device for cell in cells)
+    return ", ".join(dict.fromkeys(device_name(find_device(name)) for name in names))
+
+
+def _made_otherwise(
+    states: Sequence[tuple[Cell, str]], folder: Path, made: Mapping[str, str]
+) -> list[str]:
+    """Sentences on finished cells that were made with other software, or on another device."""
+    found: dict[str, set[str]] = {}
+    for cell, state in states:
+        record = _record(folder / "cells" / cell.id) if state == "finished" else None
+        for name in _SOFTWARE if record else ():
+            if (before := (record or {})["made_with"][name]) != made[name]:
+                found.setdefault(name, set()).add(before)
+    return [
+        f"Some cells were made with another {name} than the last ones: {', '.join(sorted(values))}."
+        for name, values in found.items()
+    ]
+
+
+def _entry(cell: Cell, work: str) -> dict[str, Any]:
+    """A cell in the manifest; long settings are cut."""
+    parts, changed = cell.load_plan.parts, changed_settings(cell.settings)
+    texts = {name: json.dumps(value) for name, value in changed.items()}
+    long = {name: f"{t[:_LONGEST]}..." for name, t in texts.items() if len(t) > _LONGEST}
+    return {
+        "id": cell.id,
+        "labels": dict(cell.labels),
+        "settings": changed | long,
+        "work": work,
+        "autoregressive": parts.policy.max_length == 0,
+        "lossless": bool(parts.verifier.lossless),
+        "caveat": " ".join(str(parts.verifier.caveat).split()),
+        "batch_invariant": bool(parts.drafter.batch_invariant),
+    }
+
+
+def _write_texts(cells: Sequence[Cell], path: Path) -> None:
+    """Write the text of each token id, if all targets have the same tokenizer."""
+    targets = dict.fromkeys(cell.load_plan.target.checkpoint for cell in cells)
+    first, *others = [Tokenizer.read(resolve(target)) for target in targets]
+    if first is None or any(o is None or o.vocabulary != first.vocabulary for o in others):
+        path.unlink(missing_ok=True)
+        return
+    names = {index: name for name, index in first.vocabulary.items()}
+    texts = []
+    for i in range(max(names, default=-1) + 1):
+        # after itself, since some tokenizers drop a leading space
+        text = first.raw([i, i]).removeprefix(first.raw([i]))
+        texts.append(names.get(i, "") if i in first.silent else text)
+    write_atomically(path, json.dumps(texts))

@@ -25,8 +25,6 @@ positions in use.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from bass.renamed import renamed
-
 if TYPE_CHECKING:
     from bass.interfaces.attention import AttentionBackend, Plan
     from bass.interfaces.cache import ForwardingRowStore, KVCache, RowStore, View
@@ -87,16 +85,8 @@ _HOMES = {
 }
 
 
-_OLD = {
-    "RotaryAttend": "bass.interfaces.Attend",
-    "RotaryBackend": "bass.interfaces.AttentionBackend.attend",
-    "RotaryStore": "bass.interfaces.KVCache.store",
-    "Workbench": "bass.interfaces.DrafterContext",
-}
-
-
 def __getattr__(name: str) -> Any:
     """Import an interface on first use. Those of policies need no torch."""
     if name not in _HOMES:
-        return renamed(__name__, _OLD)(name)
+        raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

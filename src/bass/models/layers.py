@@ -26,13 +26,6 @@ from bass.ops.linear import (
 from bass.ops.norms import HeadNorm, ProjectionNorm
 from bass.ops.residual import Residual
 from bass.records import Projection, Rotation
-from bass.renamed import renamed
-
-__getattr__ = renamed(
-    __name__,
-    {name: f"bass.ops.norms.{name}" for name in ("LayerNorm", "OffsetRMSNorm", "RMSNorm")}
-    | {"embedding": "bass.ops.embedding.embedding"},
-)
 
 Hidden = Float[Tensor, "batch window hidden"] | Operand  # a tensor, or a norm that is still lazy
 

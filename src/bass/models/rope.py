@@ -12,9 +12,6 @@ from torch import Tensor, nn
 
 from bass.errors import CheckpointError
 from bass.records import Angles, Rotation
-from bass.renamed import renamed
-
-__getattr__ = renamed(__name__, {"speeds": "bass.models.rope.frequencies"})
 
 NEEDED = {  # by kind of scaling, the fields that have no default
     "linear": ("factor",),

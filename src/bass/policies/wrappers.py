@@ -6,7 +6,7 @@
 from collections.abc import Collection
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from bass.errors import OptionError, check_integer
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
 from bass.policies.batch_adaptive import BatchAdaptive
-from bass.renamed import renamed_fields
 
 
 @dataclass(frozen=True)
@@ -23,9 +22,6 @@ class Recording:
 
     requested: np.ndarray  # int32 [B]
     feedback: Feedback
-
-    if not TYPE_CHECKING:  # else any name would pass
-        __getattr__ = renamed_fields("Recording", {"asked": "requested"})
 
 
 @final

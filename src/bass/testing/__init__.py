@@ -27,7 +27,6 @@ if importlib.util.find_spec("hypothesis") is None:
         f"{install('testing')}."
     )
 
-from bass.renamed import renamed
 from bass.testing import strategies
 from bass.testing.enumeration import Problem, output_laws
 from bass.testing.laws_of_drafters import check_drafter
@@ -56,5 +55,3 @@ __all__ = [
     "output_laws",
     "strategies",
 ]
-
-__getattr__ = renamed(__name__, {"LawBroken": "bass.testing.ExactnessError"})

@@ -15,7 +15,7 @@ from bass.drafters.validity import features_of
 from bass.engine.drafter_context import RunContext, check_features, draw_for
 from bass.engine.graphs import GraphedStep
 from bass.engine.requests import Request, StepRecord
-from bass.engine.run import Run
+from bass.engine.run import EngineRun
 from bass.engine.scorer import ModelScorer
 from bass.engine.shapes import StepShapes
 from bass.engine.slots import room_for
@@ -165,7 +165,7 @@ class Setup:
         """The function that builds the run's drafter."""
         return self.drafter
 
-    def engine(self, requests: list[Request]) -> Run:
+    def engine(self, requests: list[Request]) -> EngineRun:
         """The engine for these requests, with caches of exactly their size."""
         budget = room_for(requests, min(self.batch, len(requests)))
         requests = [self._with_options(request) for request in requests]
@@ -184,8 +184,8 @@ class Setup:
             lengths, reads = captured_lengths(self.policy), self.pairing[1]().reads_lengths
             shapes = StepShapes.of(lengths, sequences.capacity, reads)
             graphs = GraphedStep(step, sequences, shapes)
-            return Run(requests, sequences, graphs, self.policy)
-        return Run(requests, sequences, step, self.policy)
+            return EngineRun(requests, sequences, graphs, self.policy)
+        return EngineRun(requests, sequences, step, self.policy)
 
     @functools.cached_property
     def options(self) -> tuple[float, ...] | None:
@@ -238,7 +238,7 @@ class Outcome:
     done: list[bool] = field(default_factory=list)
 
     @classmethod
-    def of(cls, run: Run) -> "Outcome":
+    def of(cls, run: EngineRun) -> "Outcome":
         """Run the engine and collect its output."""
         count = len(run.requests)
         outcome = cls(

@@ -9,12 +9,6 @@ from torch import Tensor
 from bass.interfaces import Verifier
 from bass.ops import verification
 from bass.records import Draft, Noise, Verdict
-from bass.renamed import renamed
-
-__getattr__ = renamed(
-    __name__,
-    {name: f"bass.ops.verification.{name}" for name in ("accept_probs", "next_probs", "one_hot")},
-)
 
 
 @final

@@ -5,7 +5,7 @@ A mutant that survives is a hole in the tests, and is closed there.
 """
 
 from support.mutants import (
-    benchmarks,
+    analysis,
     captures,
     cpu,
     drafting,
@@ -17,9 +17,8 @@ from support.mutants import (
     memory,
     mixtures,
     models,
-    results,
+    requests,
     sampling,
-    tables,
     verification,
 )
 from support.mutants.mutant import Mutant
@@ -40,9 +39,8 @@ MUTANTS = tuple(
         kernels,
         hopper,
         cpu,
-        results,
-        benchmarks,
-        tables,
+        requests,
+        analysis,
     )
     for mutant in part.MUTANTS
 )

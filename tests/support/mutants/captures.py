@@ -5,7 +5,6 @@ from support.mutants.mutant import Mutant
 ENGINES, GRAPHS = "unit/test_engines.py", "unit/test_graphs.py"
 VERSIONS = "kernels/test_kernel_versions.py"
 PREFILL = "unit/test_prefill.py"
-SERVED = "unit/test_served.py"
 MUTANTS = (
     Mutant(
         "a step with longer drafts than its graph",
@@ -27,55 +26,6 @@ MUTANTS = (
         "run is None or run.over",
         "True",
         (f"{ENGINES}::test_a_call_while_another_is_under_way_has_storage_of_its_own",),
-    ),
-    Mutant(
-        "each turn of a cell captures anew",
-        "ServedCells.turn",
-        "self._kept.pop(cell, None)",
-        "None",
-        (f"{SERVED}::test_each_cell_of_an_ablation_captures_once_where_memory_is_free",),
-    ),
-    Mutant(
-        "graphs are kept until no memory is left",
-        "ServedCells.turn",
-        "_free_share(device) >= LEAST_FREE",
-        "True",
-        (f"{SERVED}::test_an_llm_that_leaves_less_than_half_of_the_memory_is_made_again",),
-    ),
-    Mutant(
-        "a cell that does not fit next to the graphs of others fails",
-        "cells.run_turn",
-        "is_out_of_memory(error) and served.drop()",
-        "False",
-        (f"{SERVED}::test_a_cell_that_does_not_fit_next_to_others_runs_without_them",),
-    ),
-    Mutant(
-        "graphs are kept although other models are loaded before the next turn",
-        "with_models_kept",
-        "last == loads",
-        "last",
-        (f"{SERVED}::test_models_are_kept_where_no_other_pair_comes_in_between",),
-    ),
-    Mutant(
-        "each process of a run has a measurement of the device of its own",
-        "peaks_of_run",
-        "Peaks(line.bandwidth, line.flops)",
-        "measured",
-        (f"{SERVED}::test_a_run_has_one_measurement_of_a_device",),
-    ),
-    Mutant(
-        "a draft that a cell does not have counts as its memory",
-        "ServedCells._unused",
-        "weight_bytes(loaded) - weight_bytes(llm.models)",
-        "0",
-        (f"{SERVED}::test_a_draft_that_a_cell_does_not_have_is_not_its_memory",),
-    ),
-    Mutant(
-        "a cell's peak of memory counts what other cells keep",
-        "machine.Conditions.line",
-        "torch.cuda.max_memory_allocated(self._cuda) - self._others",
-        "torch.cuda.max_memory_allocated(self._cuda)",
-        (f"{SERVED}::test_the_peak_of_a_cell_is_without_the_memory_of_others",),
     ),
     Mutant(
         "each call on a CPU records its passes anew",

@@ -54,7 +54,7 @@ MUTANTS = (
     ),
     Mutant(
         "after plain steps the draft is fed one token too few",
-        "Run._caught_up",
+        "EngineRun._caught_up",
         "min(self.behind, self.schedule.most_generated) + 2",
         "min(self.behind, self.schedule.most_generated) + 1",
         (WITNESS,),
@@ -62,7 +62,7 @@ MUTANTS = (
     ),
     Mutant(
         "after plain steps the draft is fed as many columns as there were steps",
-        "Run._caught_up",
+        "EngineRun._caught_up",
         "min(self.behind, self.schedule.most_generated) + 2",
         "self.behind + 2",
         (f"{COST}::test_after_many_steps_without_drafts_a_drafter_is_fed_what_its_rows_have",),
@@ -87,7 +87,7 @@ MUTANTS = (
     ),
     Mutant(
         "after plain steps the draft is not told what was committed",
-        "Run._launched",
+        "EngineRun._launched",
         "self._caught_up(plan.span) if plan.k and self.behind else ()",
         "self._caught_up(plan.span) if plan.k and self.behind > 99 else ()",
         (EQUAL,),
@@ -220,7 +220,7 @@ MUTANTS = (
     ),
     Mutant(
         "a new prompt inherits the policy's state",
-        "Run._admitted",
+        "EngineRun._admitted",
         "self.policy.reset(state, admitted)",
         "self.policy.reset(state, admitted[:0])",
         (ALONE,),
@@ -282,7 +282,7 @@ MUTANTS = (
     ),
     Mutant(
         "a step is launched ahead of what its policy learns",
-        "Run._launched_ahead",
+        "EngineRun._launched_ahead",
         "getattr(self.policy, 'constant_length', False)",
         "True",
         (f"{SOON}::test_a_policy_that_learns_has_each_report_before_the_next_step",),
@@ -296,7 +296,7 @@ MUTANTS = (
     ),
     Mutant(
         "drafts of rows that ended meanwhile are counted",
-        "Run._collected",
+        "EngineRun._collected",
         "min(serving) < 0",
         "False",
         (f"{SOON}::test_a_request_that_its_reader_ends_gives_no_more_and_the_others_all",),
@@ -343,7 +343,7 @@ MUTANTS = (
     ),
     Mutant(
         "a bound counts the positions that were requested",
-        "Run._reported",
+        "EngineRun._reported",
         "(lens + drafted) * active",
         "(lens + np.array(plan.lengths)) * active",
         ("unit/test_cost_of_runs.py::test_the_positions_of_a_step_are_by_the_lengths_drafted",),

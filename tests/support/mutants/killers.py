@@ -107,14 +107,11 @@ STOPPED = f"{STOP_STRINGS}::test_a_stop_string_ends_a_text_as_the_decoding_of_ev
 PARTS = f"{STOP_STRINGS}::test_tokens_that_end_within_characters_make_the_text_of_every_prefix"
 REPEATED = "unit/test_requests.py::test_a_prompt_that_a_call_repeats_goes_on_with_its_samples"
 ENDED = "unit/test_generation.py::test_the_finish_reason_says_what_ended_a_generation"
-ABLATE, RESUMED, DRAFTED, AGAINST = (
-    f"unit/test_ablate{part}.py" for part in ("", "_resumed", "_drafts", "_plain")
-)
-REFUSED, DRAWN_FROM, TIMED, LIKEST, BY_REPEAT, ANEW = (
-    f"{DRAFTED}::test_what_was_drafted_and_accepted_is_what_was_committed_and_what_was_refused_is_not",
-    f"{DRAFTED}::test_the_probability_of_a_drafted_token_is_that_of_the_distribution_it_was_drawn_from",
-    f"{DRAFTED}::test_timing_the_parts_of_a_step_changes_nothing_of_the_run",
-    f"{AGAINST}::test_a_cell_is_held_against_the_likest_plain_one_that_decodes_the_same",
-    f"{ABLATE}::test_a_cell_is_held_against_plain_decoding_repeat_by_repeat",
-    f"{RESUMED}::test_the_drafts_of_a_repeat_that_did_not_end_are_written_anew",
+REFUSED, DRAWN_FROM, TIMED = (
+    f"unit/test_recorded_drafts.py::test_{law}"
+    for law in (
+        "accepted_drafts_are_committed_and_rejected_ones_are_not",
+        "a_recorded_probability_is_that_of_the_distribution_drawn_from",
+        "timing_the_parts_of_a_step_changes_nothing_of_the_run",
+    )
 )

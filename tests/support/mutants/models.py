@@ -152,4 +152,20 @@ MUTANTS = (
         "False",
         ("models/test_multimodal.py::test_a_text_half_that_unties_a_missing_head_is_tied",),
     ),
+    Mutant(
+        "the weights of an offset norm are 1, so that it doubles",
+        "RandomWeights.__call__",
+        "own.endswith('bias') or stores_distance(module)",
+        "own.endswith('bias')",
+        ("models/test_dummy.py::test_random_weights_keep_the_scale_of_the_residual_stream",),
+    ),
+    Mutant(
+        "random weights use the global generator",
+        "RandomWeights.__call__",
+        "parameter.normal_(0, parameter.shape[-1] ** -0.5, generator=self.generator)",
+        "parameter.normal_(0, parameter.shape[-1] ** -0.5)",
+        (
+            "models/test_dummy.py::test_random_weights_are_those_of_the_seed_whatever_was_drawn_before",
+        ),
+    ),
 )

@@ -174,7 +174,7 @@ MUTANTS = (
     ),
     Mutant(
         "the noise knows only half of a key",
-        "_words",
+        "noise._words",
         "keys >> 32 & _MASK",
         "keys & _MASK",
         (NOISE,),

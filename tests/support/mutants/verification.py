@@ -290,7 +290,7 @@ MUTANTS = (
     ),
     Mutant(
         "the log-probability of an excluded token is infinite",
-        "Run._reported",
+        "EngineRun._reported",
         "np.maximum(text.logprobs, EXCLUDED)",
         "text.logprobs",
         (f"{IMPOSSIBLE}::test_a_target_may_exclude_tokens",),

@@ -1,12 +1,10 @@
-"""The pictures of the README and of the documentation, each drawn from what the code does.
+"""The pictures that `make picture` draws from the code: the run of the README, the cost model.
 
-`make picture` writes them; `tests/unit/test_pictures.py` compares the files with the code.
+The other pictures of the documentation are files. `tests/unit/test_pictures.py` looks at all.
 """
 
 from types import ModuleType
 
-from support.pictures import cost, layouts, lossless, noise, overlap, row, run, step
+from support.pictures import cost, run
 
-PICTURES: dict[str, ModuleType] = {
-    module.FILE.stem: module for module in (run, row, step, overlap, lossless, noise, cost, layouts)
-}
+PICTURES: dict[str, ModuleType] = {module.FILE.stem: module for module in (run, cost)}

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from bass.analysis import plots
 from bass.policies import Fixed
 from bass.policies.simulate import Constant, CostModel, simulate
-from bass.report import drawing
 from support.pictures.svg import ASSETS, KINDS, MARGIN, WIDTH, document
 
 FILE = ASSETS / "cost.svg"
@@ -55,21 +55,19 @@ def drawn(data: Any) -> str:
     from matplotlib.figure import Figure
 
     inches = (WIDTH - MARGIN) / 96, (HEIGHT - MARGIN) / 96
-    with drawing.style():
+    with plots.style():
         figure = Figure(figsize=inches, layout="constrained")
         panels = figure.subplots(len(data), 1, sharex=True)
         for axes, (title, series) in zip(panels, data.items(), strict=True):
             for number, (label, one) in enumerate(series.items()):
-                drawing.series(
-                    axes, number, K, one["simulated"], label, linestyle="", markersize=3.5
-                )
+                plots.series(axes, number, K, one["simulated"], label, linestyle="", markersize=3.5)
                 axes.plot(K, one["predicted"], color=axes.lines[-1].get_color(), linewidth=1.2)
-            axes.axhline(1, color=drawing.colours()["faint"], linewidth=0.8)
+            axes.axhline(1, color=plots.colours()["faint"], linewidth=0.8)
             axes.set_title(title, fontsize=9, loc="left", fontweight="bold")
             axes.set_ylabel("speed-up")
             axes.legend(fontsize=8.5, loc="upper left", bbox_to_anchor=(1, 1), handletextpad=0.1)
         panels[-1].set_xlabel("draft length k")
-        plot = drawing.Plot("cost", "Speed-up over the draft length", "", figure)
+        plot = plots.Plot("cost", "Speed-up over the draft length", "", figure)
         inner = plot.svg()
     placed = inner.replace("<svg ", f'<svg x="{MARGIN / 2}" y="{MARGIN / 2}" ', 1)
     best = "; ".join(

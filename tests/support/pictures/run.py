@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import bass
+from bass.analysis.frames import Measurement, step_lines, steps_frame
+from bass.analysis.picture import LETTERS, picture
 from bass.policies import RowAdaptive
-from bass.report.picture import LETTERS, picture
-from bass.runs.drafts import DraftLine
-from bass.runs.records import RequestLine, StepLine
 from support.pictures.svg import (
     ASSETS,
     KINDS,
@@ -50,7 +49,7 @@ RULES = (
 
 class Row(NamedTuple):
     """A row in one step: the end of its text before the step, and for each token its outcome, a
-    letter of `bass.report.picture`, and its text.
+    letter of `bass.analysis.picture`, and its text.
     """
 
     context: str
@@ -66,13 +65,8 @@ def measured() -> Run:
     policy = RowAdaptive(start=4, max_length=6)
     llm = bass.load(policy=policy, device="cpu", dtype="float32", max_batch_size=len(PROMPTS))
     result = llm.generate(list(PROMPTS), max_new_tokens=32, temperature=0)
-    steps = result.trace[:STEPS]
-    data = picture(
-        "",
-        [StepLine.of(step, 0) for step in steps],
-        [RequestLine.of(one, i, 0, 0, None, 0) for i, one in enumerate(result.completions)],
-        {i: DraftLine.of(step, 0, i) for i, step in enumerate(steps)},
-    )
+    lines = step_lines(result.trace[:STEPS], repeat=0, call=0)
+    data = picture("", Measurement(steps_frame(lines), result.to_pandas()))
     tokenizer = llm.models.tokenizer
     assert tokenizer is not None
     texts, emitted = [*PROMPTS], [0] * len(PROMPTS)

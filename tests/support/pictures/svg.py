@@ -17,7 +17,7 @@ from typing import Any
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
-from bass.report.palette import colours
+from bass.analysis.plots import colours
 
 ASSETS = Path(__file__).parents[3] / "docs/assets"
 # in pixels; a phone's page is little narrower, so that texts stay readable there
@@ -78,11 +78,6 @@ def text(x: float, y: float, shown: str, kind: str, letters: int = 0) -> str:
         f'<text class="{kind}" x="{x:.1f}" y="{y:g}"{fixed if letters else ""}>'
         f"{escape(shown)}</text>"
     )
-
-
-def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
-    """A line."""
-    return f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
 
 
 def visible(shown: str) -> str:

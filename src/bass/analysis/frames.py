@@ -1,0 +1,497 @@
+"""Recorded steps and requests as pandas frames, and `Run`, the only reader of a run folder.
+
+    steps.jsonl     one line per step:    repeat, call, step, then the fields of a `StepRecord`
+    requests.jsonl  one line per request: repeat, call, request, prompt, turn, category, seed, then
+                    the fields of a `Completion`
+
+A repeat is all calls of a cell with one seed, a call is one generation, and `prompt` numbers the
+different prompts of a cell. A `Result` in memory makes the same frames of the same lines.
+"""
+
+import functools
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, final
+
+import numpy as np
+import pandas as pd
+
+from bass.analysis.statistics import Comparison, Interval, compare, interval
+from bass.errors import OptionError, RunFolderError, unknown_name
+
+if TYPE_CHECKING:
+    from bass.api.results import Completion
+    from bass.engine.requests import StepRecord
+
+MANIFEST, STEPS, REQUESTS, SUMMARY = (
+    "manifest.json",
+    "steps.jsonl",
+    "requests.jsonl",
+    "summary.json",
+)
+TEXTS = "texts.json"  # the text of each token id, for the picture of a report
+CALL = ["repeat", "call"]  # the columns that name a call
+_PER_ROW = ("requests", "drafted", "accepted", "emitted")  # lists of a step, one entry per row
+_STEP = (
+    "k", "span", "positions", *_PER_ROW, "seconds", "host_seconds", "at", "draft_tokens",
+    "draft_probs", "bytes", "flops", "flops_kept",
+)  # fmt: skip
+_REQUEST = (
+    "prompt_index", "sample_index", "text", "token_ids", "logprobs", "finish_reason", "seconds",
+    "prompt_tokens", "prefill_seconds",
+)  # fmt: skip
+_DIGITS = 4  # of the probability of a drafted token
+
+
+def step_lines(
+    steps: Iterable["StepRecord"], drafts: bool = True, **coordinates: Any
+) -> list[dict[str, Any]]:
+    """One mapping per step, ready for JSON: `coordinates`, `step`, and the record's fields.
+
+    `work` is in three fields, `bytes`, `flops` and `flops_kept`. drafts: whether the drafted tokens
+    and their probabilities are in it, else None.
+    """
+    lines = []
+    for number, record in enumerate(steps):
+        line = {name: _plain(value) for name, value in vars(record).items() if name != "work"}
+        if not drafts:
+            line |= {"draft_tokens": None, "draft_probs": None}
+        elif record.draft_probs is not None:
+            line["draft_probs"] = [
+                [float(f"{p:.{_DIGITS}g}") if np.isfinite(p) else None for p in row]
+                for row in record.draft_probs
+            ]
+        lines.append(coordinates | {"step": number} | line | vars(record.work))
+    return lines
+
+
+def _plain(value: Any) -> Any:
+    """A value of NumPy as one of Python."""
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def request_lines(
+    completions: Iterable["Completion"],
+    prompts: Sequence[int] | None = None,
+    categories: Sequence[str] | None = None,
+    **coordinates: Any,
+) -> list[dict[str, Any]]:
+    """One mapping per completion of a call, ready for JSON.
+
+    prompts, categories: of each completion; by default its `prompt_index`, and none.
+    """
+    defaults = {"turn": 0, "category": "", "seed": None}
+    return [
+        defaults
+        | coordinates
+        | {
+            "request": index,
+            "prompt": completion.prompt_index if prompts is None else prompts[index],
+            "category": "" if categories is None else categories[index],
+        }
+        | vars(completion)
+        for index, completion in enumerate(completions)
+    ]
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The JSON lines of a file; empty without one. An incomplete last line is left out."""
+    if not path.exists():
+        return []
+    texts = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    if texts and not texts[-1].endswith("\n"):
+        texts.pop()
+    try:
+        return [json.loads(text) for text in texts]
+    except ValueError as error:
+        raise RunFolderError(
+            f"`{path}` is damaged ({error}): delete its folder, and run the cell again."
+        ) from error
+
+
+def steps_frame(lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """One row per step; `requests`, `drafted`, `accepted` and `emitted` are lists of its rows."""
+    return pd.DataFrame(lines, columns=_columns([*CALL, "step", *_STEP], lines))
+
+
+def requests_frame(lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """One row per request; `token_ids` and `logprobs` are lists."""
+    first = [*CALL, "request", "prompt", "turn", "category", "seed"]
+    frame = pd.DataFrame(lines, columns=_columns([*first, *_REQUEST], lines))
+    return frame.astype({"prefill_seconds": float, "seconds": float})
+
+
+def _columns(known: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys([*known, *(lines[0] if lines else ())]))
+
+
+class Counts(NamedTuple):
+    """Sums over active rows of steps, which are the target calls of all sequences.
+
+    reached: the drafted tokens that were judged after nothing but accepted ones.
+    """
+
+    calls: int
+    drafted: int
+    accepted: int
+    emitted: int
+    reached: int
+
+
+@final
+@dataclass(frozen=True)
+class Measurement:
+    """What a metric reads: the steps and requests of one or more calls.
+
+    facts: of the device and the run, as in a cell's `summary.json`: `bandwidth` (bytes/s), `flops`
+    (per second), `peak_memory_bytes`, `ttft_limit`, `tpot_limit`, `e2e_limit` (seconds). plain:
+    autoregressive decoding of the same requests at the same batch. Metrics that need what is
+    missing do not apply.
+    """
+
+    steps: pd.DataFrame
+    requests: pd.DataFrame
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    plain: "Measurement | None" = None
+    part: pd.DataFrame | None = field(default=None, repr=False)  # its rows, of a larger one
+
+    @classmethod
+    def of_call(
+        cls,
+        steps: Iterable["StepRecord"],
+        completions: Iterable["Completion"],
+        facts: Mapping[str, Any] | None = None,
+    ) -> "Measurement":
+        """One call in memory, such as `result.steps` and `result.completions`."""
+        return cls(
+            steps_frame(step_lines(steps, drafts=False, repeat=0, call=0)),
+            requests_frame(request_lines(completions, repeat=0, call=0)),
+            facts or {},
+        )
+
+    @functools.cached_property
+    def rows(self) -> pd.DataFrame:
+        """One row per target call of a request: an active row of a step.
+
+        Columns: repeat, call, step, at, k, request, drafted, judged, accepted, emitted, and prompt,
+        category and turn of the request. judged: the verified tokens of the draft; a request that
+        ends at an accepted token leaves the later ones of its draft unjudged.
+        """
+        if self.part is not None:
+            return self.part
+        steps = self.steps
+        counts = [len(row) for row in steps["requests"]]
+        lists = {
+            name: np.concatenate([np.zeros(0, dtype=np.int64), *map(np.asarray, steps[name])])
+            for name in _PER_ROW
+        }
+        active = lists["requests"] >= 0
+        numbers = np.repeat(np.arange(len(steps)), counts)[active]
+        flat = steps[[*CALL, "step", "at", "k"]].iloc[numbers].reset_index(drop=True)
+        flat["request"] = lists["requests"][active].astype(np.int64)
+        for name in ("drafted", "accepted", "emitted"):
+            flat[name] = lists[name][active].astype(np.int64)
+        flat["judged"] = flat["accepted"].where(
+            flat["emitted"] == flat["accepted"], flat["drafted"]
+        )
+        of_request = self.requests[[*CALL, "request", "prompt", "category", "turn"]]
+        return flat.merge(of_request, on=[*CALL, "request"], how="left")
+
+    @functools.cached_property
+    def counts(self) -> Counts:
+        """The sums over all rows."""
+        rows = {name: self.rows[name].to_numpy() for name in ("drafted", "judged", "accepted")}
+        reached = np.minimum(rows["judged"], rows["accepted"] + 1).sum()
+        return Counts(
+            len(self.rows),
+            int(rows["drafted"].sum()),
+            int(rows["accepted"].sum()),
+            int(self.rows["emitted"].to_numpy().sum()),
+            int(reached),
+        )
+
+    @functools.cached_property
+    def tokens(self) -> int:
+        """Tokens of all requests, without those after a stop string."""
+        return int(sum(map(len, self.requests["token_ids"])))
+
+    @functools.cached_property
+    def call_seconds(self) -> pd.Series:
+        """Of each call: seconds from its start to its last token, without captures and warm-up."""
+        ended = self.requests["prefill_seconds"].fillna(0.0) + self.requests["seconds"]
+        last = [ended.groupby([self.requests[name] for name in CALL]).max()]
+        if len(self.steps):
+            last.append(self.steps.groupby(CALL)["at"].max())
+        return pd.concat(last).groupby(level=[0, 1]).max()
+
+    @functools.cached_property
+    def token_times(self) -> list[np.ndarray]:
+        """Of each request, when each of its tokens was committed: seconds since its call began."""
+        rows = self.rows
+        groups = rows.groupby([*CALL, "request"]).indices
+        at, emitted = rows["at"].to_numpy(), rows["emitted"].to_numpy()
+        keys = zip(*(self.requests[name] for name in (*CALL, "request")), strict=True)
+        none = np.zeros(0, dtype=np.int64)
+        times = []
+        for key, tokens in zip(keys, self.requests["token_ids"], strict=True):
+            own = groups.get(key, none)
+            times.append(np.repeat(at[own], emitted[own])[: len(tokens)])
+        return times
+
+    @functools.cached_property
+    def rates(self) -> pd.Series:
+        """Seconds per token, from the end of the prefill, of each sequence that has tokens.
+
+        Index: repeat and call. In a call, the sequence that finished first is the first.
+        """
+        counts = self.requests["token_ids"].map(len).astype(float)
+        ended = self.requests["prefill_seconds"].fillna(0.0) + self.requests["seconds"]
+        frame = self.requests[CALL].assign(ended=ended, rate=self.requests["seconds"] / counts)
+        ordered = frame[counts > 0].sort_values(["ended", "rate"], kind="stable")
+        return ordered.set_index(CALL)["rate"]
+
+    def split(self, column: str) -> "dict[Any, Measurement]":
+        """The part of each value of a column of the requests: repeat, call, prompt, category, turn.
+
+        A part has the steps of the calls that have no requests of another value. `plain` is split
+        likewise.
+        """
+        plain = {} if self.plain is None else self.plain.split(column)
+        calls = self.requests.groupby(CALL)[column].agg(["min", "max"])
+        single = calls.loc[calls["min"] == calls["max"], "min"]
+        keys = pd.MultiIndex.from_frame(self.steps[CALL])
+        steps = dict(list(self.steps.groupby(single.reindex(keys).to_numpy())))
+        rows = dict(list(self.rows.groupby(column)))
+        none = self.steps[:0], self.rows[:0]
+        return {
+            value: Measurement(
+                steps.get(value, none[0]),
+                requests,
+                self.facts,
+                plain.get(value),
+                rows.get(value, none[1]),
+            )
+            for value, requests in self.requests.groupby(column)
+        }
+
+    def where(self, **columns: Any) -> "Measurement":
+        """The part of these values of columns of the requests, such as `category="qa"`."""
+        found = self
+        for column, value in columns.items():
+            parts = found.split(column)
+            if value not in parts:
+                raise OptionError(
+                    f"No request has `{column}` {value!r}; there are "
+                    f"{', '.join(map(repr, parts)) or 'none'}."
+                )
+            found = parts[value]
+        return found
+
+    @functools.cached_property
+    def by_repeat(self) -> "dict[int, Measurement]":
+        """The parts of the repeats."""
+        return self.split("repeat")
+
+    @functools.cached_property
+    def by_prompt(self) -> "dict[int, Measurement]":
+        """The parts of the different prompts."""
+        return self.split("prompt")
+
+    @property
+    def repeats(self) -> list[int]:
+        """The repeats, in order."""
+        return sorted(self.requests["repeat"].unique().tolist())
+
+    @property
+    def prompts(self) -> list[int]:
+        """The numbers of the different prompts."""
+        return sorted(self.requests["prompt"].unique().tolist())
+
+    @property
+    def categories(self) -> list[str]:
+        """The categories of the prompts, in the order of the prompts; without the empty one."""
+        found = self.requests.sort_values("prompt", kind="stable")["category"].unique().tolist()
+        return [name for name in found if name]
+
+
+@final
+class Run:
+    """The folder of an ablation, finished or not, as frames.
+
+    folder: its path. manifest: what was requested, and on which machine.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        path = self.folder / MANIFEST
+        if not path.exists():
+            raise RunFolderError(
+                f"`{self.folder}` is not the folder of a run: it has no `{MANIFEST}`. Give a "
+                "folder that `bass ablate` wrote."
+            )
+        self.manifest = _read_json(path)
+        if "axes" not in self.manifest:
+            raise RunFolderError(
+                f"`{self.folder}` is not the folder of an ablation: give a folder that "
+                "`bass ablate` wrote."
+            )
+        self.entries: dict[str, dict[str, Any]] = {
+            cell["id"]: cell for cell in self.manifest["cells"]
+        }
+        self._measured: dict[str, Measurement] = {}
+        self._compared: dict[str, Measurement] = {}
+
+    def summary(self, cell: str) -> dict[str, Any] | None:
+        """The `summary.json` of a cell; None where it has not ended."""
+        path = self._folder_of(cell) / SUMMARY
+        return _read_json(path) if path.exists() else None
+
+    def _folder_of(self, cell: str) -> Path:
+        if cell not in self.entries:
+            raise unknown_name("cell", cell, self.entries)
+        return self.folder / "cells" / cell
+
+    @functools.cached_property
+    def finished(self) -> list[str]:
+        """The ids of the cells that have ended without an error, in the order of the plan."""
+        summaries = {cell: self.summary(cell) for cell in self.entries}
+        return [cell for cell, one in summaries.items() if one and one["state"] == "done"]
+
+    @functools.cached_property
+    def plains(self) -> dict[str, str]:
+        """The cell of autoregressive decoding that each finished cell is compared with.
+
+        It does the same work, and is the one with the lowest mean latency (metric `all`).
+        """
+        found: dict[str, str] = {}
+        for work in dict.fromkeys(self.entries[cell]["work"] for cell in self.finished):
+            cells = [cell for cell in self.finished if self.entries[cell]["work"] == work]
+            plains = [cell for cell in cells if self.entries[cell]["autoregressive"]]
+            if plains:
+                fastest = min(plains, key=lambda cell: self.values(cell, "all").mean())
+                found |= dict.fromkeys(cells, fastest)
+        return found
+
+    def measurement(self, cell: str) -> Measurement:
+        """The steps and requests of a cell; `plain` is that of its cell in `plains`."""
+        own = self._own(cell)
+        if cell not in self.finished or self.plains.get(cell, cell) == cell:
+            return own
+        if cell not in self._compared:
+            plain = self._own(self.plains[cell])
+            self._compared[cell] = replace(own, plain=plain, part=own.rows)
+        return self._compared[cell]
+
+    def _own(self, cell: str) -> Measurement:
+        """The measurement of a cell without its plain one."""
+        if cell not in self._measured:
+            folder = self._folder_of(cell)
+            steps, requests = (read_lines(folder / name) for name in (STEPS, REQUESTS))
+            facts = (self.summary(cell) or {}).get("facts") or {}
+            self._measured[cell] = Measurement(steps_frame(steps), requests_frame(requests), facts)
+        return self._measured[cell]
+
+    def values(self, cell: str, metric: str) -> pd.Series:
+        """The independent values of a metric: see `bass.analysis.metrics.independent`."""
+        from bass.analysis.metrics import AGAINST_PLAIN, independent
+
+        against = metric in AGAINST_PLAIN
+        return independent(self.measurement(cell) if against else self._own(cell), metric)
+
+    def interval(self, cell: str, metric: str) -> Interval:
+        """The mean of a metric over its independent values, and its interval."""
+        return interval(self.values(cell, metric).to_numpy())
+
+    def compare(self, cell: str, other: str, metric: str) -> Comparison:
+        """The ratio of two cells' means of a metric, over the values that both have."""
+        own, others = self.values(cell, metric), self.values(other, metric)
+        both = own.index.intersection(others.index)
+        return compare(own[both].to_numpy(), others[both].to_numpy())
+
+    def speedup(self, cell: str, metric: str = "tokens_per_second") -> Comparison | None:
+        """How many times as good as its plain cell a cell is, by a rate or by a latency (`all`).
+
+        None where there is no cell of autoregressive decoding to compare with.
+        """
+        from bass.analysis.metrics import METRICS
+
+        plain = self.plains.get(cell)
+        if plain is None or plain == cell:
+            return None
+        lower = METRICS[metric].better == "lower"
+        return self.compare(*((plain, cell) if lower else (cell, plain)), metric)
+
+    @functools.cached_property
+    def cells(self) -> pd.DataFrame:
+        """One row per cell: its value on each axis, its state, then its metrics.
+
+        Index: the id. `plain`: the cell that it is compared with. `speedup`, `speedup_all`: the
+        ratios of means to it, of tokens/s and of the mean latency. A metric is NaN where it does
+        not apply, and in cells that have not finished.
+        """
+        from bass.analysis.metrics import METRICS
+
+        found = []
+        for cell, entry in self.entries.items():
+            summary = self.summary(cell) or {"state": "not finished", "error": None}
+            row = {"id": cell} | entry["labels"]
+            row |= {name: summary[name] for name in ("state", "error")}
+            row |= {
+                name: entry[name]
+                for name in ("lossless", "batch_invariant", "autoregressive", "work")
+            }
+            row["plain"] = self.plains.get(cell)
+            if cell in self.finished:
+                for name, metric in (("speedup", "tokens_per_second"), ("speedup_all", "all")):
+                    ratio = self.speedup(cell, metric)
+                    row[name] = None if ratio is None else ratio.ratio
+                row |= {name: self.values(cell, name).mean() for name in METRICS}
+            found.append(row)
+        return pd.DataFrame(found).set_index("id")
+
+    @functools.cached_property
+    def steps(self) -> pd.DataFrame:
+        """The steps of all cells, with a column `cell`."""
+        return self._of_all(lambda cell: self._own(cell).steps)
+
+    @functools.cached_property
+    def requests(self) -> pd.DataFrame:
+        """The requests of all cells, with a column `cell`."""
+        return self._of_all(lambda cell: self._own(cell).requests)
+
+    def _of_all(self, frame: Any) -> pd.DataFrame:
+        frames = {cell: frame(cell) for cell in self.entries}
+        return pd.concat(frames, names=["cell"]).reset_index("cell").reset_index(drop=True)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The table of the run: see `bass.analysis.tables.table`."""
+        from bass.analysis.tables import table
+
+        return table(self)
+
+    def to_text(self, format: str = "markdown") -> str:
+        """The table of the run as `markdown`, `latex` or `csv`."""
+        from bass.analysis.tables import to_text
+
+        return to_text(self, format)
+
+    def _repr_html_(self) -> str:
+        """The table, for a notebook."""
+        return self.to_pandas().to_html()
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RunFolderError(
+            f"`{path}` is damaged ({error}): restore it, or run the experiment again."
+        ) from error
+
+
+def open_run(folder: str | os.PathLike[str]) -> Run:
+    """Open the folder of a run. Raises `RunFolderError` if it is none."""
+    return Run(folder)

@@ -1,0 +1,123 @@
+"""The batch as rows, step by step, each token with its outcome: the data that `report.js` paints.
+
+A row's step is a string of letters, one per token:
+
+    A accepted    R rejected    U unused (drafted beyond the end of the row)
+    From the target:    C correction, after a rejection    B bonus, after full acceptance
+                        P plain, without a draft
+
+`AAARRC`: five were drafted, three accepted, and the target added one. Committed tokens are A, C, B
+and P.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bass.analysis.frames import Measurement
+
+LETTERS = {
+    "A": "accepted",
+    "R": "rejected",
+    "C": "correction",
+    "B": "bonus",
+    "P": "plain",
+    "U": "unused",
+}
+MOST_BYTES = 300_000  # of one picture
+TOKEN_BYTES = 14  # of an emitted token: its id and its probability
+
+
+def kinds(drafted: int, accepted: int, emitted: int) -> str:
+    """The outcomes of a row's tokens in a step.
+
+    `emitted` is `accepted` if the row ended at a drafted token, else one more.
+    """
+    ended = emitted == accepted
+    rest = ("U" if ended else "R") * (drafted - accepted)
+    added = "" if ended else "P" if not drafted else "B" if accepted == drafted else "C"
+    return "A" * accepted + rest + added
+
+
+def picture(title: str, measurement: "Measurement", most_bytes: int = MOST_BYTES) -> dict[str, Any]:
+    """The first call of a cell: its first steps, as many as fit into `most_bytes` of JSON."""
+    first = measurement.where(repeat=measurement.repeats[0], call=0)
+    requests = {line["request"]: line for line in first.requests.to_dict("records")}
+    painted: list[dict[str, Any]] = []
+    emitted: dict[int, int] = {}
+    size = 0
+    for step in first.steps.sort_values("step").to_dict("records"):
+        one = _step(step)
+        size += len(_compact(one)) + TOKEN_BYTES * sum(one["emitted"])
+        if size > most_bytes:
+            break
+        painted.append(one)
+        for index, count in zip(one["requests"], one["emitted"], strict=True):
+            if index >= 0:
+                emitted[index] = emitted.get(index, 0) + count
+    total = len(first.steps)
+    notes = (
+        [f"The first {len(painted)} of {total} steps are shown."] if len(painted) < total else []
+    )
+    if any(sum(step["drafted"]) and "tokens" not in step for step in painted):
+        notes.append("Rejected tokens were not recorded: they are blank.")
+    return {
+        "title": title,
+        "note": " ".join(notes),
+        "longest": max((max(step["drafted"]) for step in painted), default=0) + 1,
+        "steps": painted,
+        "requests": {i: _request(requests[i], count) for i, count in sorted(emitted.items())},
+    }
+
+
+def embedded(pictures: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> str:
+    """The pictures and the texts of their tokens as JSON for a script element of a page.
+
+    It is escaped so that no token can end the element.
+    """
+    rows = [row for p in pictures for step in p["steps"] for row in step.get("tokens", [])]
+    rows += [request["tokens"] for p in pictures for request in p["requests"].values()]
+    used = sorted({token for row in rows for token in row if token < len(texts)})
+    return (
+        _compact({"pictures": pictures, "pieces": {token: texts[token] for token in used}})
+        .replace("<", "\\u003c")
+        .replace("\u2028", "\\u2028")
+        .replace("\u2029", "\\u2029")
+    )
+
+
+def _step(step: Mapping[Any, Any]) -> dict[str, Any]:
+    names = ("requests", "drafted", "accepted", "emitted")
+    rows = {name: [int(value) for value in step[name]] for name in names}
+    painted: dict[str, Any] = {"k": int(step["k"]), "seconds": _digits(step["seconds"], 4), **rows}
+    painted["kinds"] = [
+        kinds(drafted, accepted, emitted) if request >= 0 else ""
+        for request, drafted, accepted, emitted in zip(*rows.values(), strict=True)
+    ]
+    for name, key, digits in (("draft_tokens", "tokens", 0), ("draft_probs", "probs", 3)):
+        if isinstance(step.get(name), list):
+            painted[key] = [
+                [_digits(value, digits) if digits else int(value) for value in row[:count]]
+                for row, count in zip(step[name], rows["drafted"], strict=True)
+            ]
+    return painted
+
+
+def _request(line: Mapping[Any, Any], count: int) -> dict[str, Any]:
+    """A request's prompt length, and its first `count` tokens with the target's probabilities."""
+    return {
+        "prompt": int(line["prompt_tokens"]),
+        "tokens": [int(token) for token in line["token_ids"][:count]],
+        "probs": [_digits(math.exp(min(value, 0.0)), 3) for value in line["logprobs"][:count]],
+    }
+
+
+def _digits(value: float | None, digits: int) -> float | None:
+    """A number for JSON; None for a probability that is none, as of a deterministic draft."""
+    return None if value is None or math.isnan(value) else float(f"{value:.{digits}g}")
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,269 @@
+"""The plots of a report: a line for each method, with 95 % intervals.
+
+A method is what distinguishes cells on axes other than `batch`.
+"""
+
+import functools
+import io
+import re
+import textwrap
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from bass.analysis.metrics import PROFILES
+from bass.analysis.tables import label
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from bass.analysis.frames import Run
+
+SERIES = tuple(f"s{i}" for i in range(8))  # names of colours in report.css
+MARKERS = "osD^vPX*"
+DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 3)))
+HATCHES = ("", "////", "\\\\\\\\", "xxxx")
+WIDTH, HEIGHT = 4.4, 3.2  # inches of a figure, which a phone shows whole
+FEW = 10  # drafts that must reach a position for its acceptance to be drawn
+MOST_BARS = 16
+
+_OVER = (
+    "Over the fastest autoregressive decoding of the same work, with 95 % intervals over paired "
+    "repeats. A point without an interval is undecided."
+)
+_LATENCY = "From the end of the prefill, mean over sequences. Lower is better."
+_RATE = "Tokens of all sequences, prefill included. Higher is better."
+BY_BATCH = {  # column of the table: title, label of the axis, caption
+    "speedup_all": ("Speed-up of the mean latency", "speed-up", _OVER),
+    "speedup": ("Speed-up in tokens/s", "speed-up", _OVER),
+    "all": ("Mean latency", "ms per token", f"{_LATENCY} 95 % intervals over repeats."),
+    "tokens_per_second": ("Throughput", "tokens/s", f"{_RATE} 95 % intervals over repeats."),
+}
+Methods = Mapping[str, Mapping[int, str]]  # method to batch to cell
+
+
+def asset(name: str) -> str:
+    """A file that belongs to the page."""
+    return files("bass.analysis").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def colours(scheme: str = "light") -> dict[str, str]:
+    """The colours of report.css, name to #rrggbb, in the light or the dark scheme."""
+    light, dark = re.findall(r":root \{([^}]*--page[^}]*)\}", asset("report.css"))
+    return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", light if scheme == "light" else dark))
+
+
+@final
+@dataclass(frozen=True)
+class Plot:
+    """A figure with its text. name: unique in a page."""
+
+    name: str
+    title: str
+    caption: str
+    figure: "Figure"
+
+    def svg(self) -> str:
+        """The figure as SVG for a page: its colours are the page's variables, its ids unique."""
+        with style():
+            out = io.StringIO()
+            self.figure.savefig(
+                out, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
+            )
+        text = out.getvalue()
+        text = text[text.index("<svg") :]
+        for name, value in colours().items():
+            text = text.replace(value, f"var(--{name})")
+        text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{self.name}-", text)
+        return text.replace("<svg ", f'<svg role="img" aria-label="{self.title}" ', 1)
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Within it, figures are drawn and written in one style."""
+    import matplotlib
+
+    ink = ("text.color", "axes.labelcolor", "xtick.color", "ytick.color")
+    chosen: Any = dict.fromkeys(ink, colours()["ink"]) | {
+        "axes.edgecolor": colours()["faint"],
+        "grid.color": colours()["line"],
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "font.size": 9,
+        "legend.frameon": False,
+        "svg.fonttype": "none",
+        "svg.hashsalt": "bass",
+        "hatch.linewidth": 0.6,
+        "text.parse_math": False,
+    }
+    with matplotlib.rc_context(chosen):
+        yield
+
+
+def new_figure(panels: int = 1) -> "tuple[Figure, list[Axes]]":
+    """A figure with its panels below each other."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, HEIGHT * panels), layout="constrained")
+    return figure, list(figure.subplots(panels, 1, squeeze=False)[:, 0])
+
+
+def series(ax: "Axes", number: int, x: ArrayLike, y: ArrayLike, name: str, **options: Any) -> None:
+    """Draw a series with a colour, a dash and a marker of its own."""
+    n = number % len(SERIES)
+    chosen = {"linestyle": DASHES[n], "marker": MARKERS[n], "markersize": 5}
+    ax.plot(x, y, label=name, color=colours()[SERIES[n]], **chosen | options)
+
+
+def _legend(figure: "Figure", ax: "Axes") -> None:
+    handles, labels = ax.get_legend_handles_labels()
+    if len(labels) > 1:
+        widest = 0.075 * max(map(len, labels)) + 0.6  # inches
+        columns = max(1, min(len(labels), 4, int(WIDTH / widest)))
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+
+
+def plots(run: "Run", frame: pd.DataFrame) -> list[Plot]:
+    """Every plot for which the finished cells of a run have data. frame: its table."""
+    lines = methods(run)
+    means = {name: frame.loc[[*cells.values()], "all"].mean() for name, cells in lines.items()}
+    fastest = sorted(means, key=lambda name: means[name])[: len(SERIES)]
+    shown = {name: cells for name, cells in lines.items() if name in fastest}
+    left = ""
+    if len(shown) < len(lines):
+        left = f" The {len(shown)} of {len(lines)} methods with the lowest mean latency are shown."
+    with style():
+        found = [by_batch(frame, shown, column) for column in BY_BATCH]
+        found += [acceptance(run, shown), step_parts(run)]
+    return [replace(plot, caption=plot.caption + left) for plot in found if plot is not None]
+
+
+def methods(run: "Run") -> Methods:
+    """The finished cells by method and batch."""
+    found: dict[str, dict[int, str]] = {}
+    for cell in run.finished:
+        name = label(run, cell, without=["batch"])
+        entry = run.entries[cell]
+        batch = entry["labels"].get("batch", entry["settings"].get("batch"))
+        if not isinstance(batch, int):
+            batch = len(run.measurement(cell).steps["requests"].iloc[0])
+        found.setdefault(name, {})[batch] = cell
+    return {name: dict(sorted(cells.items())) for name, cells in found.items()}
+
+
+def by_batch(frame: pd.DataFrame, methods: Methods, column: str) -> Plot | None:
+    """A column of the table by batch: a line for each method, with its intervals."""
+    if frame[column].isna().all():
+        return None
+    title, ylabel, caption = BY_BATCH[column]
+    scale = 1e3 if column == "all" else 1.0  # seconds in ms
+    batches = sorted({batch for cells in methods.values() for batch in cells})
+    figure, (ax,) = new_figure()
+    for number, (name, cells) in enumerate(methods.items()):
+        rows = frame.loc[[*cells.values()], [column, f"{column}_low", f"{column}_high"]]
+        mean, low, high = scale * rows.to_numpy().T
+        # shifted, so that intervals do not hide each other
+        shift = 0.06 * (number - (len(methods) - 1) / 2)
+        x = np.array([batches.index(batch) + shift for batch in cells])
+        series(ax, number, x, mean, name)
+        ax.vlines(x, low, high, color=ax.lines[-1].get_color(), linewidth=1.2)
+    ax.set_xticks(range(len(batches)), [str(batch) for batch in batches])
+    ax.set(xlabel="batch", ylabel=ylabel, xlim=(-0.5, len(batches) - 0.5))
+    ax.set_ylim(bottom=0)
+    _legend(figure, ax)
+    return Plot(column, title, caption, figure)
+
+
+def acceptance(run: "Run", methods: Methods) -> Plot | None:
+    """Conditional acceptance by position, over all batches of a method."""
+    lines: dict[str, pd.Series] = {}
+    for name, cells in methods.items():
+        of_cells = [run.measurement(cell) for cell in cells.values()]
+        reached, shares = (
+            pd.DataFrame([PROFILES[profile](one) for one in of_cells], dtype=float)
+            for profile in ("reached_by_position", "acceptance_by_position")
+        )
+        count = reached.sum()
+        lines[name] = 100 * ((reached * shares).sum() / count)[count >= FEW]
+    if all(line.empty for line in lines.values()):
+        return None
+    figure, (ax,) = new_figure()
+    for number, (name, line) in enumerate(lines.items()):
+        if len(line):
+            series(ax, number, line.index.to_numpy() + 1, line.to_numpy(), name)
+    ax.set(xlabel="position in the draft", ylabel="% accepted", ylim=(0, 102))
+    ax.locator_params(axis="x", integer=True)
+    _legend(figure, ax)
+    caption = (
+        "Of the drafts that have all tokens before a position accepted, the share accepted there, "
+        f"over all batches. Positions reached fewer than {FEW} times are left out."
+    )
+    return Plot("acceptance", "Acceptance by position", caption, figure)
+
+
+def step_parts(run: "Run") -> Plot | None:
+    """The time of a step by part, of the cells in which it was measured."""
+    bars: dict[str, Mapping[str, float]] = {}
+    for cell in run.finished:
+        parts = run.measurement(cell).facts.get("parts_ms")
+        if parts and len(bars) < MOST_BARS:
+            bars[label(run, cell)] = parts
+    if not bars:
+        return None
+    frame = pd.DataFrame(bars).T.fillna(0.0)
+    figure, (ax,) = new_figure()
+    left = np.zeros(len(frame))
+    for name, colour, hatch in zip(frame, SERIES, HATCHES * 2, strict=False):
+        bar = ax.barh(range(len(frame)), frame[name], left=left, label=str(name), hatch=hatch)
+        for patch in bar:
+            patch.set(facecolor=colours()[colour], edgecolor=colours()["page"], linewidth=0.5)
+        left = left + frame[name].to_numpy()
+    names = ["\n".join(textwrap.wrap(str(name), 24)) for name in frame.index]
+    height = 0.08 + 0.16 * (1 + max(name.count("\n") for name in names))  # inches of a bar
+    figure.set_figheight(max(1.8, 0.9 + height * len(names)))
+    ax.set_yticks(range(len(frame)), names)
+    ax.set(xlabel="ms", ylim=(len(frame) - 0.4, -0.6))
+    ax.grid(axis="y", visible=False)
+    _legend(figure, ax)
+    caption = (
+        "Parts of one step of the median draft length, each timed separately: drafting, the "
+        "target's pass over the window, sampling with verification, and the host."
+    )
+    return Plot("step-parts", "Time of a step by part", caption, figure)
+
+
+def pass_curves(frame: pd.DataFrame) -> Plot:
+    """The shares of problems solved within a time budget, by method.
+
+    frame: columns `method`, `seconds` (the budget), `pass_first` and `pass_all` (0 to 1), both with
+    `_low` and `_high`.
+    """
+    with style():
+        figure, axes = new_figure(2)
+        panels = {"pass_first": "Pass@First, %", "pass_all": "Pass@All, %"}
+        for ax, (column, ylabel) in zip(axes, panels.items(), strict=True):
+            for number, (name, rows) in enumerate(frame.groupby("method", sort=False)):
+                x, shares = rows["seconds"], 100 * rows.filter(like=column)
+                series(ax, number, x, shares[column], str(name), drawstyle="steps-post", marker="")
+                bounds = shares[f"{column}_low"], shares[f"{column}_high"]
+                colour = colours()[SERIES[number]]
+                ax.fill_between(x, *bounds, step="post", color=colour, alpha=0.15, linewidth=0)
+            ax.set(xlabel="seconds", ylabel=ylabel, ylim=(-2, 102))
+            ax.set_xlim(left=0)
+        _legend(figure, axes[0])
+    caption = (
+        "The share of problems solved by the samples that are finished within a number of seconds, "
+        "with 95 % intervals over problems. First: by the sample that the model considers most "
+        "probable; All: by any of them."
+    )
+    return Plot("curves", "Problems solved within a time budget", caption, figure)

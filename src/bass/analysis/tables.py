@@ -1,0 +1,266 @@
+"""The table of a run, for papers: a row for each finished cell, and for each category of prompts.
+
+`table` makes the frame, in seconds and shares; `to_text` writes it as Markdown, LaTeX or CSV, with
+notes below; `verdicts` says which method is the fastest of each work.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from bass.analysis.metrics import COLUMNS, METRICS, independent, number
+from bass.analysis.statistics import LEVEL, compare, holm, interval
+from bass.errors import RunFolderError, unknown_name
+
+if TYPE_CHECKING:
+    from bass.analysis.frames import Measurement, Run
+
+ALL = "all"  # the category of the row over all prompts
+SPEEDUPS = {"speedup_all": "all", "speedup": "tokens_per_second"}  # column to metric
+WITH_INTERVAL = ("all", "tokens_per_second", "tau")
+PARTS = ("", "_low", "_high", "_median", "_p")  # of a speed-up, each a column
+SHARES = {"pass_first": "Pass@First", "pass_all": "Pass@All", "finished": "finished samples"}
+ALPHA = 1 - LEVEL
+_HEADINGS = {
+    "speedup_all": "speed-up, latency",
+    "speedup_all_median": "median",
+    "speedup": "speed-up, tokens/s",
+    "tokens_per_second": "tokens/s",
+    "tau": "tau",
+    "seconds": "budget, seconds",
+    "repeats": "repeats",
+}
+SUFFIXES = {".md": "markdown", ".tex": "latex", ".csv": "csv"}  # of files, to formats
+_REASONS = dict.fromkeys(SPEEDUPS, "no finished cell of autoregressive decoding does this work")
+_REASONS |= {"acceptance_rate": "nothing is drafted"}
+_REASONS |= dict.fromkeys(("mbu", "mfu"), "the device's is not known, or categories share steps")
+
+
+def table(run: "Run", categories: bool = True) -> pd.DataFrame:
+    """The finished cells of a run.
+
+    Index: the cell's id. Columns: the axes; `category` if the prompts have several; `lossless`;
+    `speedup_all` (of the mean latency) and `speedup` (of tokens/s) over the fastest autoregressive
+    decoding of the same work, each with `_low`, `_high`, `_median` (of the paired ratios) and `_p`
+    (adjusted by Holm over the cells of one work); the metrics of `COLUMNS`, some with `_low` and
+    `_high`; `repeats`. Times are in seconds, shares from 0 to 1. Bounds that span more than
+    a factor of 3 are left out. `attrs["notes"]` has caveats, and reasons for missing values.
+
+    Raises RunFolderError if no cell is finished.
+    """
+    if not run.finished:
+        raise RunFolderError(
+            f"`{run.folder}` has no finished cell: give its `bass ablate` command again, which "
+            "continues it."
+        )
+    cells = {cell: run.measurement(cell) for cell in run.finished}
+    names = list(dict.fromkeys(name for one in cells.values() for name in one.categories))
+    names = names if categories and len(names) > 1 else []
+    rows = []
+    for cell, whole in cells.items():
+        parts = {ALL: whole} | {n: whole.where(category=n) for n in names if n in whole.categories}
+        for name, part in parts.items():
+            row = {"cell": cell, "work": run.entries[cell]["work"]} | run.entries[cell]["labels"]
+            row |= {"category": name} if names else {}
+            row |= {"lossless": run.entries[cell]["lossless"]}
+            for column, metric in SPEEDUPS.items():
+                row |= _speedup(column, part, metric, run.plains.get(cell) == cell)
+            rows.append(row | _figures(part))
+    frame = pd.DataFrame(rows).set_index("cell")
+    family = ["work", *(["category"] if names else [])]
+    for column in SPEEDUPS:
+        frame[f"{column}_p"] = frame.groupby(family)[f"{column}_p"].transform(_holm)
+    frame["tau_low"] = frame["tau_low"].clip(lower=1.0)  # a call commits at least one token
+    frame = frame.drop(columns="work")
+    frame.attrs["notes"] = [*_notes(run, frame)]
+    return frame
+
+
+def _speedup(column: str, part: "Measurement", metric: str, is_plain: bool) -> dict[str, Any]:
+    """The columns of a speed-up; the cell that others are compared with has 1, and no p."""
+    values: tuple[float | None, ...] = (None,) * len(PARTS)
+    if is_plain:
+        values = (1.0, 1.0, 1.0, 1.0, None)
+    elif part.plain is not None:
+        pair = [independent(one, metric) for one in (part, part.plain)]
+        both = pair[0].index.intersection(pair[1].index)
+        a, b = (one[both].to_numpy() for one in pair)
+        found = compare(b, a) if METRICS[metric].better == "lower" else compare(a, b)
+        bounds = (None, None) if found.undecided else (found.low, found.high)
+        values = (found.ratio, *bounds, found.median, found.p)
+    return {f"{column}{end}": _nan(value) for end, value in zip(PARTS, values, strict=True)}
+
+
+def _nan(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+def _figures(part: "Measurement") -> dict[str, Any]:
+    """The metrics with their intervals, and the number of repeats."""
+    row: dict[str, Any] = {}
+    for name in COLUMNS:
+        values = independent(part, name)
+        row[name] = values.mean()
+        if name in WITH_INTERVAL:
+            around = interval(values.to_numpy())
+            low, high = (None, None) if around.undecided else (around.low, around.high)
+            row |= {f"{name}_low": _nan(low), f"{name}_high": _nan(high)}
+    return row | {"repeats": len(part.repeats)}
+
+
+def _holm(p: pd.Series) -> pd.Series:
+    known = p.astype(float).dropna()
+    return pd.Series(holm(known.tolist()), known.index, dtype=float).reindex(p.index)
+
+
+def _notes(run: "Run", frame: pd.DataFrame) -> Iterator[str]:
+    made = run.manifest
+    whole = frame[frame["category"] == ALL] if "category" in frame else frame
+    names = {cell: f"`{label(run, cell)}`" for cell in run.finished}
+    methods = {cell: f"`{label(run, cell, without=['batch'])}`" for cell in run.finished}
+    yield (
+        f"Measured on {made['device']} with bass {made['bass']} ({made['commit']}), torch "
+        f"{made['torch']}. In brackets: 95 % intervals, of tau over prompts, else over repeats."
+    )
+    plains = ", ".join(dict.fromkeys(methods[cell] for cell in run.plains.values()))
+    yield (
+        "Speed-ups: over the autoregressive decoding of the same work with the lowest mean latency "
+        f"({plains or 'there is none'})."
+    )
+    yield from (sentence for _, sentence in verdicts(run))
+    unsure = [names[str(cell)] for cell, p in whole["speedup_all_p"].items() if p >= ALPHA]
+    if unsure:
+        yield (
+            "Mean latency not shown to differ from autoregressive decoding (p of 0.05 or more, "
+            f"adjusted by Holm over the cells of one work): {', '.join(unsure)}."
+        )
+    for cell, row in whole[(whole["speedup_all"] > 1) & (whole["speedup"] < 1)].iterrows():
+        yield (
+            f"{names[str(cell)]} wins in mean latency ({row['speedup_all']:.2f}) and loses in "
+            f"tokens per second ({row['speedup']:.2f})."
+        )
+    yield from dict.fromkeys(
+        f"{methods[cell]} is not lossless: {run.entries[cell]['caveat']}."
+        for cell in run.finished
+        if not run.entries[cell]["lossless"]
+    )
+    for column in (*SPEEDUPS, *COLUMNS):
+        if empty := int(frame[column].isna().sum()):
+            why = _REASONS.get(column, "the metric does not apply")
+            yield f"`{column}` is empty in {empty} of {len(frame)} rows: {why}."
+    if missing := len(run.entries) - len(run.finished):
+        yield f"{missing} of {len(run.entries)} cells have failed or are not finished."
+    yield from made["remarks"]
+
+
+def verdicts(run: "Run") -> list[tuple[str | None, str]]:
+    """For each work, the lossless cell with the lowest mean latency, in two sentences.
+
+    The first value is its id if it is decided to be the fastest: the p-values of its comparisons
+    with all others, adjusted by Holm, are below 5 %.
+    """
+    works: dict[str, list[str]] = {}
+    for cell in run.finished:
+        works.setdefault(run.entries[cell]["work"], []).append(cell)
+    found = []
+    for cells in works.values():
+        lossless = [cell for cell in cells if run.entries[cell]["lossless"]]
+        if len(lossless) < 2:
+            continue
+        best, second, *others = sorted(lossless, key=lambda cell: run.values(cell, "all").mean())
+        leads = {other: run.compare(other, best, "all") for other in (second, *others)}
+        decided = max(holm([lead.p for lead in leads.values()])) < ALPHA
+        lead = {other: f"{one.text}, median {one.median:.2f}" for other, one in leads.items()}
+        name = label(run, best, cells)
+        said = f"`{name}` is the fastest."
+        if not decided:
+            said = f"no method is decided to be fastest; `{name}` has the lowest mean latency."
+        if len(works) > 1:
+            said = f"{label(run, best, without=differing(run, cells))}: {said}"
+        said += f" Speed-up over `{label(run, second, cells)}`, the second: {lead[second]}"
+        plain = run.plains.get(best)
+        if plain in others:
+            said += f"; over autoregressive decoding: {lead[plain]}"
+        found.append((best if decided else None, f"{said[0].upper()}{said[1:]}."))
+    return found
+
+
+def differing(run: "Run", cells: Sequence[str]) -> list[str]:
+    """The axes on which these cells have several values."""
+    labels = [run.entries[cell]["labels"] for cell in cells]
+    return [axis for axis in run.manifest["axes"] if len({str(of[axis]) for of in labels}) > 1]
+
+
+def label(run: "Run", cell: str, among: Sequence[str] = (), without: Sequence[str] = ()) -> str:
+    """The values of a cell on the axes on which `among` (by default all finished cells) differ.
+
+    An example is `bass, batch 4`. without: axes that are left out.
+    """
+    labels = run.entries[cell]["labels"]
+    axes = [axis for axis in differing(run, among or run.finished) if axis not in without]
+    texts = [v if isinstance(v := labels[axis], str) else f"{axis} {v}" for axis in axes]
+    return ", ".join(texts) or str(run.manifest["name"])
+
+
+def shown(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table, or that of an evaluation, as text: values in three digits with their intervals, in
+    the units of the headings. Columns without a value are left out.
+    """
+    columns = {}
+    for name in frame.columns:
+        if (
+            name in _HEADINGS
+            or name in METRICS
+            or name in SHARES
+            or re.fullmatch(r"pass@\d+", name)
+        ):
+            if frame[name].notna().any():
+                columns[_heading(name)] = [_text(row, name) for _, row in frame.iterrows()]
+        elif not name.endswith(PARTS[1:]) or name.rpartition("_")[0] not in frame:
+            yes = {True: "yes", False: "no"} if name == "lossless" else {}
+            columns[name] = [yes.get(value, str(value)) for value in frame[name]]
+    return pd.DataFrame(columns, index=frame.index)
+
+
+def _heading(name: str) -> str:
+    if name in METRICS and name not in _HEADINGS:
+        return f"{METRICS[name].heading}, {METRICS[name].shown_unit}"
+    return _HEADINGS.get(name) or f"{SHARES.get(name, name)}, %"
+
+
+def _text(row: pd.Series, name: str) -> str:
+    """A value with its interval, or `undecided (n = 3)`."""
+    unit = "" if name in _HEADINGS else METRICS[name].unit if name in METRICS else "share"
+    low, high = (row.get(f"{name}{end}") for end in ("_low", "_high"))
+    if name == "repeats" or (not unit and row[name] == low == high == 1):
+        return str(int(row[name]))
+    if name in SPEEDUPS and pd.notna(row[name]) and pd.isna(low):
+        return f"undecided (n = {row['repeats']})"
+    text = number(row[name], unit)
+    return text if pd.isna(low) else f"{text} ({number(low, unit)} to {number(high, unit)})"
+
+
+def to_text(run: "Run", format: str = "markdown") -> str:
+    """The table as `markdown`, `latex` (with the package booktabs) or `csv`.
+
+    The notes are below the table, in LaTeX as comments. CSV has all columns of `table` in full
+    precision, and no notes.
+    """
+    frame = table(run)
+    if format == "csv":
+        return frame.to_csv()
+    text, notes = shown(frame), frame.attrs["notes"]
+    left = next(i for i, name in enumerate(text) if name == "lossless") + 1
+    title = run.manifest["about"] or run.manifest["name"]
+    if format == "latex":
+        sides = "l" * left + "r" * (len(text.columns) - left)
+        lines = text.to_latex(index=False, escape=True, column_format=sides)
+        return "".join([f"% {title}\n", lines, *(f"% {note}\n" for note in notes)])
+    if format == "markdown":
+        rows = [list(text.columns), *text.to_numpy().tolist()]
+        lines = ["| " + " | ".join(v.replace("|", r"\|") for v in row) + " |" for row in rows]
+        lines.insert(1, "|---" * left + "|--:" * (len(text.columns) - left) + "|")
+        return "\n".join([f"**{title}**", "", *lines, "", *(f"- {n}" for n in notes)]) + "\n"
+    raise unknown_name("format", format, SUFFIXES.values())

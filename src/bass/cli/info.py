@@ -1,0 +1,163 @@
+"""`bass info`: describes a checkpoint by its config and the headers of its files."""
+
+import contextlib
+import json
+from typing import Any
+
+import torch
+from rich.table import Table
+from rich.text import Text
+
+from bass.api.loading import Checkpoint, check_family, check_pair
+from bass.api.plan import find_device, find_family
+from bass.api.resolve import make, names
+from bass.checkpoints.folder import some
+from bass.checkpoints.quantized import summary
+from bass.checkpoints.weights import CheckpointIndex
+from bass.cli.options import console, parser
+from bass.engine.cost import expected_experts
+from bass.errors import BassError, OptionError, PairingError, counted
+from bass.ops.dispatch import Capability, cpu_unsupported
+from bass.ops.experts import Experts
+from bass.printable import printable
+from bass.records import AttentionRule
+
+EXAMPLES = (
+    "bass info CHECKPOINT",
+    "bass info Qwen/Qwen2.5-Coder-7B --draft Qwen/Qwen2.5-Coder-0.5B",
+    "bass info CHECKPOINT --lora ADAPTER --json",
+)
+
+
+def run(argv: list[str]) -> int:
+    """Describe a checkpoint, or a pair and whether it is compatible (exit status 1 if not)."""
+    about = "Describes a checkpoint, and whether a draft is compatible with it; reads no weights."
+    command = parser("info", about, EXAMPLES, skip=("config",))
+    command.add_argument("checkpoint", type=str, help="a folder, or a hub id (org/name[@revision])")
+    command.add_argument("--draft", type=str, help="a second checkpoint, as draft of the first")
+    command.add_argument("--lora", type=str, help="LoRA adapter that is merged into the checkpoint")
+    command.add_argument("--draft-lora", type=str, help="LoRA adapter of the draft")
+    command.add_argument("--family", type=str, help='own decoder as "package.module:Class"')
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+    config = command.read(argv)
+    if config.draft_lora and not config.draft:
+        raise OptionError("`--draft-lora` is for `--draft`: give it too, or leave this out.")
+    family = None if config.family is None else find_family(config.family)
+    specs = [(config.checkpoint, config.lora), (config.draft, config.draft_lora)]
+    specs = specs if config.draft else specs[:1]
+    read = [Checkpoint.read(spec, lora=lora, family=family) for spec, lora in specs]
+    check_family(family, *read)
+    figures = [{"checkpoint": specs[i][0]} | describe(one, i == 1) for i, one in enumerate(read)]
+    problem = incompatibility(read)
+    names = f"draft for `{config.checkpoint}`.{problem and f' {problem}'}"
+    verdict = f"`{config.draft}` {'cannot' if problem else 'can'} {names}" if config.draft else ""
+    if config.json:
+        print(json.dumps({"checkpoints": figures, "compatible": not problem, "about": verdict}))
+        return 1 if problem else 0
+    table = Table(show_header=False)
+    for name in dict.fromkeys(name for one in figures for name in one):
+        table.add_row(name, *(Text(printable(one.get(name, ""))) for one in figures))
+    console().print(table)
+    if verdict:
+        console().print(Text(printable(verdict)), soft_wrap=True)
+    return 1 if problem else 0
+
+
+def incompatibility(read: list[Checkpoint]) -> str:
+    """Why the second checkpoint cannot draft for the first; empty if it can, or without one."""
+    try:
+        check_pair(read[0], read[-1])
+    except PairingError as error:
+        return str(error)
+    return ""
+
+
+def describe(checkpoint: Checkpoint, draft: bool = False) -> dict[str, Any]:
+    """The figures of a checkpoint by name; those that do not apply are left out."""
+    index, known = checkpoint.index, checkpoint.tokenizer
+    shape, files, dtype = index.decoder.shape, index.files, index.dtypes[0]
+    kv_bytes = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize
+    found = {
+        "family": index.raw["model_type"] + text_half(index),
+        "parameters": f"{sum(p.numel() for p in index.decoder.parameters()):,}",
+        "layers": str(shape.layers),
+        "heads": f"{shape.heads} query, {shape.kv_heads} key-value, of {shape.head_dim} dimensions",
+        "context": f"{shape.max_positions:,} tokens",
+        "window": by_layer(shape.rules, "window"),
+        "soft cap of scores": by_layer(shape.rules, "softcap"),
+        "experts": experts(index),
+        "vocabulary": f"{shape.vocab_size:,} tokens",
+        "tokenizer": f"{len(known.vocabulary):,} tokens" if known else "none: give token ids",
+        "chat template": ", ".join(known.chat.templates if known else ()) or "none",
+        "end of sequence": ", ".join(map(str, checkpoint.eos)) or "none",
+        "dtype": " and ".join(str(one).removeprefix("torch.") for one in index.dtypes),
+        "quantization": summary(index.scheme, files),
+        "files": f"{files.size:,} bytes in {counted(len(files.paths), 'file')}",
+        "prefix of names": f"`{index.removed}`, removed" if index.removed else "",
+        "unused tensors": f"{len(index.unused)} ({some(index.unused)})" if index.unused else "",
+        "LoRA": f"{counted(len(index.adapter.updates), 'tensor')}" if index.adapter else "",
+        "KV bytes per token": f"{kv_bytes:,}",
+        "weights": weights(index, dtype, draft),
+        "kernels": kernels(find_device("auto")),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def weights(index: CheckpointIndex, dtype: torch.dtype, draft: bool) -> str:
+    """The size of the loaded weights, as stored and with each quantization; nothing is loaded."""
+    kind = str(dtype).removeprefix("torch.")
+    sizes = [f"{index.weight_bytes(dtype) / 2**20:,.2f} MiB in {kind}"]
+    if index.scheme is not None:
+        return f"{sizes[0]}, quantized as stored"
+    for name in (name for name in names("quantization") if name != "none"):
+        with contextlib.suppress(BassError):  # not for this family
+            size = index.weight_bytes(dtype, make("quantization", name), draft)
+            sizes.append(f"{size / 2**20:,.2f} in {name}")
+    return ", ".join(sizes)
+
+
+def kernels(device: torch.device) -> str:
+    """How a device computes steps, and why not by kernels."""
+    if device.type == "cpu":
+        reason, own = cpu_unsupported(), "products by numba or torch, by measurement at load"
+    else:
+        reason, own = Capability.of(device).triton, "Triton, where the layer has one"
+    return f"{device}: {own if reason is None else f'torch ({reason.reason})'}"
+
+
+def experts(index: CheckpointIndex) -> str:
+    """The experts of a mixture, and how many of them a step reads; empty without."""
+    layers = [module for module in index.decoder.modules() if isinstance(module, Experts)]
+    if not layers:
+        return ""
+    if index.scheme is not None:  # the loaded decoder has other layers
+        decoder = index.load(torch.device("meta"), index.dtypes[0])
+        layers = [module for module in decoder.modules() if isinstance(module, Experts)]
+    count, chosen = layers[0].count, layers[0].chosen
+    expected = [f"{expected_experts(count, chosen, tokens):.3g}" for tokens in (1, 8, 5, 40)]
+    bits = ", in 4 bits" if all(layer.in_four_bits for layer in layers) else ""
+    return (
+        f"{chosen} of {count} for each token, in {counted(len(layers), 'layer')}{bits}; if all "
+        f"choose at random, a step reads {' and '.join(expected[:2])} at batch 1 and 8, "
+        f"{' and '.join(expected[2:])} with 4 drafted tokens (`bass bench` measures it)"
+    )
+
+
+def text_half(index: CheckpointIndex) -> str:
+    """What of a multimodal folder is read; empty for any other folder."""
+    if index.half_of is None:
+        return ""
+    unread = f"; its other parts ({counted(index.files.unread, 'tensor')}) are not read"
+    return f", the text half of a {index.half_of} folder{'' if index.dummy else unread}"
+
+
+def by_layer(rules: tuple[AttentionRule, ...], name: str) -> str:
+    """The values of a field of the rules, each with its number of layers; empty without values."""
+    values = [getattr(rule, name) for rule in rules]
+    counts = {value: values.count(value) for value in dict.fromkeys(values)}
+    if set(counts) == {None}:
+        return ""
+    return ", ".join(
+        f"{'none' if value is None else f'{value:,}'} in {counted(count, 'layer')}"
+        for value, count in counts.items()
+    )

@@ -1,1 +1,0 @@
-"""Evaluation on tasks: problems, their samples, and scores of code, answers and summaries."""

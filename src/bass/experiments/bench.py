@@ -1,0 +1,389 @@
+"""`bass bench`: latency and throughput of a pair by method and batch, next to the bound by bytes.
+
+    bound of a step = (bytes of the target's pass + k x bytes of the draft's) / bandwidth of a copy
+
+A method is autoregressive decoding (`plain`), a draft length (`k=4`) or a policy. The methods of a
+batch size take turns, so that a drift of the machine meets all of them. Every row decodes the same
+number of tokens. Figures are medians of the calls.
+"""
+
+import gc
+import json
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import pandas as pd
+import torch
+
+from bass.analysis.frames import Measurement
+from bass.analysis.metrics import METRICS
+from bass.analysis.statistics import compare
+from bass.api.checks import check_context
+from bass.api.generation import Generation
+from bass.api.llm import LLM, serve
+from bass.api.loading import ModelCache, Models
+from bass.api.options import LoadOptions, RequestOptions
+from bass.api.plan import LoadPlan, Strategies
+from bass.api.requests import prompt_ids
+from bass.drafters import ModelDraft, SelfDraft
+from bass.engine import cost
+from bass.engine.parts import parts_of, without_graphs
+from bass.engine.step import Step
+from bass.errors import OptionError
+from bass.experiments.bench_options import PLAIN, BenchOptions
+from bass.experiments.prompts import MOST, plain_turns, read_prompts, rendered
+from bass.experiments.provenance import device_name, here
+from bass.records import Sequences
+from bass.verifiers import Synthetic
+
+# metrics of a call; the last one compares it with autoregressive decoding
+FIGURES = (
+    "all", "first", "last", "tokens_per_second", "tau", "acceptance_rate", "prefill_seconds",
+    "host_share", "mbu", "mfu", "mfu_kept", "draft_cost_ratio",
+)  # fmt: skip
+Watch = Callable[[str, int, int], None]  # the batch and method, calls done, of how many
+
+
+def methods_of(options: BenchOptions, load_options: LoadOptions) -> dict[str, LoadOptions]:
+    """The options of `load` of each method, by its label. Raises the errors of `load` that need no
+    checkpoint.
+    """
+    k, policy = load_options.num_speculative_tokens, load_options.policy
+    if sum(one is not None for one in (k, policy, options.methods)) > 1:
+        raise OptionError("Give one of `--methods`, `--policy` and `--num-speculative-tokens`.")
+    if options.acceptance is not None:
+        load_options = replace(load_options, verifier=Synthetic(options.acceptance))
+    names: Sequence[Any] = options.methods or (PLAIN, (policy or "bass") if k is None else k)
+    found = {}
+    for name in names:
+        text = "0" if name == PLAIN else str(name)
+        path = name["class_path"] if isinstance(name, Mapping) else name
+        label, policy, k = str(path), name, None
+        if text.lstrip("-").isdecimal():
+            policy, k = None, int(text)
+            label = f"k={k}" if k else PLAIN
+        found[label] = replace(load_options, policy=policy, num_speculative_tokens=k)
+        LoadPlan.of(found[label])
+    return found
+
+
+def constant_length(parts: Strategies) -> int | None:
+    """The number of tokens that every step drafts; None where it varies."""
+    policy = parts.policy
+    whole = isinstance(parts.drafter, ModelDraft | SelfDraft) and parts.stop_rule is None
+    constant = policy.max_length == 0 or (whole and getattr(policy, "constant_length", False))
+    return int(policy.max_length) if constant else None
+
+
+def known_tau(k: int | None, acceptance: float | None) -> float | None:
+    """The tau that is known in advance: 1 without drafts, and that of a constant length whose
+    drafted token i is accepted with probability `acceptance`^i.
+    """
+    if k and acceptance is not None:
+        return sum(acceptance**i for i in range(k + 1))
+    return 1.0 if k == 0 else None
+
+
+class Machine(NamedTuple):
+    """A device and its measured peaks, per second."""
+
+    device: str
+    copy_bandwidth: float
+    read_bandwidth: float
+    flops: float
+
+
+def measure_machine(device: torch.device, dtype: torch.dtype) -> Machine:
+    """The device and its peaks."""
+    peaks, copies = cost.measure_peaks(device, dtype), cost.copy_bandwidth(device)
+    return Machine(device_name(device), copies, peaks.bandwidth, peaks.flops)
+
+
+def pass_bytes(llm: LLM, batch: int, length: int, k: int = 0) -> tuple[int, int]:
+    """The bytes that a pass of the target and a pass of the drafter read, all rows at `length`
+    tokens. Of a mixture of experts it depends on the k drafted tokens in the target's pass.
+    """
+    drafting = [] if llm.models.draft is None else [cost.pass_cost(llm.models.draft)]
+    if layers := llm.parts.drafter.target_layers:
+        drafting.append(cost.pass_cost(llm.models.target, layers))
+
+    def read(one: cost.PassCost, tokens: int) -> int:
+        keys = one.keys(np.ones(batch, int), np.full(batch, length))
+        return one.model.bytes_read(tokens) + keys
+
+    target = read(cost.pass_cost(llm.models.target), batch * (k + 1))
+    return target, sum(read(one, batch) for one in drafting)
+
+
+def prompts_for(models: Models, options: BenchOptions) -> tuple[dict[str, list[Any]], list[str]]:
+    """The prompts by category, and notes on them: first turns of `prompts`, pieces of `file`, or
+    random tokens, of which there are as many as the largest batch has rows.
+
+    Raises `OptionError` or `RequestError` if they fit neither the context nor the text.
+    """
+    vocabulary, tokenizer = models.target.shape.vocab_size, models.tokenizer
+    if options.prompts is None:
+        rows, length = max(options.batches), options.prompt_length
+        ids = np.random.default_rng(options.seed).integers(0, vocabulary, rows * length).tolist()
+        if options.file is not None:
+            texts = [one.prompt for one in read_prompts(Path(options.file))]
+            text = "".join(one for one in texts if isinstance(one, str))
+            ids = prompt_ids(tokenizer, vocabulary, MOST, text, 0)
+        check_context(0, length, options.max_new_tokens, models.context)
+        if len(ids) < rows * length:
+            raise OptionError(
+                f"`--file` has {len(ids):,} tokens, and {rows} prompts of {length} need "
+                f"{rows * length:,}: give a longer text, or lower `--batches` or `--prompt-length`."
+            )
+        return {"": np.array(ids[: rows * length]).reshape(rows, length).tolist()}, []
+    entries = read_prompts(options.prompts, options.data, options.categories)
+    first = [entry.first_turn() for entry in entries]
+    by: dict[str, list[Any]] = {}
+    for i, (entry, prompt) in enumerate(zip(first, rendered(tokenizer, first), strict=True)):
+        ids = prompt_ids(tokenizer, vocabulary, MOST, prompt, i)
+        if len(ids) + options.max_new_tokens <= models.context:
+            by.setdefault(entry.category, []).append(ids)
+    if not by:
+        raise OptionError(
+            f"No prompt fits the context of {models.context} tokens next to "
+            f"{options.max_new_tokens} new ones: lower `--max-new-tokens`."
+        )
+    left, several = len(first) - sum(map(len, by.values())), sum(one.turns > 1 for one in entries)
+    used = min(options.batches) * options.repeats
+    notes = {
+        f"{left} of {len(first)} prompts do not fit the context, and are left out.": left,
+        f"Of {several} prompts with several turns only the first is answered.": several,
+        "Conversations are plain text, for want of a chat template.": plain_turns(first, tokenizer),
+        f"Only the first {used} prompts of a category are used at the smallest batch size: raise "
+        "`--repeats` for more.": used < max(map(len, by.values())),
+    }
+    return by, [note for note, applies in notes.items() if applies]
+
+
+@final
+@dataclass
+class Timing:
+    """Times the calls of one method at one batch size.
+
+    groups: the prompts of each call; after the last come the first again. request: the options of
+    `LLM.stream` but for the seed. calls: the measurement of each call. walls: of each, seconds from
+    the end of the prefill to the last token, nothing left out.
+    """
+
+    llm: LLM
+    groups: list[list[Any]]
+    request: dict[str, Any]
+    calls: list[Measurement] = field(default_factory=list)
+    walls: list[float] = field(default_factory=list)
+    last: Generation | None = field(default=None, repr=False)
+
+    def warm_up(self, seed: int) -> float:
+        """Capture and compile in advance, and call once; returns the seconds."""
+        began, options = time.perf_counter(), RequestOptions(**self.request, seed=seed)
+        self.llm.warm_up_for([(group, options) for group in self.groups])
+        self.call(seed)
+        self.calls, self.walls = [], []
+        return time.perf_counter() - began
+
+    def call(self, seed: int) -> None:
+        """Time one more call."""
+        group = self.groups[len(self.calls) % len(self.groups)]
+        self.last = None  # its storage is free for this call
+        self.last = self.llm.stream(group, **self.request, seed=seed)
+        began = time.perf_counter()
+        result = self.last.result()
+        seconds = time.perf_counter() - began
+        self.calls.append(result.measurement)
+        self.walls.append(seconds - max(self.last.run.trace.prefilled.values()))
+
+    @property
+    def middle(self) -> int:
+        """Tokens of a row in the middle of its new ones."""
+        prompts = [len(prompt) for group in self.groups for prompt in group]
+        return round(statistics.fmean(prompts)) + self.request["max_new_tokens"] // 2
+
+    def bound_ms(self, machine: Machine, k: float) -> float:
+        """The bound of a step of k drafted tokens."""
+        target, draft = pass_bytes(self.llm, len(self.groups[0]), self.middle, round(k))
+        return (target + k * draft) / machine.copy_bandwidth * 1e3
+
+    def parts(self) -> dict[str, float]:
+        """`parts_at` the middle of the last call's rows, at its median draft length."""
+        assert self.last is not None, "`call` comes first"
+        k = int(self.calls[-1].steps["k"].median())
+        return parts_at(self.last.run.step, self.last.run.sequences, k, self.middle)
+
+
+@torch.inference_mode()
+def parts_at(step: Step, rows: Sequences, k: int, length: int) -> dict[str, float]:
+    """Milliseconds of draft, verify and sample of a step of k drafted tokens, all rows at `length`
+    tokens; empty for a step of another class. Afterwards no row is active.
+    """
+    if without_graphs(step) is None:
+        return {}
+    rows.lens.fill_(min(length, rows.capacity - k - 1))
+    rows.limits.fill_(rows.capacity)
+    rows.active.fill_(True)
+    found = parts_of(step, rows, k)
+    rows.active.fill_(False)
+    return {f"{name}_ms": found[name] * 1e3 for name in ("draft", "verify", "sample")}
+
+
+def row_of(
+    timing: Timing, machine: Machine, acceptance: float | None = None, plain: Timing | None = None
+) -> dict[str, Any]:
+    """The figures of a method at a batch size, medians of its calls; metrics in their own units.
+
+    wall: to the last token of the batch; `least`, `most`: of the calls. The bound is over tau,
+    known or measured. plain: autoregressive decoding of the same requests, for `speedup` (of
+    tokens/s) and `speedup_all` (of the mean latency).
+    """
+    calls, others = timing.calls, [None] * len(timing.calls) if plain is None else plain.calls
+    pairs = [replace(own, plain=other) for own, other in zip(calls, others, strict=True)]
+    frame = pd.DataFrame(
+        [{name: METRICS[name].function(one) for name in FIGURES} for one in pairs], dtype=float
+    )
+    frame["wall_ms_per_token"] = 1e3 * np.array(timing.walls) / timing.request["max_new_tokens"]
+    frame["wall_ms_per_step"] = 1e3 * np.array(timing.walls) / [len(one.steps) for one in calls]
+    found: dict[str, Any] = frame.median().to_dict()
+    steps, length = pd.concat([one.steps for one in calls]), constant_length(timing.llm.parts)
+    k = float(steps["k"].mean()) if length is None else float(length)
+    tau, wall = known_tau(length, acceptance), frame["wall_ms_per_token"]
+    bound = timing.bound_ms(machine, k) / (tau or found["tau"])
+    found |= {"bound_ms_per_token": bound, "share_of_bound": bound / wall.median()}
+    found |= {"least": wall.min(), "most": wall.max(), "mean_draft_length": k, "calls": len(calls)}
+    found |= {"wall_ms_per_step_over_expected_tau": found["wall_ms_per_step"] / (tau or np.nan)}
+    found |= {"step_ms": 1e3 * steps["seconds"].median()}
+    if plain is not None and plain is not timing:
+        for name, metric in (("speedup", "tokens_per_second"), ("speedup_all", "all")):
+            base = [METRICS[metric].function(one) or np.nan for one in plain.calls]
+            lower = METRICS[metric].better == "lower"
+            ratio = compare(base, frame[metric]) if lower else compare(frame[metric], base)
+            found |= {name: ratio.ratio, f"{name}_interval": ratio.text}
+    return found
+
+
+@final
+@dataclass(frozen=True)
+class BenchResult:
+    """about: machine and options. frame: one row per batch size, category and method, of `row_of`,
+    the parts of a step and the warm-up. notes: what the figures do not say.
+    """
+
+    about: dict[str, Any]
+    frame: pd.DataFrame
+    notes: list[str]
+
+    def to_json(self) -> str:
+        """One line: versions, commit, device, options, and the rows of the frame as `settings`."""
+        rows = self.frame.astype(object).where(self.frame.notna(), None).to_dict(orient="records")
+        found = {"benchmark": "bass bench", **here(), **self.about, "notes": self.notes}
+        return json.dumps(found | {"settings": rows}, default=str)
+
+
+@final
+class Bench:
+    """A benchmark whose options are checked and whose models are loaded."""
+
+    def __init__(self, options: BenchOptions, load_options: LoadOptions) -> None:
+        self.options, self.cache = options, ModelCache()
+        self.methods = methods_of(options, load_options)
+        plans = [LoadPlan.of(own) for own in self.methods.values()]
+        self.plan = next((plan for plan in plans if plan.draft is not None), plans[0])
+        models = serve(self.plan, self.cache).models
+        self.prompts, self.notes = prompts_for(models, options)
+        self.machine = measure_machine(models.device, models.dtype)
+        self.about = {"machine": self.machine._asdict(), "seed": options.seed}
+        self.about |= {"lossless": self.plan.parts.verifier.lossless}
+        self.about |= {"options": asdict(options), "load_options": vars(load_options)}
+
+    def timing(self, method: str, batch: int, category: str) -> Timing:
+        """A method at a batch size, whose engine is built by its first call."""
+        own = self.prompts[category]
+        count = 1 if self.options.prompts is None else -(-len(own) // batch)
+        groups = [[own[(i * batch + b) % len(own)] for b in range(batch)] for i in range(count)]
+        plan = LoadPlan.of(replace(self.methods[method], max_batch_size=batch))
+        used = groups[: self.options.repeats]
+        return Timing(serve(plan, self.cache), used, self.options.request)
+
+    def bounds(self) -> list[str]:
+        """The peaks of the machine, and the bound of each batch size, before the measurement."""
+        device, *rates = self.machine
+        copies, reads, products = (f"{rate / 1e9:,.1f}" for rate in rates)
+        lines = [f"{device}: copies {copies} GB/s, reads {reads} GB/s, products {products} GFLOP/s"]
+        for batch, category in product(self.options.batches, self.prompts):
+            found = []
+            for method in self.methods:
+                timing = self.timing(method, batch, category)
+                k = constant_length(timing.llm.parts)
+                tau = known_tau(k, self.options.acceptance)
+                step = timing.bound_ms(self.machine, k or 0)
+                words = f"{step / tau:.3g} ms/token" if tau else f"{step:.3g} ms/step"
+                words = "depends on its lengths" if k is None else words
+                found.append(f"{method} {words}{f' (tau {tau:.2f})' if k and tau else ''}")
+            where = f"batch {batch}{category and f', {category}'}"
+            lines.append(f"{where}: bound by bytes: {', '.join(found)}")
+        return lines
+
+    def run(self, watch: Watch = lambda name, done, total: None) -> BenchResult:
+        """Measure everything."""
+        settings = product(self.options.batches, self.prompts)
+        frame = pd.DataFrame([row for one in settings for row in self._compared(*one, watch)])
+        return BenchResult(self.about, frame, [*self.notes, *self._remarks(frame)])
+
+    def _compared(self, batch: int, category: str, watch: Watch) -> list[dict[str, Any]]:
+        """The rows of a batch size; the methods take turns."""
+        free()
+        timings = {name: self.timing(name, batch, category) for name in self.methods}
+        seconds = {name: one.warm_up(self.options.seed) for name, one in timings.items()}
+        repeats, where = self.options.repeats, f"batch {batch}{category and f', {category}'}"
+        for i, (name, one) in product(range(repeats), timings.items()):
+            one.call(self.options.seed + 1 + i)
+            watch(f"{where}, {name}", i + 1, repeats)
+        plain, rows = timings.get(PLAIN), []
+        for name, one in timings.items():
+            row = {"method": name, "batch": batch, "category": category}
+            row |= row_of(one, self.machine, self.options.acceptance, plain)
+            row |= (parts := one.parts()) | {"warm_up_s": seconds[name]}
+            host = row["wall_ms_per_step"] - sum(parts.values())
+            rows.append(row | {"host_ms": host if parts and host >= 0 else np.nan})
+        return rows
+
+    def _remarks(self, frame: pd.DataFrame) -> list[str]:
+        """What the figures do not say."""
+        options, verifier, dummy = self.options, self.plan.parts.verifier, self.plan.target.dummy
+        found = [] if verifier.lossless else [f"NOT LOSSLESS: {verifier.caveat}."]
+        random = dummy or not (options.file or options.prompts)
+        if random and options.acceptance is None and [*self.methods] != [PLAIN]:
+            found.append(
+                f"With random {'weights' if dummy else 'prompts'} acceptance and speed-up are not "
+                "those of texts: give `--file` or `--prompts`, or impose them with `--acceptance`."
+            )
+        for row in frame.to_dict(orient="records"):
+            if row.get("speedup_all", 0.0) > 1 > row.get("speedup", 1.0):
+                found.append(
+                    f"`{row['method']}` at batch {row['batch']}, compared with autoregressive "
+                    f"decoding: its mean latency is {row['speedup_all']:.2f} times as good, its "
+                    f"tokens/s are {row['speedup']:.2f} times as many."
+                )
+        return found
+
+
+def run_bench(
+    options: BenchOptions, load_options: LoadOptions, watch: Watch = lambda name, done, total: None
+) -> BenchResult:
+    """Measure a pair. Raises the errors of `bass.load`, and `OptionError`."""
+    return Bench(options, load_options).run(watch)
+
+
+def free() -> None:
+    """Free the engines of the last batch size, with their graphs."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

@@ -1,1 +1,0 @@
-"""`bass bench`: the latency and throughput of a target and a draft on this machine."""

@@ -1,0 +1,263 @@
+"""One cell of an ablation: what identifies it, and the turns that measure it.
+
+cells/ID/steps.jsonl, requests.jsonl   lines of a repeat, written when it has ended
+cells/ID/progress.json                 the repeats that have ended, until the cell has
+cells/ID/summary.json                  state, facts and inputs, written at the end
+cells/ID/error.txt                     the traceback of a failed cell
+"""
+
+import functools
+import json
+import statistics
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import torch
+
+from bass.analysis.frames import REQUESTS, STEPS, SUMMARY, read_lines, request_lines, step_lines
+from bass.api.generation import Generation
+from bass.api.llm import LLM, serve
+from bass.api.loading import ModelCache
+from bass.api.memory import weight_bytes
+from bass.api.options import RequestOptions
+from bass.api.plan import LoadPlan
+from bass.api.requests import Prompts
+from bass.api.warm_up import first_step
+from bass.engine.cost import measure_peaks
+from bass.engine.graphs import capture_stream
+from bass.engine.parts import parts_of, without_graphs
+from bass.errors import BassError, is_out_of_memory
+from bass.experiments.prompts import Prompt, answer_tokens, lengths, rendered
+from bass.experiments.provenance import device_name
+from bass.experiments.settings import LIMITS, Call, Settings
+from bass.files import append, write_atomically
+
+PROGRESS, ERROR = "progress.json", "error.txt"
+LEAST_FREE = 0.5  # share of a GPU's memory that stays free next to the LLMs of other cells
+Answers = dict[tuple[int, int, int], list[str]]  # by group, place and sample, see `Call`
+
+
+@final
+@dataclass(frozen=True)
+class Cell:
+    """One run of a plan. labels: its value on each axis."""
+
+    id: str
+    labels: Mapping[str, Any]
+    settings: Settings
+
+    @functools.cached_property
+    def load_plan(self) -> LoadPlan:
+        """The models and strategies of its settings."""
+        return self.settings.load_plan()
+
+
+class Watch:
+    """Receives the progress of a run; this class ignores it."""
+
+    def at(self, cell: Cell, repeats: float) -> None:
+        """The number of repeats of a cell that are done, such as 1.5."""
+
+    def ended(self, cell: Cell, summary: Mapping[str, Any]) -> None:
+        """The cell has its summary."""
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a file of a run at once."""
+    write_atomically(path, json.dumps(value, indent=1) + "\n")
+
+
+def end(cell: Cell, folder: Path, error: str | None, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the summary of a cell, and return it. error: of a failed one."""
+    record = json.loads((folder / PROGRESS).read_text())
+    peak = {"peak_memory_bytes": record.pop("peak_memory_bytes", None)}
+    summary = {"cell": cell.id, "state": "failed" if error else "done", "error": error}
+    summary |= record | {"facts": facts and {**facts, **peak}}
+    write_json(folder / SUMMARY, summary)
+    (folder / PROGRESS).unlink()
+    return summary
+
+
+@final
+class Worker:
+    """Runs turns of cells in this process, a repeat each.
+
+    It holds the models loaded last, and on a GPU the LLMs of cells, for their CUDA graphs, while
+    half of the memory is free.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._run, self._models = run, ModelCache()
+        self._kept: dict[str, LLM] = {}
+
+    def turn(self, cell: Cell, repeat: int, watch: Watch) -> dict[str, Any] | None:
+        """Measure a repeat of a cell, unless its folder has it, and end the cell after the last.
+
+        Returns the summary of a cell that has ended, with an error or without one.
+        """
+        folder = self._run / "cells" / cell.id
+        if (folder / SUMMARY).exists():  # a process that was ended then has its turn again
+            return json.loads((folder / SUMMARY).read_text())
+        try:
+            facts = self._repeat(cell, repeat, folder, watch)
+            return None if facts is None else end(cell, folder, None, facts)
+        except Exception as error:  # such as one of a user's class: the other cells run
+            if not (is_out_of_memory(error) and self._kept):
+                lines = [str(error)] if isinstance(error, BassError) else []
+                text = " ".join(lines or traceback.format_exception_only(error))
+                (folder / ERROR).write_text(traceback.format_exc(), errors="backslashreplace")
+                return end(cell, folder, " ".join(text.split()), {})
+        self._kept.clear()  # frees memory
+        return self.turn(cell, repeat, watch)
+
+    def _repeat(self, cell: Cell, repeat: int, folder: Path, watch: Watch) -> dict | None:
+        """Measure a repeat. Returns the facts of the cell after its last one."""
+        record, settings = json.loads((folder / PROGRESS).read_text()), cell.settings
+        began = time.perf_counter()
+        _drop_lines(folder, record["repeats"])
+        llm, others = self._served(cell)
+        device, call = llm.models.device, settings.calls[0]
+        prompts, options = _prompts(llm, call, {}), call.options(settings, repeat)
+        if record["repeats"] <= repeat:
+            if settings.warm_up:  # in every turn, since other cells ran in between
+                _reserve(llm, settings, repeat)
+                for _ in range(2):  # on a CPU a pass is recorded the second time
+                    first_step(llm.start(prompts, options))
+            if others is not None:
+                torch.cuda.reset_peak_memory_stats(device)
+            for name, lines in _measured(llm, cell, repeat, watch).items():
+                append(folder / name, "".join(json.dumps(line) + "\n" for line in lines))
+            record |= {"repeats": repeat + 1}
+            if others is not None:
+                record["peak_memory_bytes"] = torch.cuda.max_memory_allocated(device) - others
+        record["seconds"] += time.perf_counter() - began
+        write_json(folder / PROGRESS, record)
+        if record["repeats"] < settings.repeats:
+            if llm.graphs and _free_share(device) >= LEAST_FREE:
+                self._kept[cell.id] = llm
+            return None
+        steps = [s for s in read_lines(folder / STEPS) if (s["repeat"], s["call"]) == (0, 0)]
+        facts = _parts(lambda: llm.start(prompts, options), steps)
+        facts |= vars(measure_peaks(device, llm.models.dtype)) | {"device": device_name(device)}
+        return facts | {name: getattr(settings, name) for name in LIMITS}
+
+    def _served(self, cell: Cell) -> tuple[LLM, int | None]:
+        """The LLM of a cell; of a new one on a GPU also the bytes of memory that are not its."""
+        if cell.id in self._kept:
+            return self._kept.pop(cell.id), None
+        if not self._models.holds(*cell.load_plan.models):
+            self._kept.clear()  # frees the memory of the models first
+            self._models.clear()
+        llm, device = serve(cell.load_plan, self._models), cell.load_plan.target.device
+        if device.type != "cuda":
+            return llm, None
+        _allocate_workspaces(device)
+        return llm, torch.cuda.memory_allocated(device) - weight_bytes(llm.models)
+
+
+def _drop_lines(folder: Path, repeats: int) -> None:
+    """Remove the lines of a repeat that did not end."""
+    for path in (path for name in (STEPS, REQUESTS) if (path := folder / name).exists()):
+        lines = path.read_text(encoding="utf-8").splitlines(True)
+        kept = [one for one in lines if one[-1] == "\n" and json.loads(one)["repeat"] < repeats]
+        if len(kept) < len(lines):
+            write_atomically(path, "".join(kept))
+
+
+def _measured(llm: LLM, cell: Cell, repeat: int, watch: Watch) -> dict[str, list[dict[str, Any]]]:
+    """The lines of a repeat by the names of their files, those of the steps first."""
+    calls, answers = cell.settings.calls, Answers()
+    lines: dict[str, list[dict[str, Any]]] = {STEPS: [], REQUESTS: []}
+    for call in calls:
+        watch.at(cell, repeat + call.number / len(calls))
+        options = call.options(cell.settings, repeat)
+        generation = llm.start(_prompts(llm, call, answers), options, call.first_sample)
+        completions = generation.result().completions
+        rows = [(i, sample) for i in range(len(call.entries)) for sample in range(call.samples)]
+        for (i, sample), one in zip(rows, completions, strict=True):
+            key = call.group, call.places[i], sample
+            answers.setdefault(key, []).append((one.text or "").strip())
+        where = {"repeat": repeat, "call": call.number}
+        lines[STEPS] += step_lines(generation.run.trace.steps, repeat == 0, **where)
+        where |= {"turn": call.turn, "seed": options.seed}
+        categories = [call.entries[i].category for i, _ in rows]
+        numbers = [call.prompts[i] for i, _ in rows]
+        lines[REQUESTS] += request_lines(completions, numbers, categories, **where)
+    watch.at(cell, repeat + 1)
+    return lines
+
+
+def _prompts(llm: LLM, call: Call, answers: Answers) -> list[Prompt]:
+    """The prompts of a call. In a later turn each sample continues its own answers."""
+    tokenizer, most = llm.models.tokenizer, llm.max_model_len
+    if call.turn == 0:
+        return rendered(tokenizer, call.entries, None, most)
+    rows = [
+        (entry, answers[call.group, place, sample])
+        for entry, place in zip(call.entries, call.places, strict=True)
+        for sample in range(call.samples)
+    ]
+    talks = [entry.conversation(call.turn, own) for entry, own in rows]
+    return rendered(tokenizer, [entry for entry, _ in rows], talks, most)
+
+
+def _reserve(llm: LLM, settings: Settings, repeat: int) -> None:
+    """Capture the CUDA graphs of the calls, with prompts as long as theirs can be."""
+    most, size = llm.max_model_len - settings.max_new_tokens, llm.models.target.shape.vocab_size
+    calls: list[tuple[Prompts, RequestOptions]] = []
+    for call in settings.calls if llm.graphs else ():
+        if call.turn == 0:
+            prompts = _prompts(llm, call, {})
+        else:
+            pairs = zip(
+                lengths(llm.models.tokenizer, size, call.entries), call.entries, strict=True
+            )
+            longest = [n + answer_tokens(entry, settings.max_new_tokens) for n, entry in pairs]
+            prompts = [[0] * min(n, most) for n in longest for _ in range(call.samples)]
+        calls.append((prompts, call.options(settings, repeat)))
+    llm.warm_up_for(calls)
+
+
+def _parts(start: Callable[[], Generation], steps: list[dict[str, Any]]) -> dict[str, Any]:
+    """The median draft length of a call, and the milliseconds of each part of such a step.
+
+    The call starts again, and is stopped half-way. None for few steps, or where memory is full.
+    """
+    k = statistics.median_low([step["k"] for step in steps]) if len(steps) > 1 else None
+    seconds = None
+    if k is not None:
+        generation = start()
+        run = generation.run
+        try:
+            for _ in generation:
+                if len(run.trace.steps) >= len(steps) // 2:
+                    break
+            if without_graphs(run.step) is not None and bool(run.sequences.active.any()):
+                seconds = parts_of(run.step, run.sequences, k)
+                seconds["host"] += statistics.median(step["host_seconds"] for step in steps)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+        finally:
+            generation.close()
+    ms = None if seconds is None else {name: 1e3 * value for name, value in seconds.items()}
+    return {"parts_k": ms and k, "parts_ms": ms}
+
+
+def _allocate_workspaces(device: torch.device) -> None:
+    """Let torch allocate its workspaces for products, which stay, and are no cell's own."""
+    ones = torch.ones(16, 16, device=device)
+    with torch.cuda.device(device):
+        for stream in (torch.cuda.current_stream(), capture_stream()):
+            with torch.cuda.stream(stream):
+                torch.mm(ones, ones)
+
+
+def _free_share(device: torch.device) -> float:
+    torch.cuda.empty_cache()  # torch keeps the memory of dropped LLMs
+    free, total = torch.cuda.mem_get_info(device)
+    return free / total

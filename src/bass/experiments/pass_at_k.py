@@ -1,0 +1,300 @@
+"""Pass@First, Pass@All and pass@k of samples of programming problems, within time budgets.
+
+All samples of a problem decode in one batch. Of the samples that are finished within a budget,
+Pass@First is whether the one with the highest mean log-probability passes the problem's tests, and
+Pass@All whether any does (Qian et al., 2024). The times of all samples are recorded, so one run
+has the scores of every budget.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import pandas as pd
+from scipy.stats import binomtest
+
+from bass.analysis import frames
+from bass.analysis.metrics import METRICS, NOTHING, measure, number
+from bass.analysis.statistics import LEVEL, interval
+from bass.api.checks import stop_strings
+from bass.api.llm import LLM, plain
+from bass.api.options import RequestOptions, option
+from bass.api.requests import requests_for
+from bass.errors import OptionError, RequestError, RunFolderError, unknown_name
+from bass.experiments.problems import NAMES, Problem, read_problems
+from bass.experiments.programs import check_all, isolation
+from bass.experiments.provenance import device_name, here
+
+METHODS: Mapping[str, Callable[[LLM], LLM]] = {
+    "batched": lambda llm: llm,
+    "plain": plain,  # the same batch without speculation
+    # the same speculation, one sample after the other
+    "single": lambda llm: LLM(llm.models, llm.parts, 1, llm.graphs),
+}
+# options that change no sample: a folder is continued with other values of them
+FREE = ("data", "methods", "budgets", "limit", "skip_long", "allow_code_execution")
+FIGURES = ("first", "last", "all", "tau", "tokens_per_second")  # of `METRICS`
+HEADINGS = {name: f"{METRICS[name].heading}, {METRICS[name].shown_unit}" for name in FIGURES}
+HEADINGS |= {"pass_first": "Pass@First", "pass_all": "Pass@All"}
+Watch = Callable[[str, int, int], None]  # the next problem, scores made, scores to make
+
+
+@final
+@dataclass(frozen=True)
+class EvalOptions(RequestOptions):
+    """The options of `evaluate`: those of a request, and of the problems and their scores."""
+
+    num_return_sequences: int = option(8, "samples of each problem")
+    problems: str = option("small", f"{', '.join(NAMES)}, or a file in the format of one")
+    data: str | None = option(None, "folder of the published files, by default that of BASS_DATA")
+    methods: list[str] | None = option(None, f"of {', '.join(METHODS)}, by default the first two")
+    budgets: list[float] | None = option(None, "in seconds, by default ten for the samples' times")
+    limit: int | None = option(None, "only the first N problems")
+    skip_long: bool = option(False, "leave out problems whose prompts do not fit the context")
+    program_seconds: float = option(10.0, "time limit of each program that the model writes")
+    allow_code_execution: bool = option(False, "run them as yourself where bubblewrap is missing")
+
+    def __post_init__(self) -> None:
+        for method in self.methods or ():
+            if method not in METHODS:
+                raise unknown_name("method", method, METHODS)
+
+
+def evaluate(
+    llm: LLM,
+    options: EvalOptions,
+    folder: str | Path,
+    watch: Watch = lambda name, done, total: None,
+    load: Mapping[str, Any] | None = None,
+) -> "Evaluation":
+    """Sample and score every problem with every method, into a folder.
+
+    A folder of the same options continues with the next problem; it may get more problems and
+    methods. The methods take turns, each problem with another one first, so that changes of the
+    machine affect all of them. load: how `llm` was loaded, for the manifest.
+
+    Raises `OptionError`, `RequestError` or `RunFolderError` before anything is sampled.
+    """
+    isolation(options.allow_code_execution)
+    folder, problems = Path(folder), list[Problem]()
+    for problem in read_problems(options.problems, options.data)[: options.limit]:
+        try:
+            requests_for(llm.models, problem.prompt, options, 0, llm.max_model_len)
+            problems.append(problem)
+        except RequestError as error:
+            if not options.skip_long:
+                hint = f"It is `{problem.name}`; `--skip-long` leaves such problems out."
+                raise RequestError(f"{error} {hint}") from error
+    done = _opened(folder, options, llm, load or {})
+    models = {name: METHODS[name](llm) for name in options.methods or [*METHODS][:2]}
+    for method, model in models.items():
+        left = [one.prompt for one in problems if (method, one.name) not in done]
+        if left:  # one-time costs of the process do not count for any problem
+            model.warm_up_for([(prompt, options) for prompt in left])
+            few = replace(options, max_new_tokens=1, min_new_tokens=0, time_budget=None)
+            model.start(left[0], few).result()
+    total = len(problems) * len(models)
+    for i, problem in enumerate(problems):
+        turn = i % len(models)
+        for j, method in enumerate([*models][turn:] + [*models][:turn]):
+            watch(problem.name, i * len(models) + j, total)
+            if (method, problem.name) not in done:
+                _add(folder, models[method], options, problem, method=method, call=i)
+    watch("", total, total)
+    found = Evaluation(folder, options.budgets)
+    tables = {"scores": found.scores(), "curve": found.curve()}
+    records = {name: json.loads(one.to_json(orient="records")) for name, one in tables.items()}
+    (folder / frames.SUMMARY).write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
+    return found
+
+
+def _opened(
+    folder: Path, options: EvalOptions, llm: LLM, load: Mapping[str, Any]
+) -> set[tuple[str, str]]:
+    """Create the folder, or open it again; returns the pairs of method and problem in it.
+
+    Lines of a pair that is not complete are removed.
+    """
+    given = {name: value for name, value in vars(options).items() if name not in FREE}
+    config = json.loads(json.dumps({**given, "load": load}, default=str))
+    path = folder / frames.MANIFEST
+    if not path.exists():
+        manifest = {"name": f"eval {options.problems}", "config": config} | here()
+        manifest["lossless"] = llm.parts.verifier.lossless
+        manifest["batch_invariant"] = llm.parts.drafter.batch_invariant
+        manifest["device"] = device_name(llm.models.device)
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    before = json.loads(path.read_text(encoding="utf-8")).get("config", {})
+    if unlike := [f"`{name}`" for name in config if before.get(name) != config[name]]:
+        named = ", ".join(unlike)
+        raise RunFolderError(f"`{folder}` has another {named}: give the same, or a new folder.")
+    lines = {name: frames.read_lines(folder / name) for name in (frames.REQUESTS, frames.STEPS)}
+    counts = Counter((line["method"], line["problem"]) for line in lines[frames.REQUESTS])
+    done = {pair for pair, n in counts.items() if n == options.num_return_sequences}
+    for name, found in lines.items():
+        left = [one for one in found if (one["method"], one["problem"]) in done]
+        _write(folder / name, left, "w")
+    return done
+
+
+def _add(folder: Path, model: LLM, options: EvalOptions, problem: Problem, **place: Any) -> None:
+    """Sample and score one problem, and write it."""
+    own = replace(options, stop=(*problem.stop, *stop_strings(options.stop)))
+    result = model.start(problem.prompt, own).result()
+    programs = [problem.program(one.text or "") for one in result.completions]
+    passed = check_all(programs, options.program_seconds, options.allow_code_execution)
+    place |= {"problem": problem.name, "repeat": 0}
+    lines = frames.request_lines(result.completions, seed=options.seed, **place)
+    marks = [{"passed": one, "prompt": place["call"]} for one in passed]
+    _write(folder / frames.STEPS, frames.step_lines(result.trace, drafts=False, **place))
+    _write(folder / frames.REQUESTS, [x | y for x, y in zip(lines, marks, strict=True)])
+
+
+def _write(path: Path, lines: Iterable[Mapping[str, Any]], mode: str = "a") -> None:
+    with path.open(mode, encoding="utf-8") as file:
+        file.write("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def pass_at_k(samples: int, passed: int, k: int) -> float:
+    """The unbiased estimate that one of k samples passes, of `samples` of which `passed` do.
+
+    1 - C(n-c, k) / C(n, k), Chen et al. (2021), equation 1. Raises `OptionError` for another k.
+    """
+    if not 1 <= k <= samples:
+        raise OptionError(f"pass@{k} of {samples} samples does not exist: give 1 to {samples}.")
+    return 1.0 - math.comb(samples - passed, k) / math.comb(samples, k)
+
+
+@final
+class Evaluation:
+    """The folder of an evaluation, finished or not, as frames.
+
+    requests: one row per sample; besides the columns of `bass.analysis.frames`, `method`,
+    `problem`, `passed`, `mean_logprob`, `ended` (seconds since the start of its problem),
+    `decoded` (seconds since the end of the problem's first prefill) and `finished` (whether it
+    came to its own end). Only problems that every method has are in it, and in `steps`. budgets:
+    seconds; by default ten, at equal shares of the samples.
+    """
+
+    def __init__(self, folder: str | Path, budgets: Iterable[float] | None = None) -> None:
+        path = Path(folder)
+        lines = frames.read_lines(path / frames.REQUESTS)
+        if not lines or "passed" not in lines[0]:
+            raise RunFolderError(f"`{folder}` has no scores: give a folder that `bass eval` wrote.")
+        self.manifest = json.loads((path / frames.MANIFEST).read_text(encoding="utf-8"))
+        found = frames.requests_frame(lines)
+        self.methods = [name for name in METHODS if name in set(found["method"])]
+        common = found.groupby("problem")["method"].transform("nunique") == len(self.methods)
+        found = found[common].reset_index(drop=True)
+        found["mean_logprob"] = [float(np.mean(one)) if one else 0.0 for one in found["logprobs"]]
+        found["finished"] = found["finish_reason"].isin(["eos", "stop", "length"])
+        prefilled = found["prefill_seconds"].fillna(0.0)
+        found["ended"] = prefilled + found["seconds"]
+        first = prefilled.groupby([found["method"], found["problem"]]).transform("min")
+        found["decoded"] = found["ended"] - first
+        self.requests, self.problems = found, list(dict.fromkeys(found["problem"]))
+        steps = frames.steps_frame(frames.read_lines(path / frames.STEPS))
+        self.steps = steps[steps["problem"].isin(self.problems)]
+        ended = found.loc[found["finished"], "ended"] if found["finished"].any() else found["ended"]
+        useful = [float(part[-1]) for part in np.array_split(np.sort(ended), 10) if len(part)]
+        self.budgets = sorted({*(budgets or useful)})
+
+    def within(self, method: str, seconds: float = math.inf, clock: str = "ended") -> pd.DataFrame:
+        """One row per problem: `pass_first` and `pass_all` (bool), and the number of samples that
+        are `finished`, within a budget.
+
+        clock: `ended` or `decoded`, of `requests`. A problem without a finished sample does not
+        pass. Of samples that are equally probable the first counts.
+        """
+        found = self.requests[self.requests["method"] == method]
+        found = found[found["finished"] & (found[clock] <= seconds)]
+        found = found.sort_values(["mean_logprob", "sample_index"], ascending=[False, True])
+        passed = found.groupby("problem")["passed"].agg(["first", "any", "size"])
+        passed.columns = ["pass_first", "pass_all", "finished"]
+        kinds = {"pass_first": bool, "pass_all": bool, "finished": int}
+        return passed.astype(int).reindex(self.problems, fill_value=0).astype(kinds)
+
+    def curve(self, budgets: Sequence[float] = (), clock: str = "ended") -> pd.DataFrame:
+        """One row per method and budget, by default `self.budgets`; clock: as in `within`.
+
+        Columns: `method`, `seconds`, the shares of problems `pass_first` and `pass_all` with
+        `_low` and `_high`, and the share of samples `finished`.
+        """
+        rows = []
+        for method in self.methods:
+            samples = (self.requests["method"] == method).sum()
+            for seconds in budgets or self.budgets:
+                found = self.within(method, seconds, clock)
+                row = _mean("pass_first", found["pass_first"]) | _mean(
+                    "pass_all", found["pass_all"]
+                )
+                row["finished"] = found["finished"].sum() / samples
+                rows.append({"method": method, "seconds": float(seconds)} | row)
+        return pd.DataFrame(rows)
+
+    def pass_at(self, k: int) -> pd.DataFrame:
+        """pass@k without a budget: one row per problem, one column per method."""
+        passed = self.requests.groupby(["problem", "method"])["passed"].agg(["size", "sum"])
+        values = [pass_at_k(int(n), int(c), k) for n, c in passed.to_numpy()]
+        return pd.Series(values, passed.index).unstack().loc[self.problems, self.methods]
+
+    def scores(self) -> pd.DataFrame:
+        """One row per method, without a budget: the columns of `curve`; `pass@1`, `pass@2`,
+        `pass@4` ... with `_low` and `_high`; the metrics of `FIGURES`.
+        """
+        samples = int(self.requests.groupby(["method", "problem"]).size().min())
+        rows = self.curve([math.inf]).drop(columns="seconds").to_dict(orient="records")
+        for row in rows:
+            for k in (2**i for i in range(samples.bit_length())):
+                row |= _mean(f"pass@{k}", self.pass_at(k)[row["method"]])
+            own = (one[one["method"] == row["method"]] for one in (self.steps, self.requests))
+            row |= measure(frames.Measurement(*own), FIGURES)
+        return pd.DataFrame(rows)
+
+    def to_text(self) -> str:
+        """The scores and the curve in Markdown, with 95 % intervals in brackets."""
+        curve = self.curve().sort_values("seconds", kind="stable")
+        return f"{_markdown(self.scores(), columns=True)}\n{_markdown(curve)}"
+
+    def plot(self, path: str | Path) -> None:
+        """Draw Pass@First and Pass@All by budget into an SVG, PNG or PDF file."""
+        from bass.analysis.plots import pass_curves, style
+
+        curve = self.curve(np.linspace(0.0, self.requests["ended"].max(), 64).tolist())
+        with style():
+            pass_curves(curve).figure.savefig(path)
+
+
+def _mean(name: str, values: pd.Series) -> dict[str, float]:
+    """The mean over problems with its 95 % interval: Wilson's for bools, else Student's t."""
+    around = interval(values.to_numpy(dtype=float))
+    bounds = around.low, around.high
+    if values.dtype == bool:
+        bounds = binomtest(int(values.sum()), len(values)).proportion_ci(LEVEL, method="wilson")
+    low, high = np.clip(np.array([*bounds], dtype=float), 0.0, 1.0).tolist()
+    return {name: around.mean, f"{name}_low": low, f"{name}_high": high}
+
+
+def _markdown(frame: pd.DataFrame, columns: bool = False) -> str:
+    """A frame as a table; with `columns`, its rows become the columns."""
+    names: list[str] = [name for name in frame if not name.endswith(("_low", "_high"))]
+    rows = [[HEADINGS.get(name, name) for name in names]]
+    rows += [[_text(row, name) for name in names] for _, row in frame.iterrows()]
+    heads, *others = zip(*rows, strict=True) if columns else rows
+    others.insert(0, ["---"] * len(heads))
+    return "".join(f"| {' | '.join(line)} |\n" for line in (heads, *others))
+
+
+def _text(row: pd.Series, name: str) -> str:
+    """A value with its interval, if it has one."""
+    if name in ("method", "seconds", *FIGURES):
+        unit = METRICS[name].unit if name in FIGURES else ""
+        return str(row[name]) if name == "method" else number(row.get(name), unit)
+    value, low, high = (number(row.get(f"{name}{end}"), "share") for end in ("", "_low", "_high"))
+    return f"{value} %" if low == NOTHING else f"{value} % ({low} to {high})"

@@ -1,0 +1,397 @@
+"""Prompts of every command: published sets by name, files, lists; and their form for a model.
+
+An `Entry` is a prompt as it is, or a conversation. The model answers each user message that no
+assistant message follows: each is a turn. As in the evaluations of MT-bench and Spec-Bench, a turn
+is a generation of its own, whose prompt is the conversation so far with the generated answers.
+"""
+
+import functools
+import gzip
+import itertools
+import json
+import os
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from bass.errors import OptionError, unknown_name
+
+if TYPE_CHECKING:
+    from bass.text import Tokenizer
+
+Prompt = str | list[int]
+DATA = "BASS_DATA"  # environment variable: the folder of published sets
+ROLES = ("system", "user", "assistant")
+# fields with a prompt, of which the first that a record has counts
+FORMS = ("token_ids", "prompt", "turns", "messages", "question", "document", "article", "text")
+KINDS = ".jsonl, .json (both also with .gz), .csv or .parquet; any other file is one text"
+# SPEED-Bench is published with this text where a licence does not allow a copy
+PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
+SLACK = 16  # further tokens of an answer, which is encoded again in the next prompt
+MOST = 2**31  # tokens of a prompt, where its length is not limited
+
+PYTHON = [
+    'class Account:\n    """A bank account with an owner and a balance."""\n\n'
+    "    def __init__(self, owner, balance=0):\n",
+    'def read_lines(path):\n    """Return the lines of a text file, without their newlines."""\n',
+    'def group_by(items, key):\n    """Return a dictionary from key(item) to the list of items '
+    'that have it."""\n',
+    'class Stack:\n    """A last-in first-out stack."""\n\n    def __init__(self):\n'
+    "        self.items = []\n\n    def push(self, item):\n",
+    'def is_prime(n):\n    """Return True if n is a prime number."""\n',
+    "import unittest\n\n\nclass TestSplit(unittest.TestCase):\n    def setUp(self):\n"
+    '        self.text = "a b"\n\n    def test(self):\n',
+    'def merge(left, right):\n    """Merge two sorted lists into one sorted list."""\n'
+    "    result = []\n",
+    'def parse_args(argv=None):\n    parser = argparse.ArgumentParser(description="Count the '
+    'words of a file.")\n',
+]
+
+
+@final
+@dataclass(frozen=True)
+class Message:
+    """A message of a conversation; its role is one of `ROLES`."""
+
+    role: str
+    content: str
+
+
+@final
+@dataclass(frozen=True)
+class Entry:
+    """A prompt (text or token ids), or the messages of a conversation; and its category, if any.
+
+    Raises `ValueError` for messages whose last is not a user's.
+    """
+
+    prompt: str | tuple[int, ...] | None
+    messages: tuple[Message, ...] = ()
+    category: str = ""
+
+    def __post_init__(self) -> None:
+        if self.prompt is None and (not self.messages or self.messages[-1].role != "user"):
+            raise ValueError("its last message must be a user's")
+
+    @property
+    def _user_turns(self) -> list[int]:
+        """Indices of the messages that the model answers."""
+        roles = [*(message.role for message in self.messages), ""]
+        pairs = enumerate(itertools.pairwise(roles))
+        return [i for i, (role, then) in pairs if role == "user" and then != "assistant"]
+
+    @property
+    def turns(self) -> int:
+        """The number of answers of the model; 1 for a prompt."""
+        return len(self._user_turns) or 1
+
+    def first_turn(self) -> "Entry":
+        """The entry without its later turns."""
+        return replace(self, messages=self.messages[: ([*self._user_turns, 0])[0] + 1])
+
+    def conversation(self, turn: int, answers: Sequence[str]) -> list[dict[str, str]]:
+        """The messages up to a turn, from 0, with the answers before it; none of a prompt."""
+        if not self.messages:
+            return []
+        places, given = self._user_turns, iter(answers)
+        found: list[dict[str, str]] = []
+        for i, message in enumerate(self.messages[: places[turn] + 1]):
+            found.append({"role": message.role, "content": message.content})
+            if i in places[:turn]:
+                found.append({"role": "assistant", "content": next(given)})
+        return found
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class PromptSet:
+    """A published file of prompts.
+
+    files: the paths that it may have in the folder of published sets, the publisher's first.
+    groups: categories that the publisher reports under another name.
+    """
+
+    name: str
+    source: str
+    files: tuple[str, ...]
+    groups: Mapping[str, str] = field(default_factory=dict)
+
+    def path(self, data: str | Path | None = None) -> Path:
+        """Its file in the folder `data`, by default that of `BASS_DATA`.
+
+        Raises `OptionError` that names the expected file and its source.
+        """
+        folder = data or os.environ.get(DATA)
+        for file in self.files if folder else ():
+            if (found := Path(folder or "", file)).exists():
+                return found
+        missing = f"the folder `{folder}` has no such file" if folder else "no folder is named"
+        raise OptionError(
+            f"The prompts `{self.name}` are read from `{'` or `'.join(self.files)}`, and "
+            f"{missing}: give `--data FOLDER`, or set {DATA}. They are {self.source}."
+        )
+
+
+def _speed_bench(split: str, name: str) -> PromptSet:
+    return PromptSet(
+        name,
+        f"the split {split} of nvidia/SPEED-Bench on the Hugging Face hub, which prepare_data.py "
+        "of examples/specdec_bench in NVIDIA/Model-Optimizer completes",
+        (f"speed/{split}/test.parquet", f"{split}.jsonl", f"{split}/test.parquet",
+         f"{split}/test-00000-of-00001.parquet", f"speed_bench/{split}.jsonl"),
+    )  # fmt: skip
+
+
+SETS: Mapping[str, PromptSet] = {one.name: one for one in (
+    PromptSet("spec-bench", "data/spec_bench/question.jsonl of hemingkx/Spec-Bench on GitHub",
+              ("spec_bench/question.jsonl", "spec_bench_question.jsonl"),
+              dict.fromkeys(("writing", "roleplay", "reasoning", "math", "coding", "extraction",
+                             "stem", "humanities"), "mt_bench")),
+    PromptSet("mt-bench", "fastchat/llm_judge/data/mt_bench/question.jsonl of lm-sys/FastChat",
+              ("mt_bench/question.jsonl", "mt_bench_question.jsonl")),
+    _speed_bench("qualitative", "speed-bench"),
+    *(_speed_bench(f"throughput_{n}k", f"speed-bench-{n}k") for n in (1, 2, 8, 16, 32)),
+    PromptSet("humaneval", "data/HumanEval.jsonl.gz of openai/human-eval on GitHub",
+              ("HumanEval.jsonl.gz", "HumanEval.jsonl")),
+    PromptSet("humaneval-plus", "a release of evalplus/humanevalplus_release on GitHub",
+              ("HumanEvalPlus.jsonl.gz", "HumanEvalPlus.jsonl")),
+    PromptSet("mbpp", "mbpp/mbpp.jsonl of google-research on GitHub", ("mbpp.jsonl",)),
+    PromptSet("mbpp-sanitized", "mbpp/sanitized-mbpp.json of google-research on GitHub",
+              ("sanitized-mbpp.json",)),
+    PromptSet("gsm8k", "grade_school_math/data/test.jsonl of openai/grade-school-math on GitHub",
+              ("grade_school_math/data/test.jsonl", "gsm8k_test.jsonl")),
+    PromptSet("cnn-dm", "eagle/data/sum/question.jsonl of SafeAILab/EAGLE on GitHub",
+              ("sum/question.jsonl", "eagle_sum_question.jsonl")),
+)}  # fmt: skip
+
+
+def read_prompts(
+    given: str | Path | Sequence[Any],
+    data: str | Path | None = None,
+    categories: str | Sequence[str] | None = None,
+    per_category: int | None = None,
+    most: int | None = None,
+) -> list[Entry]:
+    """The selected prompts, in their order.
+
+    given: `python` (the built-in list), the name of a published set, whose folder is `data`, a
+    file, or a list of texts, token ids, or mappings as in a file. Selected are those of the
+    categories, of these the first `per_category` of each, and of these the first `most`.
+
+    Raises `OptionError`.
+    """
+    if isinstance(given, str) and given == "python":
+        given = PYTHON
+    entries = _named(str(given), data) if isinstance(given, str | Path) else _listed(given)
+    chosen = [categories] if isinstance(categories, str) else categories
+    return _selected(entries, chosen, per_category)[:most]
+
+
+def _named(name: str, data: str | Path | None) -> list[Entry]:
+    known = SETS.get(name)
+    if known is None and not Path(name).exists() and "/" not in name and not Path(name).suffix:
+        raise unknown_name("prompts", name, ["python", *SETS])
+    path = Path(name) if known is None else known.path(data)
+    try:
+        entries = _of_file(path, path.stat().st_mtime_ns)
+    except (OSError, EOFError, ValueError, ImportError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise OptionError(
+            f"`prompts: {path}` cannot be read ({reason}): give `python`, the name of a set "
+            f"({', '.join(SETS)}), or a file ({KINDS})."
+        ) from error
+    groups = {} if known is None else known.groups
+    return [replace(one, category=groups.get(one.category, one.category)) for one in entries]
+
+
+def _listed(given: Sequence[Any]) -> list[Entry]:
+    try:
+        return _entries(given)
+    except (TypeError, ValueError) as error:
+        raise OptionError(
+            f"`prompts: {given!r:.60}` holds no prompts ({error}): give texts, lists of token "
+            "ids, or mappings as in a file of prompts."
+        ) from error
+
+
+def _selected(
+    entries: list[Entry], categories: Sequence[str] | None, per_category: int | None
+) -> list[Entry]:
+    named = [one.category for one in entries]
+    for name in categories or ():
+        if name not in named:
+            raise unknown_name("category of the prompts", name, {*named} - {""})
+    return [
+        one
+        for i, one in enumerate(entries)
+        if (categories is None or one.category in categories)
+        and (per_category is None or named[:i].count(one.category) < per_category)
+    ]
+
+
+@functools.lru_cache(maxsize=8)
+def _of_file(path: Path, _: int) -> list[Entry]:
+    """The entries of a file, read once while its time is the same. Raises `ValueError`."""
+    if _form(path) not in (".jsonl", ".json", ".csv", ".parquet"):
+        return [Entry(_prompt(path.read_text(encoding="utf-8-sig")))]
+    return _entries([one if isinstance(one, Mapping) else {} for one in read_records(path)])
+
+
+def _entries(given: Sequence[Any]) -> list[Entry]:
+    found = []
+    for number, one in enumerate(given, 1):
+        try:
+            found.append(entry_of(one))
+        except ValueError as error:
+            raise ValueError(f"record {number}: {error}") from error
+    if not found:
+        raise ValueError("it has no prompts")
+    return found
+
+
+def _form(path: Path) -> str:
+    """The extension of a file in lower case, without that of gzip."""
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
+def read_records(path: Path) -> list[Any]:
+    """The records of a file of JSON lines, JSON, CSV or Parquet. Raises `OSError`, `ValueError`."""
+    form = _form(path)
+    if form in (".csv", ".parquet"):
+        import pandas as pd  # for these files alone
+
+        read_csv = functools.partial(pd.read_csv, dtype=str, keep_default_na=False)
+        frame = (read_csv if form == ".csv" else pd.read_parquet)(path)
+        return json.loads(frame.to_json(orient="records") or "[]")
+    content = path.read_bytes()
+    content = gzip.decompress(content) if path.suffix.lower() == ".gz" else content
+    text = content.decode("utf-8-sig")
+    if form == ".jsonl":  # as one list, so that the line of an error is that of the record
+        text = "[" + ",\n".join(filter(str.strip, text.split("\n"))) + "]"
+    found = json.loads(text)
+    return found if isinstance(found, list) else [found]
+
+
+def entry_of(record: Any) -> Entry:
+    """The entry of a text, token ids, or a mapping with one of `FORMS`. Raises `ValueError`."""
+    if isinstance(record, Entry):
+        return record
+    if not isinstance(record, Mapping):
+        return Entry(_prompt(record))
+    found = replace(_without_category(record), category=str(record.get("category") or ""))
+    texts = [found.prompt, *(message.content for message in found.messages)]
+    if any(isinstance(text, str) and text.startswith(PLACEHOLDER) for text in texts):
+        raise ValueError(
+            "its text is a placeholder of SPEED-Bench: complete the file with prepare_data.py of "
+            "examples/specdec_bench in NVIDIA's Model-Optimizer"
+        )
+    return found
+
+
+def _without_category(record: Mapping[str, Any]) -> Entry:
+    given = {name for name, value in record.items() if value is not None}
+    if {"code", "test_list"} <= given:
+        text = record["text" if "text" in given else "prompt"]
+        return Entry(mbpp_prompt(text, record["test_list"]))
+    name = next((name for name in FORMS if name in given), None)
+    if name is None:
+        raise ValueError(f"it has none of {', '.join(FORMS)}")
+    value = record[name]
+    match name:
+        case "turns":
+            turns = [value] if isinstance(value, str) else value
+            return Entry(None, tuple(Message("user", _text(turn)) for turn in turns))
+        case "messages":
+            return Entry(None, tuple(map(_message, value)))
+        case "question":
+            return Entry(f"Question: {_text(value)}\nAnswer:")
+        case "document" | "article":
+            return Entry(f"Document: {_text(value).strip()}\nSummary:")
+    return Entry(_prompt(value))
+
+
+def mbpp_prompt(text: str, tests: Sequence[str]) -> str:
+    """The text and the tests of a problem of MBPP as a docstring."""
+    plain = [textwrap.dedent(test.replace("\r\n", "\n")) for test in tests]
+    quoted = "\n".join([_text(text), *plain]).replace("\\", "\\\\").replace('"""', "'''")
+    return f'"""\n{quoted}\n"""\n'
+
+
+def _message(given: Any) -> Message:
+    if not isinstance(given, Mapping) or not {"role", "content"} <= given.keys():
+        raise ValueError("one of its `messages` has no `role` and `content`")
+    if given["role"] not in ROLES:
+        raise ValueError(f"the role {given['role']!r:.60} is none of {', '.join(ROLES)}")
+    return Message(given["role"], _text(given["content"]))
+
+
+def _prompt(value: Any) -> str | tuple[int, ...]:
+    if isinstance(value, list | tuple) and value and all(type(token) is int for token in value):
+        return tuple(value)
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{value!r:.60} is no prompt: give a text or token ids, not empty")
+    return value
+
+
+def rendered(
+    tokenizer: "Tokenizer | None",
+    entries: Sequence[Entry],
+    talks: Sequence[Sequence[Mapping[str, str]]] | None = None,
+    most: int = MOST,
+) -> list[Prompt]:
+    """The prompts that a model reads: of a conversation the token ids of its chat template, or
+    plain text (`User:`, `Assistant:`) for a tokenizer without one.
+
+    talks: of each entry `entry.conversation(turn, answers)`; None: its first turn. most: the
+    tokens of the context. Raises `RequestError` or `CheckpointError`.
+    """
+    from bass.text.dialogue import prompts_of
+
+    if talks is None:
+        talks = [entry.conversation(0, []) for entry in entries]
+    made = iter(prompts_of(tokenizer, [talk for talk in talks if talk], most))
+    given = (next(made) if one.prompt is None else one.prompt for one in entries)
+    return [prompt if isinstance(prompt, str) else [*prompt] for prompt in given]
+
+
+def lengths(tokenizer: "Tokenizer | None", vocabulary: int, entries: Sequence[Entry]) -> list[int]:
+    """Tokens of each entry's last prompt, with empty answers.
+
+    Raises `RequestError`, such as for a token id outside the vocabulary.
+    """
+    from bass.api.requests import prompt_ids
+
+    talks = [entry.conversation(entry.turns - 1, [""] * entry.turns) for entry in entries]
+    prompts = enumerate(rendered(tokenizer, entries, talks))
+    return [len(prompt_ids(tokenizer, vocabulary, MOST, prompt, i)) for i, prompt in prompts]
+
+
+def answer_tokens(entry: Entry, max_new_tokens: int) -> int:
+    """The most tokens that earlier answers add to an entry's last prompt."""
+    return (entry.turns - 1) * (max_new_tokens + SLACK)
+
+
+def plain_turns(entries: Sequence[Entry], tokenizer: "Tokenizer | None") -> bool:
+    """Whether conversations are written as plain text, since there is no chat template."""
+    from bass.text.dialogue import has_template
+
+    talks = any(entry.messages for entry in entries)
+    return talks and tokenizer is not None and not has_template(tokenizer)
+
+
+def numbers(entries: Sequence[Entry]) -> list[int]:
+    """For each entry, its number among the different ones (in anything but category), from 0."""
+    seen: dict[Entry, int] = {}
+    return [seen.setdefault(replace(entry, category=""), len(seen)) for entry in entries]
+
+
+def occurrences(entries: Sequence[Entry]) -> list[int]:
+    """For each entry, the number of equal ones before it."""
+    own = numbers(entries)
+    return [own[:i].count(number) for i, number in enumerate(own)]

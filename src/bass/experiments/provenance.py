@@ -1,0 +1,100 @@
+"""The inputs of results: versions, the machine, and hashes of the user's files."""
+
+import dataclasses
+import functools
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bass.errors import DISTRIBUTION
+from bass.processor import cpu_name
+
+if TYPE_CHECKING:
+    import torch
+
+    from bass.api.plan import LoadPlan
+
+PACKAGE = Path(__file__).parents[1]
+# files below these are of bass, or of installed packages
+_INSTALLED = (f"{PACKAGE}/", *{sysconfig.get_path(n) for n in ("stdlib", "purelib", "platlib")})
+
+
+def bass_version() -> str:
+    """The version of the installed distribution, else that in the source tree's pyproject.toml."""
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:
+        with PACKAGE.parents[1].joinpath("pyproject.toml").open("rb") as file:
+            return str(tomllib.load(file)["project"]["version"])
+
+
+def commit() -> str:
+    """The commit of bass's source tree, with `-dirty` if files differ; else `unknown`."""
+    git = functools.partial(subprocess.run, cwd=PACKAGE, capture_output=True, text=True, check=True)
+    try:
+        git(["git", "ls-files", "--error-unmatch", "__init__.py"])
+        return git(["git", "describe", "--always", "--dirty", "--abbrev=40"]).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def device_name(device: "torch.device") -> str:
+    """The product name of a device; of a CPU also the threads of torch."""
+    import torch
+
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"cpu ({cpu_name()}, {torch.get_num_threads()} of {os.cpu_count()} threads)"
+
+
+def here() -> dict[str, str]:
+    """Versions, commit and time of this process, for a manifest."""
+    return {
+        "bass": bass_version(),
+        "commit": commit(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "torch": version("torch"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }
+
+
+def files_of(load_plan: "LoadPlan", settings: Any) -> dict[str, str]:
+    """The sha256 of the files that a cell depends on, by path: the sources of the user's strategies
+    and of the classes in their fields, the files that parameters name, and that of the prompts.
+    """
+    from bass.experiments.prompts import SETS
+
+    given = {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings)}
+    prompts = given.pop("prompts", None)
+    if isinstance(prompts, str):
+        given["file"] = SETS[prompts].path(given.get("data")) if prompts in SETS else prompts
+    found = {*_files([*load_plan.strategies, *given.values()])}
+    return {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in sorted(found)}
+
+
+def _files(value: Any) -> Iterator[str]:
+    """The files that a value names, and those of the classes of the user in it."""
+    if isinstance(value, str | Path):
+        if os.path.isfile(value):
+            yield os.path.abspath(value)
+    elif isinstance(value, Mapping | list | tuple):
+        for one in value.values() if isinstance(value, Mapping) else value:
+            yield from _files(one)
+    else:
+        kind = value if isinstance(value, type) else type(value)
+        for base in kind.__mro__:
+            file = getattr(sys.modules.get(base.__module__), "__file__", None)
+            if file is not None and not file.startswith(_INSTALLED):
+                yield os.path.abspath(file)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            yield from _files([getattr(value, f.name, None) for f in dataclasses.fields(value)])

@@ -1,0 +1,168 @@
+"""Acceptance traces of runs, and their replay with other policies, without a model.
+
+trace = trace_of(result)                      # or trace_of(bass.open_run(FOLDER), "cell")
+replay(trace, ["bass", {"class_path": "fixed", "init_args": {"k": 4}}])
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import pandas as pd
+
+from bass.analysis.frames import CALL, Measurement, Run
+from bass.api.resolve import make
+from bass.api.results import Result
+from bass.errors import OptionError
+from bass.policies import Oracle
+from bass.policies.recorded_acceptance import RecordedAcceptance
+from bass.policies.simulate import LONGEST, CostModel, Simulation, simulate
+
+FEWEST = 30  # drafts that reached a position, below which the common rate stands for its own
+
+
+@final
+@dataclass(frozen=True)
+class Trace:
+    """What the drafts of a run had accepted, and the times of its steps.
+
+    calls: one row per target call, request by request in the order of the run: `drafted`, `judged`
+    (of these, up to the end of the text) and `accepted`. steps: `k`, the longest draft of a step,
+    and its `milliseconds`, the host's included. batch: rows that decoded together.
+    """
+
+    batch: int
+    calls: pd.DataFrame
+    steps: pd.DataFrame
+
+    @property
+    def censored(self) -> pd.Series:
+        """Whether a longer draft might have had more accepted, since no token was rejected."""
+        return self.calls["accepted"] >= self.calls["judged"]
+
+    @property
+    def acceptance(self) -> RecordedAcceptance:
+        """The calls for `bass.policies.simulate`: censored ones are completed by the rate of each
+        position, which counts the drafts that reached it, as the estimator of Kaplan and Meier.
+        """
+        judged, accepted = (self.calls[name].to_numpy() for name in ("judged", "accepted"))
+        at = np.arange(int(judged.max(initial=0)))[:, None]
+        passed, reached = (accepted > at).sum(1), ((judged > at) & (accepted >= at)).sum(1)
+        tail = float(passed.sum() / max(reached.sum(), 1))
+        rates = np.where(reached >= FEWEST, passed / np.maximum(reached, 1), tail)
+        return RecordedAcceptance(accepted, self.censored.to_numpy(), rates, tail)
+
+    def save(self, path: str | Path) -> None:
+        """Write the trace as JSON."""
+        frames = {name: getattr(self, name).to_dict(orient="list") for name in ("calls", "steps")}
+        Path(path).write_text(json.dumps({"batch": self.batch} | frames) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Trace":
+        """Read a trace that `save` wrote."""
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        return cls(found["batch"], pd.DataFrame(found["calls"]), pd.DataFrame(found["steps"]))
+
+
+def trace_of(source: Result | Run | Measurement, cell: str | None = None) -> Trace:
+    """The trace of a result, or of a finished cell of a run.
+
+    Raises `OptionError` if nothing was drafted.
+    """
+    if isinstance(source, Run):
+        if cell is None:
+            raise OptionError(f"A run has several cells: give one of {', '.join(source.finished)}.")
+        measured = source.measurement(cell)
+    else:
+        measured = source.measurement if isinstance(source, Result) else source
+    if not measured.counts.drafted:
+        raise OptionError("Nothing was drafted, so that nothing is known of acceptance.")
+    rows = measured.rows.sort_values([*CALL, "request", "step"], kind="stable")
+    steps = measured.steps
+    milliseconds = 1e3 * (steps["seconds"] + steps["host_seconds"])
+    return Trace(
+        int(steps["requests"].map(len).max()),
+        rows[["drafted", "judged", "accepted"]].reset_index(drop=True),
+        pd.DataFrame({"k": steps["k"], "milliseconds": milliseconds}).reset_index(drop=True),
+    )
+
+
+def measured_cost(trace: Trace) -> CostModel:
+    """Milliseconds of a step by its longest draft: a straight line through the recorded medians.
+
+    It holds for the batch of the trace alone. Raises `OptionError` if all steps drafted the same
+    number of tokens, or longer ones took no longer.
+    """
+    groups = trace.steps.groupby("k")["milliseconds"]
+    medians, counts = groups.median(), groups.size()
+    if len(medians) < 2:
+        raise OptionError(
+            f"All steps draft {trace.steps['k'].iloc[0]} tokens, which does not show what a "
+            "drafted token costs: give `cost`, or a trace whose lengths vary."
+        )
+    lengths = medians.index.to_numpy(dtype=float)
+    slope, start = np.polyfit(lengths, medians.to_numpy(), 1, w=np.sqrt(counts.to_numpy()))
+    if start <= 0 or slope < 0:
+        raise OptionError(
+            f"The times of the steps do not grow with their lengths ({start:.3g} ms and "
+            f"{slope:.3g} ms for each drafted token): measure on an idle machine, or give `cost`."
+        )
+    return CostModel(float(start), 0.0, 0.0, 0.0, float(slope), 0.0)
+
+
+def replay(
+    trace: Trace,
+    policies: Sequence[Any] | Mapping[str, Any] = ("bass",),
+    cost: CostModel | None = None,
+    batch: int | None = None,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Each policy on the same calls, after no drafts, the best fixed length and the oracle.
+
+    policies: as `policy=` of `bass.load`, or by label. cost: of a step; None: `measured_cost`.
+    batch: rows of the simulation; None: as recorded. seed: of what completes censored calls, and
+    of the noise of the times that a policy sees. Columns, by policy: `tau` (tokens per call),
+    `ms_per_token`, `speedup` (over no drafts), `drafted` (tokens per call), and `regret`
+    (`ms_per_token` over that of the best fixed length, minus 1). The oracle drafts what will be
+    accepted: a bound for policies with a length per row.
+    """
+    cost, batch = cost or measured_cost(trace), batch or trace.batch
+    acceptance = trace.acceptance
+
+    def run(policy: Any) -> Simulation:
+        return simulate(policy, acceptance, batch, cost, acceptance.steps(batch), seed=seed)
+
+    none = run(_fixed(0))
+    best = int(none.fixed(LONGEST).argmin())
+    runs = {
+        "no drafts": none,
+        f"best fixed length, k={best}": run(_fixed(best)),
+        "oracle": run(Oracle(none.would, LONGEST)),
+    }
+    named = policies if isinstance(policies, Mapping) else {_label(one): one for one in policies}
+    runs |= {label: run(make("policy", policy)) for label, policy in named.items()}
+    rows = {
+        label: {
+            "tau": one.tau,
+            "ms_per_token": one.ms_per_token,
+            "speedup": none.ms_per_token / one.ms_per_token,
+            "drafted": one.mean_length,
+            "regret": one.regret(LONGEST),
+        }
+        for label, one in runs.items()
+    }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("policy")
+
+
+def _fixed(k: int) -> Any:
+    return make("policy", {"class_path": "fixed", "init_args": {"k": k}})
+
+
+def _label(policy: Any) -> str:
+    if not isinstance(policy, Mapping):
+        return str(policy)
+    values = ", ".join(f"{name}={value}" for name, value in policy.get("init_args", {}).items())
+    return f"{policy['class_path']}({values})"

@@ -1,1 +1,0 @@
-"""Prompts: published files by name, any file by path, with categories and turns."""

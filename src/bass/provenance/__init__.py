@@ -1,1 +1,0 @@
-"""The inputs of results: versions, the machine, source code, and checkpoints."""

@@ -1,1 +1,0 @@
-"""`bass report`: a run folder as one HTML page, its plots, and the comparison of two runs."""

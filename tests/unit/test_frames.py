@@ -1,0 +1,109 @@
+"""The reader of run folders: frames of lines, and what a cell is compared with."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+
+import bass
+from bass.analysis.frames import (
+    Measurement,
+    read_lines,
+    request_lines,
+    requests_frame,
+    step_lines,
+    steps_frame,
+)
+from bass.analysis.metrics import METRICS, measure
+from bass.errors import OptionError, RunFolderError
+from support.drawn_calls import Drawn, runs
+from support.run_folders import write_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> bass.Run:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    cells = {"failed": ["bass-b4"], "new": ["fixed-b4"]}
+    return bass.open_run(write_run(folder, categories=("qa", "math"), **cells))
+
+
+@given(runs())
+def test_lines_of_a_file_make_the_frames_that_a_result_makes(drawn: Drawn) -> None:
+    m = drawn.measurement()
+    from bass.api.results import Completion
+    from bass.engine.requests import StepRecord
+
+    steps = step_lines((StepRecord(*one) for one in drawn.steps), repeat=0, call=0)
+    requests = request_lines((Completion(**one) for one in drawn.requests), repeat=0, call=0)
+    read = [json.loads(json.dumps(lines)) for lines in (steps, requests)]
+    other = Measurement(steps_frame(read[0]), requests_frame(read[1]), m.facts)
+    assert measure(other) == measure(m)
+
+
+def test_an_incomplete_last_line_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    assert read_lines(path) == []
+    path.write_text('{"step": 0}\n{"step": 1}\n{"st')
+    assert read_lines(path) == [{"step": 0}, {"step": 1}]
+    path.write_text('{"step": 0}\n{"st\n{"step": 1}\n')
+    with pytest.raises(RunFolderError, match=r"steps\.jsonl` is damaged"):
+        read_lines(path)
+
+
+def test_a_run_is_three_frames(run: bass.Run) -> None:
+    assert [*run.cells.index] == [f"{m}-b{b}" for b in (1, 4) for m in run.cells["method"].unique()]
+    assert dict(run.cells["state"]) == dict.fromkeys(run.cells.index, "done") | {
+        "bass-b4": "failed",
+        "fixed-b4": "not finished",
+    }
+    assert run.finished == ["autoregressive-b1", "fixed-b1", "bass-b1", "autoregressive-b4"]
+    own = run.steps[run.steps["cell"] == "bass-b1"]
+    assert run.measurement("bass-b1").counts.accepted == sum(map(sum, own["accepted"]))
+    assert len(run.requests) == 3 * 2 * (3 * 1 + 1 * 4)  # repeats x calls x rows
+    assert run.requests["category"].unique().tolist() == ["qa", "math"]
+
+
+def test_a_cell_is_compared_with_the_fastest_autoregressive_one_of_its_work(run: bass.Run) -> None:
+    row = run.cells.loc["bass-b1"]
+    plain = run.cells.loc["autoregressive-b1"]
+    assert row["plain"] == "autoregressive-b1"
+    assert row["speedup_all"] == pytest.approx(plain["all"] / row["all"])
+    assert row["speedup"] == pytest.approx(row["tokens_per_second"] / plain["tokens_per_second"])
+    assert np.isnan(plain["speedup"])
+    assert run.speedup("autoregressive-b1") is None
+    assert 0 < row["exact_match_rate"] < 1 or row["exact_match_rate"] in (0, 1)
+    found = run.speedup("bass-b1", "all")
+    assert found is not None
+    assert found.n == 3
+    assert found.low < found.ratio < found.high
+
+
+def test_a_cell_has_the_mean_of_its_independent_values_and_the_metrics_of_its_parts(
+    run: bass.Run,
+) -> None:
+    values = run.values("fixed-b1", "tau")
+    assert list(values.index) == [0, 1]  # prompts
+    assert run.cells.loc["fixed-b1", "tau"] == pytest.approx(values.mean())
+    assert run.interval("fixed-b1", "all").n == 3
+    m = run.measurement("fixed-b1")
+    parts = [m.where(category=name) for name in m.categories]
+    assert sum(part.counts.emitted for part in parts) == m.counts.emitted
+    assert sum(len(part.steps) for part in parts) == len(m.steps)
+    assert [measure(part)["tau"] for part in parts] == pytest.approx(values.tolist())
+    with pytest.raises(OptionError, match="No request has `category` 'history'"):
+        m.where(category="history")
+
+
+def test_metrics_that_do_not_apply_are_nan(run: bass.Run) -> None:
+    row = run.cells.loc["autoregressive-b4"]
+    assert pd.isna(row["acceptance_rate"])
+    assert pd.isna(row["goodput"])
+    assert {*METRICS} <= {*run.cells.columns}
+
+
+def test_a_folder_that_is_no_run_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(RunFolderError, match=r"has no `manifest\.json`"):
+        bass.open_run(tmp_path)
