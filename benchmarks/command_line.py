@@ -183,11 +183,14 @@ def explained() -> Iterator[None]:
 
 def run(main: Callable[[], int | None]) -> NoReturn:
     """End the process with the status of `main`; None is a success."""
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # cleans up first
+    # an exception, so that temporary folders are removed
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         with explained():
             status = main()
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         status = INTERRUPTED
+    finally:
+        signal.signal(signal.SIGTERM, before)
     sys.exit(status)

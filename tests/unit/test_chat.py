@@ -1,38 +1,25 @@
-"""Conversations come out as `transformers` renders them, and a template from a checkpoint can do no
-harm.
-"""
+"""Conversations come out as `transformers` renders them; what a template cannot use is an error."""
 
-import contextlib
-import itertools
 import json
-import shutil
-import time
 from collections import UserDict
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import transformers
 from transformers import AutoTokenizer
+from transformers.utils.chat_template_utils import render_jinja_template
 
 import bass
-from bass.errors import CheckpointError, RequestError
+from bass.errors import BassError, CheckpointError, RequestError
 from bass.text import ChatTemplates, Tokenizer
-from bass.text.chat import LONGEST
-from bass.text.conversation import MOST_MESSAGES, checked_messages
-from support.matrix import by_day, matrix
 from unit.checkpoints import Pair, write_checkpoint
-from unit.text_flavours import build
-from unit.text_folders import llama3_json, write
+from unit.text_folders import build, llama3_json, write
 
 transformers.logging.set_verbosity_error()
+# the constructs of the templates that people have, in small
 TEMPLATES = {
-    "ChatML": """
-{%- for message in messages %}
-    {{- '<|im_start|>' + message.role + '\\n' + message['content'] + '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}""",
     "Llama 2": """{% if messages[0].role == 'system' %}{% set rules = '<<SYS>>\\n' ~ messages[0].content ~ '\\n<</SYS>>\\n\\n' %}
 {% set turns = messages[1:] %}{% else %}{% set rules = '' %}{% set turns = messages %}{% endif %}
 {% for turn in turns %}
@@ -62,47 +49,91 @@ TEMPLATES = {
 {% endfor %}
 {% if add_generation_prompt %}<start_of_turn>model
 {% endif %}""",
-    "Zephyr": """{% for message in messages %}
-<|{{ message['role'] }}|>
-{% if message.role == 'assistant' %}{% generation %}{{ message['content'] }}{% endgeneration %}{% else %}{{ message['content'] }}{% endif %}
-{{ eos_token }}
-{% if loop.last and add_generation_prompt %}<|assistant|>{% endif %}
-{% endfor %}""",
     "everything as JSON": """{% macro line(m) %}{{ m | tojson(indent=2) }}{% endmacro %}{{ tools is none and documents is none }}
-{% for m in messages | selectattr('role', 'ne', 'system') %}{{ line(m) }}{{ m.content | upper | replace('<', '&lt;') }}{% endfor %}
+{% for m in messages | selectattr('role', 'ne', 'system') %}{{ line(m) }}{{ m.reasoning_content is defined }}{{ m.content | upper | replace('<', '&lt;') }}{% endfor %}
 {{ unk_token }}{{ undefined_name }}""",
+    "calls": """{%- if tools %}
+    {%- for tool in tools %}{{ tool | tojson }}{{ tool.function | tojson(indent=2, sort_keys=true) }}
+    {% endfor %}
+{%- elif tools is not none %}{{ 'tools: ' ~ tools | length }}
+{%- endif %}
+{%- for m in messages %}
+    {{- '<' ~ m.role ~ '>' }}
+    {%- if m.content is string %}{{ m.content | trim }}
+    {%- elif m.content is none or m.content is undefined %}{{ '(no content)' }}
+    {%- else %}
+        {%- for part in m.content %}{% if part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %}
+    {%- endif %}
+    {%- for call in m.tool_calls or [] %}
+        {%- set f = call.function if call.function is defined else call %}
+        {{- f.name ~ (f.arguments if f.arguments is string else f.arguments | tojson(separators=(',', ':'))) }}
+    {%- endfor %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '<assistant>' }}{% if enable_thinking is defined and enable_thinking is false %}{{ '<think></think>' }}{% endif %}{% endif %}""",
+    "namespace": """{{ bos_token }}{% set ns = namespace(last=-1, text='') %}
+{% for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}
+{% macro shown(c) %}{% if c is mapping or c is none %}{{ c }}{% elif c is string %}{{ c }}{% else %}{% for p in c %}{{ p['text'] if p is mapping else p }}{% endfor %}{% endif %}{% endmacro %}
+{% for m in messages %}
+{% if loop.index0 > ns.last and m.reasoning_content %}<think>{{ m.reasoning_content.strip('\\n') }}</think>{% endif %}
+{% set text = shown(m.content) %}{{ m.role }}: {{ text.split('</think>')[-1].lstrip('\\n') }}
+{% if m.tool_calls is defined %}{% for c in m['tool_calls'] %}{% for k, v in c.function.arguments.items() if c.function.arguments is mapping %}
+{{ k }}={{ v if v is string else v | tojson }}{% endfor %}{% break %}{% endfor %}{% endif %}
+{% endfor %}
+{% for d in documents or [] %}[{{ loop.index }}] {{ d.title }}: {{ d['text'] | e }}{% endfor %}
+{{ date_string | default('no date') }} {{ 'thinking' if enable_thinking | default(true) else 'not' }}""",
+    "generation": """{% for m in messages %}{{ m.role }}
+{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}<end>{% else %}{{ m['content'] }}{% endif %}
+
+{% endfor %}{% if tools is not none %}{{ tools }}{% endif %}{{ documents }}""",
 }
+SPECIAL = {"bos_token": "<|begin|>", "eos_token": "<|turn|>"}
+NAMES = {"tokenizer_class": "PreTrainedTokenizerFast", **SPECIAL}
 USER = {"role": "user", "content": "  Say <b>\"hé\"</b> & 'go' in ☕ words \n"}
-CONVERSATIONS: list[list[dict[str, Any]]] = [
-    [USER],
-    [{"role": "system", "content": "Be brief."}, USER],
-    [
-        USER,
-        {"role": "assistant", "content": " Gladly. "},
-        {"role": "user", "content": "{{ bos_token }}{% raw %}"},
-    ],
-    [
-        {"role": "system", "content": ""},
-        USER,
-        {"role": "assistant", "content": "1\n\n2", "name": "x"},
-        {"role": "user", "content": ""},
-    ],
-]
-NAMES = {
-    "tokenizer_class": "PreTrainedTokenizerFast",
-    "bos_token": "<|begin|>",
-    "eos_token": "<|turn|>",
+SYSTEM = {"role": "system", "content": "Be brief."}
+SAID = {"role": "assistant", "content": " Gladly. "}
+CALLED = {
+    "type": "function",
+    "function": {"name": "find", "arguments": {"where": "Zürich", "n": 1}},
 }
-
-
-def folder_with(path: Path, template: Any, **files: Any) -> Path:
-    return write(
-        path,
-        config={"model_type": "llama"},
-        tokenizer__json=llama3_json(),
-        tokenizer_config=NAMES | {"chat_template": template},
-        **files,
-    )
+CALL = {"role": "assistant", "content": None, "tool_calls": [CALLED]}
+FUNCTION = {"name": "find", "description": "<é>", "parameters": {"type": "object"}}
+TOOL = {"type": "function", "function": FUNCTION}
+ANSWER = {"role": "tool", "name": "find", "content": [{"type": "text", "text": "21°"}]}
+THOUGHT = "<think>\nx\n</think>\n\n Yes. "
+REASONED = {"role": "assistant", "content": THOUGHT, "reasoning_content": "hm\n"}
+PARTS = [{"type": "text", "text": "It "}, {"type": "text", "text": "is  "}]
+CASES: dict[str, tuple[list[Mapping[str, Any]], dict[str, Any]]] = {
+    "one message": ([USER], {"add_generation_prompt": True}),
+    "a system message": ([SYSTEM, USER], {}),
+    "three turns": ([USER, SAID, USER | {"content": "{{ bos_token }}{% raw %}"}], {}),
+    "empty contents": ([SYSTEM | {"content": ""}, USER, SAID | {"name": "x"}, USER], {}),
+    "two of one role": ([USER, USER], {}),
+    "tools": ([USER], {"tools": [TOOL]}),
+    "an empty list of tools": ([USER], {"tools": []}),
+    "a call and its answer": ([USER, CALL, ANSWER], {"tools": [TOOL, TOOL]}),
+    "a call without content": ([USER, {"role": "assistant", "tool_calls": [CALLED]}, ANSWER], {}),
+    "a developer's message in parts": ([{"role": "developer", "content": PARTS}, USER], {}),
+    "null": ([USER, {"role": "assistant", "content": None}, USER], {}),
+    "thinking": ([USER, REASONED, USER, REASONED], {"enable_thinking": True}),
+    "no thinking": ([USER], {"enable_thinking": False, "add_generation_prompt": True}),
+    "documents": ([USER], {"documents": [{"title": "T", "text": "a < b"}]}),
+    "variables": ([USER], {"date_string": "1 May", "bos_token": "<own>"}),
+    "continued": ([USER, REASONED], {"continue_final_message": True}),
+    "continued parts": (
+        [USER, {"role": "assistant", "content": [*PARTS, {"type": "other"}]}],
+        {"continue_final_message": True},
+    ),
+    "continued reasoning": ([USER, REASONED], {"continue_final_message": "reasoning_content"}),
+    "no content": ([USER, {"role": "assistant"}], {}),
+    "no role": ([{"content": "hello"}], {}),
+    "nothing": ([{}], {}),
+    "an object": ([USER, {"role": "user", "content": {"type": "text", "text": "a"}}], {}),
+    "a list of numbers": ([{"role": "user", "content": [3, None, "x", ["y"]]}], {}),
+    "another type of role": ([{"role": None, "content": "x"}, {"role": ["user"]}], {}),
+    "other fields alone": ([{"name": "x", "parts": [1, {"a": None}]}], {}),
+}
+OWN = ("add_generation_prompt", "continue_final_message", "tools", "documents", "enable_thinking")
+MARK = "CONTINUE_FINAL_MESSAGE_TAG "  # `transformers` leaves it in earlier uses of the message
 
 
 def read(folder: Path) -> Tokenizer:
@@ -111,156 +142,162 @@ def read(folder: Path) -> Tokenizer:
     return tokenizer
 
 
-@matrix(strength=1, messages=range(len(CONVERSATIONS)), style=TEMPLATES)
-def test_a_conversation_is_rendered_as_transformers_renders_it(
-    tmp_path: Path, messages: int, style: str
-) -> None:
-    conversation = CONVERSATIONS[messages]
-    folder = folder_with(tmp_path, TEMPLATES[style])
-    ours, theirs = read(folder), AutoTokenizer.from_pretrained(folder)
-    for prompt in (True, False):
-        expected = theirs.apply_chat_template(
-            conversation, tokenize=False, add_generation_prompt=prompt
-        )
-        assert ours.chat.render(conversation, add_generation_prompt=prompt) == expected
-    assert (
-        any(message["content"].strip() in expected for message in conversation)
-        or style == "everything as JSON"
-    )
-    ids = theirs.apply_chat_template(conversation, add_generation_prompt=True, return_dict=False)
-    assert ours.encode(ours.chat.render(conversation), add_special_tokens=False) == ids
+def folder_with(path: Path, template: Any) -> Path:
+    settings = NAMES | {"chat_template": template}
+    return write(path, tokenizer__json=llama3_json(), tokenizer_config=settings)
 
 
-def test_named_templates_and_files_are_found_as_transformers_finds_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("style", TEMPLATES)
+def test_conversations_are_rendered_as_transformers_renders_them(style: str) -> None:
+    template = TEMPLATES[style]
+    templates = ChatTemplates({"default": template}, SPECIAL)
+    for messages, options in CASES.values():
+        try:
+            [expected], _ = render_jinja_template(
+                [messages], chat_template=template, **{**SPECIAL, **options}
+            )
+        except Exception:  # a template may raise anything
+            expected = None
+        own = {"add_generation_prompt": False} | {n: v for n, v in options.items() if n in OWN}
+        own["chat_template_kwargs"] = {n: v for n, v in options.items() if n not in OWN}
+        named = {name for name, value in options.items() if value != []} - {*OWN[:2], "bos_token"}
+        if all(name in template for name in named) and expected is not None:
+            assert templates.render(messages, **own) == expected.replace(MARK, "")
+        else:
+            with pytest.raises(RequestError, match=r"never reads|refuses|leaves out|needs a text"):
+                templates.render(messages, **own)
+
+
+def test_ids_and_templates_of_a_folder_are_those_of_transformers(tmp_path: Path) -> None:
     listed = [
-        {"name": "default", "template": "D{{ messages[0].content }}"},
+        {"name": "default", "template": TEMPLATES["Llama 3"]},
         {"name": "tool_use", "template": "T"},
     ]
     folder = folder_with(tmp_path / "listed", listed)
-    assert read(folder).chat.render([USER]) == AutoTokenizer.from_pretrained(
-        folder
-    ).apply_chat_template([USER], tokenize=False)
-    assert read(folder).chat.render([USER], "tool_use") == "T"
-    (folder / "chat_template.jinja").write_text("file\n", encoding="utf-8")
-    assert (
-        read(folder).chat.render([USER])
-        == AutoTokenizer.from_pretrained(folder).apply_chat_template([USER], tokenize=False)
-        == "file"
-    )
+    for text in (None, "file{{ messages[0].content }}\n"):
+        if text is not None:
+            (folder / "chat_template.jinja").write_text(text, encoding="utf-8")
+        ours, theirs = read(folder), AutoTokenizer.from_pretrained(folder)
+        ids = theirs.apply_chat_template([USER], add_generation_prompt=True, return_dict=False)
+        assert ours.encode(ours.chat.render([USER]), add_special_tokens=False) == ids
     (folder / "additional_chat_templates").mkdir()
     (folder / "additional_chat_templates" / "rag.jinja").write_text("é", encoding="utf-8")
     assert read(folder).chat.render([USER], "rag") == "é"
-    with pytest.raises(
-        CheckpointError,
-        match=r"no chat template `tool_use` \(its templates are default, rag\): .*\.$",
-    ):
+    known = r"no chat template `tool_use` \(it has default, rag\): .*\.$"
+    with pytest.raises(CheckpointError, match=known):
         read(folder).chat.render([USER], "tool_use")
-
-
-def test_a_checkpoint_without_template_says_so(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"no chat template `default` \(it has none\): .*\.$"):
         read(build(tmp_path, "GPT-2")).chat.render([USER])
+    (tmp_path / "chat_template.json").write_text('{"chat_template": "P"}')  # of a processor
+    assert ChatTemplates.read(tmp_path, {}, {}).render([USER]) == "P"
+    assert ChatTemplates.read(tmp_path, {"chat_template": "T"}, {}).render([USER]) == "T"
 
 
-@pytest.mark.parametrize(
-    "template", [3, [1], [{"name": "default"}], {"default": None}, [["a", "b"]]], ids=str
-)
-def test_what_is_no_template_is_refused(tmp_path: Path, template: Any) -> None:
-    with pytest.raises(CheckpointError, match="chat_template"):
-        read(folder_with(tmp_path, template))
-    folder_with(tmp_path, None)
-    (tmp_path / "chat_template.jinja").write_bytes(b"\xff\xfe")
-    with pytest.raises(CheckpointError, match=r"chat_template\.jinja` is not readable as text"):
-        read(tmp_path)
+def test_a_conversation_with_tools_gets_the_template_for_tools() -> None:
+    both = ChatTemplates({"default": "D{{ tools }}", "tool_use": "T{{ tools | length }}"})
+    texts = [both.render([USER], tools=tools) for tools in (None, [], [TOOL])]
+    assert texts == ["DNone", "T0", "T1"]
+    assert both.render([USER], "default", tools=[]) == "D[]"
 
 
-@pytest.mark.parametrize(
-    "template",
-    [
-        "{% if %}",
-        "{{",
-        "{% unknown %}",
-        "{% endfor %}",
-        "{{ x | no_such_filter }}",
-        "{% include 'x' %}",
-    ],
-)
-def test_a_template_that_is_no_jinja_is_refused(template: str) -> None:
-    with pytest.raises((CheckpointError, RequestError), match=r"chat template.*\.$"):
-        ChatTemplates({"default": template}).render([USER])
+def test_variables_that_a_template_sets_or_only_tests_count_as_read() -> None:
+    template = (
+        "{% if tools is not defined %}{% set tools = none %}{% endif %}"
+        "{% macro m() %}{{ date | default('') }}{% endmacro %}"
+        "{% if enable_thinking is defined %}{{ tools | length }}{{ m() }}{% endif %}"
+    )
+    variables = {"date": "1 May"}
+    rendered = ChatTemplates({"default": template}).render(
+        [USER], tools=[TOOL], enable_thinking=False, chat_template_kwargs=variables
+    )
+    assert rendered == "11 May"
 
 
-ESCAPES = {
-    "attributes of a class": "{{ messages.__class__.__mro__[1].__subclasses__() }}",
-    "an attribute by filter": "{{ ''|attr('__class__')|attr('__mro__') }}",
-    "an attribute by format": "{{ '{0.__class__.__init__.__globals__}'.format(messages) }}",
-    "an attribute by format_map": "{{ '{x.__class__}'.format_map({'x': messages}) }}",
-    "globals of a function": "{{ raise_exception.__globals__['json'] }}",
-    "globals of a macro": "{% macro m() %}{% endmacro %}{{ m.__globals__.os }}",
-    "the frame of a generator": "{% set g = messages | map('upper') %}{{ g.gi_frame.f_globals['os'].system('false') }}",
-    "a changed list": "{{ messages.append(1) }}",
-    "a changed message": "{{ messages[0].update({'content': ''}) }}",
-    "an import": "{% import 'os' as os %}",
-    "an endless range": "{% for i in range(10**12) %}{{ i }}{% endfor %}",
-    "endless output": "{% for i in range(99999) %}{{ 'x' * 9999 }}{% endfor %}",
-    "endless recursion": "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
-    "division by nothing": "{{ 1 / 0 }}",
-    "an attribute of what is not there": "{{ nothing.at.all }}",
-    "an exception of its own": "{{ raise_exception('no system message, please') }}",
+# templates that use the last message, " I am ", and the text up to the end of its last use
+CONTINUED = {
+    "{{ c }}{{ '<end><open>' if add_generation_prompt else '<end>' }}": " I am ",
+    "{{ c | trim }}<end>": "I am",
+    "[{{ c }}] {{ c }}": "[ I am ]  I am ",
+    "[{{ c | trim }}] {{ c | trim }}<end>": "[I am] I am",
+    "{{ c | trim }}|{{ c }}": "I am| I am ",
+    "{{ messages[0].content }}{{ c }}": "END_OF_CONTINUED_MESSAGE_0 x I am ",
+    "{{ c | upper | replace('_', '') }}": None,
+    "{{ c | lower }}{{ c }}": None,
+    "no message": None,
 }
 
 
-@pytest.mark.parametrize("escape", ESCAPES)
-def test_a_hostile_template_is_refused(escape: str) -> None:
-    messages, said = [dict(USER)], ""
-    began = time.monotonic()
-    with contextlib.suppress(RequestError, CheckpointError):
-        said = ChatTemplates({"default": ESCAPES[escape]}).render(messages)
-    assert said.strip() == ""  # refused; or what the sandbox hides is as if it were not there
-    assert messages == [USER]
-    assert time.monotonic() - began < 20
+@pytest.mark.parametrize("template", CONTINUED)
+def test_a_last_message_is_continued_without_marks(template: str) -> None:
+    messages = [
+        {"role": "user", "content": "END_OF_CONTINUED_MESSAGE_0 x"},
+        {"role": "assistant", "content": " I am "},
+    ]
+    templates = ChatTemplates({"default": "{% set c = messages[-1].content %}" + template})
+    if (expected := CONTINUED[template]) is not None:
+        assert templates.render(messages, continue_final_message=True) == expected
+        return
+    with pytest.raises(RequestError, match="leaves out or changes the last message"):
+        templates.render(messages, continue_final_message=True)
 
 
-def test_what_a_template_says_against_the_messages_is_told() -> None:
-    with pytest.raises(RequestError, match=r"\(roles must take turns, beginning with the user\)"):
-        ChatTemplates({"default": TEMPLATES["Llama 2"]}, {"bos_token": "", "eos_token": ""}).render(
-            [USER, USER]
-        )
+REFUSED = {
+    "{{ x | no_such_filter }}": "is not valid Jinja",
+    "{% include 'x' %}": r"refuses the conversation \(",
+    "{{ raise_exception('No user.\\n\\n  Add one:\\tplease') }}": r"\(No user. Add one: please\)",
+    "{{ nothing.at.all }}": "'nothing' is undefined",
+    "{{ messages.__class__.__mro__[1].__subclasses__() }}": "unsafe|undefined",
+    "{{ messages.append(1) }}": "unsafe",
+}
 
 
-def test_what_a_template_says_in_several_lines_is_one_sentence() -> None:
-    said = "{{ raise_exception('No user.\\n\\n  Add one:\\tplease') }}"
-    with pytest.raises(RequestError) as error:
-        ChatTemplates({"default": said}).render([USER])
-    assert "conversation (No user. Add one: please): change" in str(error.value)
-    assert "\n" not in str(error.value)
+@pytest.mark.parametrize("template", REFUSED)
+def test_what_a_template_raises_is_one_sentence_and_it_sees_no_internals(template: str) -> None:
+    words = rf"(?i)^[^\n]*chat template.*({REFUSED[template]})[^\n]*\.$"
+    with pytest.raises((CheckpointError, RequestError), match=words):
+        ChatTemplates({"default": template}).render([USER])
 
 
-def test_a_long_conversation_is_no_attack() -> None:
-    content = "x" * (LONGEST // 20)
-    text = ChatTemplates({"default": TEMPLATES["ChatML"]}).render(
-        [{"role": "user", "content": content}] * 10
-    )
-    assert len(text) > LONGEST // 2
+CONTINUE: dict[str, Any] = {"continue_final_message": True}
+NO_THOUGHT: dict[str, Any] = {"enable_thinking": False}
+NO_TEXT = "needs a text in the field"
+WRONG: dict[str, tuple[list[Any], dict[str, Any], str]] = {
+    "a function as tool": ([USER], {"tools": [len]}, "`tools=[<built-in function len>]` must be"),
+    "one tool": ([USER], {"tools": TOOL}, "`tools={'type'"),
+    "texts as documents": ([USER], {"documents": ["x"]}, "`documents=['x']` must be a list of map"),
+    "documents that are not read": ([USER], {"documents": [{}]}, "never reads `documents`, so"),
+    "a near miss": (
+        [USER],
+        {"chat_template_kwargs": {"enable_thinkin": False}},
+        "never reads `enable_thinkin`, so it would change nothing: did you mean `enable_thinking`?",
+    ),
+    "two ends": ([USER], CONTINUE | {"add_generation_prompt": True}, "give one of them"),
+    "nothing to continue": ([CALL], CONTINUE, NO_TEXT),
+    "no content to continue": ([{"role": "assistant"}], CONTINUE, NO_TEXT),
+    "parts without text": ([USER | {"content": [{"type": "other"}]}], CONTINUE, NO_TEXT),
+    "an unknown field": ([USER], {"continue_final_message": "thoughts"}, NO_TEXT),
+    "an image": (
+        [USER, {"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}],
+        {},
+        "Message 1 has a part of the type 'image_url'",
+    ),
+    "options in vLLM's place": ([USER], {"name": {"temperature": 0}}, "`template={'temperature'"),
+    "a template's text": (
+        [USER],
+        {"name": "{% for m in messages %}"},
+        "must be the name of a chat",
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    "messages",
-    [
-        [],
-        "hello",
-        {"role": "user"},
-        ["hello"],
-        [{"role": "user", "content": "x"}, 3],
-        [{"role": "user", "content": {"type": "image"}}],
-        None,
-        [None],
-    ],
-    ids=str,
-)
-def test_what_is_no_conversation_is_refused(messages: Any) -> None:
-    with pytest.raises(RequestError, match=r"\.$"):
-        checked_messages(messages)
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("case", WRONG)
+def test_what_no_template_can_be_given_is_one_sentence(case: str) -> None:
+    messages, options, words = WRONG[case]
+    with pytest.raises(BassError) as error:
+        ChatTemplates({"default": TEMPLATES["calls"]}).render(messages, **options)
+    assert words in str(error.value)
+    assert str(error.value).endswith((".", "?"))
 
 
 @pytest.fixture(scope="module")
@@ -269,87 +306,57 @@ def chatty(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     from tokenizers import Tokenizer as FastTokenizer
 
     tokenizer, root = FastTokenizer.from_str(llama3_json()), tmp_path_factory.mktemp("chatty")
+    settings = NAMES | {"chat_template": "{{ bos_token }}" + TEMPLATES["calls"] + "{{ date }}"}
     for folder, hidden, layers in ((root / "target", 32, 2), (root / "draft", 16, 1)):
-        write_checkpoint(folder, tokenizer, hidden, layers, tokenizer.get_vocab_size(), context=256)
-        (folder / "tokenizer_config.json").write_text(
-            json.dumps(NAMES | {"chat_template": TEMPLATES["Llama 3"]})
-        )
+        write_checkpoint(folder, tokenizer, hidden, layers, tokenizer.get_vocab_size(), context=512)
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     return Pair(root / "target", root / "draft")
 
 
-def test_a_conversation_becomes_ids_with_one_beginning(chatty: Pair) -> None:
+def test_a_chat_takes_the_options_of_its_template_and_has_one_beginning(chatty: Pair) -> None:
     llm = bass.load(chatty.target, chatty.draft)
+    own: dict[str, Any] = {"tools": [TOOL], "enable_thinking": False}
+    shown = own | {"chat_template_kwargs": {"date": "1 May"}}
+    ids = llm.apply_chat_template([USER], **shown)
+    assert ids == AutoTokenizer.from_pretrained(chatty.target).apply_chat_template(
+        [USER], **own, date="1 May", add_generation_prompt=True, return_dict=False
+    )
+    begin = ids[0]
+    assert ids.count(begin) == 1
+    said = llm.chat([[USER], [USER, CALL, ANSWER]], max_new_tokens=3, **shown)
+    expected = [ids, llm.apply_chat_template([USER, CALL, ANSWER], **shown)]
+    assert [c.token_ids for c in said.completions] == [
+        c.token_ids for c in llm.generate(expected, max_new_tokens=3).completions
+    ]
+    with pytest.raises(BassError, match="`thinking`: give `chat_template_kwargs`"):
+        llm.chat([USER], thinking=False)
     tokenizer = llm.models.tokenizer
     assert tokenizer is not None
-    ids = llm.apply_chat_template([USER])
-    begin = tokenizer.vocabulary["<|begin|>"]
-    assert ids[0] == begin
-    assert ids.count(begin) == 1
-    assert tokenizer.encode("x")[0] == begin
-    assert ids == AutoTokenizer.from_pretrained(chatty.target).apply_chat_template(
-        [USER], add_generation_prompt=True, return_dict=False
-    )
-    answer = llm.chat([USER], max_new_tokens=4)
-    generated = llm.generate(ids, max_new_tokens=4)
-    assert answer.completions[0].token_ids == generated.completions[0].token_ids
+    assert tokenizer.encode("<|begin|>x") == tokenizer.encode("x")
+    assert tokenizer.encode("<|begin|>") == tokenizer.encode("") == [begin]
+    assert tokenizer.encode("<|begin|><|begin|>x")[:3].count(begin) == 2  # as it was written
+    assert tokenizer.encode("<|begin|>x", add_special_tokens=False)[0] == begin
 
 
 OTHER = [{"role": "user", "content": "hello"}]
-FORMS: dict[str, Callable[[], Any]] = {
-    "a tuple": lambda: tuple(OTHER),
-    "an iterator": lambda: iter(OTHER),
-    "a generator": lambda: (message for message in OTHER),
-    "mappings of another class": lambda: [UserDict(message) for message in OTHER],
-    "a list of one": lambda: [OTHER],
-    "a generator of tuples": lambda: (tuple(one) for one in [OTHER]),
-    "a tuple of generators": lambda: ((message for message in one) for one in [OTHER]),
-}
 
 
-@pytest.mark.parametrize(
-    "form", by_day(FORMS, ("an iterator", "a generator of tuples", "a tuple of generators"))
-)
-def test_a_conversation_may_come_in_any_iterable(chatty: Pair, form: str) -> None:
+def test_a_conversation_may_come_in_any_iterable(chatty: Pair) -> None:
     llm = bass.load(chatty.target, chatty.draft)
     expected = llm.chat(OTHER, max_new_tokens=3).completions[0].token_ids
-    assert [c.token_ids for c in llm.chat(FORMS[form](), max_new_tokens=3).completions] == [
-        expected
-    ]
-    if form in ("a tuple", "an iterator", "a generator"):
-        assert llm.apply_chat_template(FORMS[form]()) == llm.apply_chat_template(OTHER)
-
-
-def test_several_conversations_may_come_in_any_iterable(chatty: Pair) -> None:
-    llm = bass.load(chatty.target, chatty.draft)
-    talks = [OTHER, [USER]]
-    expected = [c.token_ids for c in llm.chat(talks, max_new_tokens=3).completions]
-    for given in (iter(talks), tuple(map(tuple, talks)), (iter(one) for one in talks)):
-        assert [c.token_ids for c in llm.chat(given, max_new_tokens=3).completions] == expected
-
-
-WRONG_CALLS: dict[str, tuple[Any, tuple[Any, ...], str]] = {
-    "sampling options in vLLM's place": (OTHER, ({"temperature": 0},), "`template={'temp.*keyword"),
-    "a list in its place": (OTHER, (["default"],), r"`template=\['default'\]` must be the name"),
-    "a template's text": (OTHER, ("{% for m in messages %}",), "and not its text: write the text"),
-    "an unknown template": (OTHER, ("rag",), "has no chat template `rag`"),
-    "a message among conversations": ([OTHER, OTHER[0]], (), "^Message 0 is"),
-    "an empty conversation": ([OTHER, []], (), "^Conversation 1: A conversation is a list"),
-    "a bad message": ([OTHER, [OTHER]], (), "^Conversation 1: Message 0 is .*: give a mapping"),
-    "no end of messages": (itertools.repeat(OTHER[0]), (), f"more than {MOST_MESSAGES} messages"),
-    "no end of conversations": (itertools.repeat(OTHER), (), f"more than {MOST_MESSAGES} messages"),
-    "an empty iterator": (iter(()), (), "^A conversation is a list of messages"),
-    "one message": (OTHER[0], (), "^A conversation is a list of messages"),
-    "bytes": (b"hello", (), "^A conversation is a list of messages"),
-}
-
-
-@pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("case", WRONG_CALLS)
-def test_a_call_that_cannot_be_meant_is_one_sentence(chatty: Pair, case: str) -> None:
-    messages, more, words = WRONG_CALLS[case]
-    with pytest.raises(bass.BassError, match=words) as error:
-        bass.load(chatty.target, chatty.draft).chat(messages, *more)
-    assert str(error.value).endswith(".")
+    for messages in (iter(OTHER), [UserDict(OTHER[0])], [OTHER], (iter(one) for one in [OTHER])):
+        said = llm.chat(messages, max_new_tokens=3)
+        assert [c.token_ids for c in said.completions] == [expected]
+    for talks, words in (
+        ([OTHER, OTHER[0]], "^Message 0 is"),
+        ([OTHER, []], "^Conversation 1: A conversation is a list"),
+        ([OTHER, [OTHER]], "^Conversation 1: Message 0 is .*: give a mapping"),
+        (OTHER[0], "^A conversation is a list of messages"),
+        ("hello", "^A conversation is a list of messages"),
+        (iter(()), "^A conversation is a list of messages"),
+    ):
+        with pytest.raises(RequestError, match=words):
+            llm.chat(talks)
 
 
 def test_a_conversation_needs_a_tokenizer_and_a_template(pair: Pair, silent_pair: Pair) -> None:
@@ -359,28 +366,28 @@ def test_a_conversation_needs_a_tokenizer_and_a_template(pair: Pair, silent_pair
         bass.load(silent_pair.target, silent_pair.draft).chat([USER])
 
 
-def test_the_command_line_talks(bass_command: Any, chatty: Pair, tmp_path: Path) -> None:
+def test_the_command_line_takes_tools_and_continues_a_message(
+    bass_command: Any, chatty: Pair, tmp_path: Path
+) -> None:
     llm = bass.load(chatty.target, chatty.draft)
-    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "hello"}]
-    said = bass_command(
-        "generate", *chatty.options, "--chat", "--system", "Be brief.", "hello", "--json"
-    )
-    assert (
-        said.lines[0]["token_ids"] == llm.chat(messages, max_new_tokens=8).completions[0].token_ids
-    )
-    said = bass_command("generate", *chatty.options, "--chat", "hello", "world", "--json")
-    talks = [[{"role": "user", "content": text}] for text in ("hello", "world")]
-    assert [c["token_ids"] for c in said.lines[:-1]] == [
-        c.token_ids for c in llm.chat(talks, max_new_tokens=8).completions
-    ]
-    own = shutil.copytree(chatty.target, tmp_path / "target")
-    (own / "tokenizer_config.json").write_text(json.dumps(NAMES))
-    for arguments, words in (
-        (["--chat", "--token_ids", "[1]"], "token ids"),
-        (["--system", "x", "hello"], "`--chat`"),
-        (["--target", str(own), "--chat", "hello"], "chat template"),
+    tools, talk = (tmp_path / f"{name}.json" for name in ("tools", "talk"))
+    tools.write_text(json.dumps([TOOL]))
+    talk.write_text(json.dumps({"messages": [*OTHER, SAID]}))
+    switched = ["--tools", str(tools), "--enable-thinking", "false"]
+    for arguments, expected in (
+        (
+            ["--chat", "hello", *switched],
+            llm.apply_chat_template(OTHER, tools=[TOOL], **NO_THOUGHT),
+        ),
+        (
+            ["--messages", str(talk), "--continue-final-message", "true"],
+            llm.apply_chat_template([*OTHER, SAID], **CONTINUE),
+        ),
     ):
+        said = bass_command("generate", *chatty.options, "--json", *arguments)
+        completion = llm.generate(expected, max_new_tokens=8).completions[0]
+        assert said.lines[0]["token_ids"] == completion.token_ids
+    for arguments in (["hello", "--tools", str(tools)], ["--messages", str(talk), "hello"]):
         said = bass_command("generate", *chatty.options, *arguments)
         assert (said.status, said.out) == (2, "")
-        assert words in said.err
-        assert said.err.count("\n") == 1
+        assert arguments[1] in said.err or arguments[0] in said.err

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import yaml
 
-import bass
 from support.browser import Page, browser, find_browser
 
 ROOT = Path(__file__).parents[2]

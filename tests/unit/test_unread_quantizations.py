@@ -159,9 +159,7 @@ def test_a_second_quantization_is_an_error_and_none_is_not(gptq: Path, tmp_path:
     bass.load(target, gptq, quantization="int8", draft_quantization="none", **options)
 
 
-def test_info_names_method_and_bits(
-    bass_command: Callable[..., Said], gptq: Path
-) -> None:
+def test_info_names_method_and_bits(bass_command: Callable[..., Said], gptq: Path) -> None:
     [found] = bass_command("info", str(gptq), "--json").lines[0]["checkpoints"]
     assert found["quantization"] == "gptq: 14 matrices in int4, a scale for groups of 32"
     assert "MiB in float16, quantized as stored" in found["weights"]

@@ -1,9 +1,10 @@
-"""Tokenizers, and the files of the forms that real checkpoints have."""
+"""Folders of tokenizers, one for each flavour that real checkpoints have."""
 
 import functools
 import io
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,38 +36,15 @@ CORPUS = (
     "class='a'>&amp;</body></html>\n"
 ).splitlines()  # fmt: skip
 SPECIAL = [
-    *(
-        "<s>",
-        "</s>",
-        "<unk>",
-        "<pad>",
-        "<bos>",
-        "<eos>",
-        "<|endoftext|>",
-        "<|im_start|>",
-        "<|im_end|>",
-        "<|begin|>",
-        "<|turn|>",
-    ),
-    *("<start_of_turn>", "<0x41>", "<0xE2>", "[INST]", "<tool>", "▁", "Ġ", "<extra>"),
-]
+    "<s>", "</s>", "<unk>", "<pad>", "<bos>", "<eos>", "<|endoftext|>", "<|im_start|>",
+    "<|im_end|>", "<|begin|>", "<|turn|>", "<start_of_turn>", "<0x41>", "<0xE2>", "[INST]",
+    "<tool>", "▁", "Ġ", "<extra>",
+]  # fmt: skip
 LETTERS = [
     *"abc XYZ012,.'!?\"()[]{}<>|_-=+*/#\\\t\néßñøЖщλ中文字の안녕שלمنथाไ",
+    *("  ", "    ", "\r\n", "\u00a0", "\u3000", "\u200b", "\u2028", "\x00", "\x07", "\x1b", "\x7f"),
     *(
-        "  ",
-        "    ",
-        "\r\n",
-        "\u00a0",
-        "\u3000",
-        "\u200b",
-        "\u2028",
-        "\x00",
-        "\x07",
-        "\x1b",
-        "\x7f",
         "\ufeff",
-    ),
-    *(
         "e\u0301",
         "a\u0308\u0323",
         "\u0915\u094d\u0937",
@@ -76,25 +54,15 @@ LETTERS = [
         "①",
         "Ａ",
         "\U0010ffff",
-        "\ufffd",
     ),
-    *(
-        "😀",
-        "👩‍👩‍👧",
-        "🏳️‍🌈",
-        "𝄞",
-        "𐍈",
-        "don't",
-        " 's",
-        " n't",
-        " .",
-        " ,",
-        "it's ",
-        "hello",
-        " world",
-        "def f(x):\n",
-        "12345",
-    ),
+    *("\ufffd", "😀", "👩‍👩‍👧", "🏳️‍🌈", "𝄞", "𐍈", "don't", " 's", " n't", " .", " ,", "it's "),
+    *("hello", " world", "def f(x):\n", "12345"),
+]
+FIXED = [
+    *("", " ", "  ", "   ", "\n", "\t", " a", "a ", "  a  ", "a  b   c", "\n\n\n"),
+    *("a" * 300, " " * 100, "é" * 50, "😀" * 20, "\x00" * 5, "\ufffd"),
+    *(*CORPUS, "\n".join(CORPUS), *SPECIAL),
+    *(form.format(token) for form in (" {0} ", "a{0}b", "{0}{0} a") for token in SPECIAL),
 ]
 
 
@@ -103,38 +71,10 @@ def strings(count: int = 1000) -> list[str]:
     """Varied texts, the same in every run: code, scripts, emoji, controls, spaces, special tokens,
     long runs.
     """
-    draw = random.Random(0)
-    fixed: list[str] = [
-        "",
-        " ",
-        "  ",
-        "   ",
-        "\n",
-        "\t",
-        " a",
-        "a ",
-        "  a  ",
-        "a  b   c",
-        "\n\n\n",
-        "a" * 300,
-        " " * 100,
-        "é" * 50,
-        "😀" * 20,
-        "\x00" * 5,
-        "\ufffd",
-    ]
-    fixed += [
-        *CORPUS,
-        "\n".join(CORPUS),
-        *SPECIAL,
-        *(f" {t} " for t in SPECIAL),
-        *(f"a{t}b" for t in SPECIAL),
-        *(f"{t}{t} a" for t in SPECIAL),
-    ]
-    parts = LETTERS * 4 + SPECIAL + [line[:20] for line in CORPUS]
-    return fixed + [
+    draw, parts = random.Random(0), LETTERS * 4 + SPECIAL + [line[:20] for line in CORPUS]
+    return FIXED + [
         "".join(draw.choice(parts) for _ in range(draw.randrange(1, 16)))
-        for _ in range(count - len(fixed))
+        for _ in range(count - len(FIXED))
     ]
 
 
@@ -151,6 +91,14 @@ def pieces(kind: str, size: int = 420, **options: Any) -> bytes:
     return out.getvalue()
 
 
+def gemma_pieces() -> bytes:
+    ids = {"pad_id": 0, "eos_id": 1, "bos_id": 2, "unk_id": 3}
+    names = {"pad_piece": "<pad>", "eos_piece": "<eos>", "bos_piece": "<bos>"}
+    symbols = ("<mask>", "<start_of_turn>", "<end_of_turn>", "\n\n", "▁▁", "▁▁▁▁", "<b>")
+    more = {"user_defined_symbols": symbols, "add_dummy_prefix": False}
+    return pieces("bpe", 440, **ids, **names, **more)
+
+
 @functools.cache
 def byte_level(size: int = 400, first: tuple[str, ...] = ("<|endoftext|>",)) -> str:
     """A trained byte-level BPE, as tokenizer.json."""
@@ -158,79 +106,38 @@ def byte_level(size: int = 400, first: tuple[str, ...] = ("<|endoftext|>",)) -> 
     fast.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     fast.decoder = decoders.ByteLevel()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    fast.train_from_iterator(
-        CORPUS,
-        trainers.BpeTrainer(
-            vocab_size=size,
-            special_tokens=list(first),
-            initial_alphabet=alphabet,
-            show_progress=False,
-        ),
-    )
+    options = {"special_tokens": list(first), "initial_alphabet": alphabet, "show_progress": False}
+    fast.train_from_iterator(CORPUS, trainers.BpeTrainer(vocab_size=size, **options))
     return fast.to_str()
 
 
-def write(folder: Path, **files: Any) -> Path:
-    """`tokenizer_config={...}` becomes tokenizer_config.json; bytes become tokenizer.model; text
-    keeps its name with a dot for `__`.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        if isinstance(content, bytes):
-            (folder / f"{name}.model").write_bytes(content)
-        elif isinstance(content, str):
-            (folder / name.replace("__", ".")).write_text(content, encoding="utf-8")
-        else:
-            (folder / f"{name}.json").write_text(
-                json.dumps(content, ensure_ascii=False), encoding="utf-8"
-            )
-    return folder
-
-
-def vocab_and_merges(
-    first: tuple[str, ...] = ("<|endoftext|>",), size: int = 400
-) -> dict[str, Any]:
-    model = json.loads(byte_level(size, first))["model"]
-    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
-    return {"vocab": model["vocab"], "merges__txt": "\n".join(["#version: 0.2", *merges]) + "\n"}
+def vocab_and_merges(*first: str) -> dict[str, Any]:
+    model = json.loads(byte_level(400, first or ("<|endoftext|>",)))["model"]
+    merges = "\n".join(map(" ".join, model["merges"]))
+    return {"vocab": model["vocab"], "merges__txt": f"#version: 0.2\n{merges}\n"}
 
 
 def flags(content: str, **changed: bool) -> dict[str, Any]:
-    return {
-        "content": content,
-        "lstrip": False,
-        "normalized": False,
-        "rstrip": False,
-        "single_word": False,
-    } | changed
+    names = ("lstrip", "normalized", "rstrip", "single_word")
+    return {"content": content} | dict.fromkeys(names, False) | changed
 
 
-def llama_json(config: dict[str, Any] | None = None) -> str:
+def llama_json() -> str:
     """What the converters of earlier versions wrote for a Llama-2 tokenizer.model: a prefix by the
     normalizer.
     """
     model = sentencepiece.SentencePieceProcessor(model_proto=pieces("bpe"))  # pyright: ignore[reportCallIssue]
     vocab = {model.id_to_piece(i): i for i in range(model.get_piece_size())}
-    merges = [
-        (p[:c], p[c:]) for p in vocab for c in range(1, len(p)) if p[:c] in vocab and p[c:] in vocab
-    ]
-    fast = Tokenizer(
-        models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
-    )
-    fast.normalizer = normalizers.Sequence(
-        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
-    )
-    fast.decoder = decoders.Sequence(
-        [
-            decoders.Replace("▁", " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Strip(" ", 1, 0),
-        ]
-    )
-    fast.add_special_tokens(
-        [AddedToken(t, normalized=False, special=True) for t in ("<unk>", "<s>", "</s>")]
-    )
+    cuts = ((p[:c], p[c:]) for p in vocab for c in range(1, len(p)))
+    merges = [(left, right) for left, right in cuts if left in vocab and right in vocab]
+    bpe = models.BPE(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    fast, to_space = Tokenizer(bpe), decoders.Replace("▁", " ")
+    to_pieces = [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    fast.normalizer = normalizers.Sequence(to_pieces)
+    first = decoders.Strip(" ", 1, 0)
+    fast.decoder = decoders.Sequence([to_space, decoders.ByteFallback(), decoders.Fuse(), first])
+    special = [AddedToken(t, normalized=False, special=True) for t in ("<unk>", "<s>", "</s>")]
+    fast.add_special_tokens(special)
     fast.post_processor = processors.TemplateProcessing(
         single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)]
     )
@@ -254,46 +161,21 @@ def llama3_json() -> str:
     return fast.to_str()
 
 
-def decoder_of(size: int) -> dict[str, Any]:
-    """`added_tokens_decoder` for a byte-level vocabulary of `size`: special and ordinary ones, with
-    flags of all kinds.
-    """
-    return {
-        "0": flags("<|endoftext|>", special=True),
-        str(size): flags("<|im_start|>", special=True),
-        str(size + 1): flags("<|im_end|>", special=True, rstrip=True),
-        str(size + 2): flags("<tool>", special=False, normalized=True),
-        str(size + 3): flags("<extra>", special=False, lstrip=True, normalized=False),
-    }
-
-
 def digits_json() -> str:
     fast = Tokenizer.from_str(byte_level())
-    fast.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.ByteLevel(add_prefix_space=False),
-        ]
-    )
+    digits, to_bytes = pre_tokenizers.Digits(True), pre_tokenizers.ByteLevel(False)
+    fast.pre_tokenizer = pre_tokenizers.Sequence([digits, to_bytes])
     return fast.to_str()
 
 
 def unigram_json() -> str:
     fast = Tokenizer(models.Unigram())
-    fast.normalizer = normalizers.Sequence(
-        [normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
-    )
-    fast.pre_tokenizer = pre_tokenizers.Metaspace()
-    fast.decoder = decoders.Metaspace()
-    fast.train_from_iterator(
-        CORPUS * 3,
-        trainers.UnigramTrainer(
-            vocab_size=250,
-            special_tokens=["<pad>", "</s>", "<unk>"],
-            unk_token="<unk>",
-            show_progress=False,
-        ),
-    )
+    spaces = normalizers.Replace(Regex(" {2,}"), " ")
+    fast.normalizer = normalizers.Sequence([normalizers.NFKC(), spaces])
+    fast.pre_tokenizer, fast.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    options = {"special_tokens": ["<pad>", "</s>", "<unk>"], "unk_token": "<unk>"}
+    trainer = trainers.UnigramTrainer(vocab_size=250, show_progress=False, **options)
+    fast.train_from_iterator(CORPUS * 3, trainer)
     return fast.to_str()
 
 
@@ -303,8 +185,202 @@ def wordpiece_json() -> str:
     fast.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     fast.decoder = decoders.WordPiece(cleanup=True)
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    fast.train_from_iterator(
-        CORPUS * 3,
-        trainers.WordPieceTrainer(vocab_size=400, special_tokens=special, show_progress=False),
-    )
+    options = {"special_tokens": special, "show_progress": False}
+    fast.train_from_iterator(CORPUS * 3, trainers.WordPieceTrainer(vocab_size=400, **options))
     return fast.to_str()
+
+
+# of tokenizer_config.json
+ENDS = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+LLAMA = {"tokenizer_class": "LlamaTokenizer", **ENDS, "model_max_length": 2048}
+PLAIN = {"tokenizer_class": "PreTrainedTokenizerFast"}
+GPT2 = {"tokenizer_class": "GPT2Tokenizer"}
+CODEGEN = {"tokenizer_class": "CodeGenTokenizer"}
+CLEANED = {"clean_up_tokenization_spaces": True}
+END = "<|endoftext|>"
+OPT_ENDS = {"bos_token": "</s>", "eos_token": "</s>", "unk_token": "</s>", "pad_token": "<pad>"}
+DECODER = {  # special and ordinary tokens, with flags of all kinds
+    "0": flags(END, special=True),
+    "400": flags("<|im_start|>", special=True),
+    "401": flags("<|im_end|>", special=True, rstrip=True),
+    "402": flags("<tool>", special=False, normalized=True),
+    "403": flags("<extra>", special=False, lstrip=True, normalized=False),
+}
+
+
+def numbered(*tokens: str, first: int = 0) -> dict[str, Any]:
+    return {str(i): flags(token, special=True) for i, token in enumerate(tokens, first)}
+
+
+def named(tokens: dict[str, str], **more: Any) -> dict[str, Any]:
+    return {name: flags(token, normalized=True) | more for name, token in tokens.items()}
+
+
+def of(model_type: str, settings: Any = None, **files: Any) -> dict[str, Any]:
+    """The files of a folder; `settings`: of tokenizer_config.json."""
+    some = {} if settings is None else {"tokenizer_config": settings}
+    return {"config": {"model_type": model_type}, **files, **some}
+
+
+def llama(settings: Any = None, **files: Any) -> dict[str, Any]:
+    return of("llama", settings, **{"tokenizer": pieces("bpe"), **files})
+
+
+Files = Callable[[], dict[str, Any]]
+FLAVOURS: dict[str, Files] = {
+    "Llama 2, tokenizer.model": lambda: llama(
+        LLAMA
+        | {"add_bos_token": True, "add_eos_token": False, "legacy": False, "pad_token": None}
+        | {"clean_up_tokenization_spaces": False, **named(ENDS, __type="AddedToken")}
+    ),
+    "Llama 1, legacy, with an end": lambda: llama(
+        LLAMA | {"add_bos_token": True, "add_eos_token": True, "legacy": True}
+    ),
+    "Llama 2 without a prefix space": lambda: llama(
+        LLAMA | {"add_bos_token": True, "add_prefix_space": False, "legacy": False}
+    ),
+    "Vicuna, added_tokens.json": lambda: llama(
+        LLAMA | {"add_bos_token": True, "legacy": True},
+        added_tokens={"<pad>": 420, "<tool>": 421, "<|im_end|>": 422},
+        special_tokens_map={"bos_token": flags("<s>"), "eos_token": flags("</s>", rstrip=True)}
+        | {"unk_token": "<unk>", "pad_token": "<pad>"},
+    ),
+    "Llama 2, nothing but tokenizer.model": lambda: llama(),
+    "TinyLlama, tokenizer.json": lambda: llama(
+        LLAMA
+        | {"add_bos_token": True, "add_eos_token": True, "legacy": False, "pad_token": "</s>"}
+        | {"added_tokens_decoder": numbered("<unk>", "<s>", "</s>")},
+        tokenizer__json=llama_json(),
+    ),
+    "Llama 2, tokenizer.json, no class": lambda: of("llama", tokenizer__json=llama_json()),
+    "Code Llama": lambda: llama(LLAMA | {"tokenizer_class": "CodeLlamaTokenizer"}),
+    "Mistral, tokenizer.json": lambda: of(
+        "mistral", LLAMA, tokenizer=pieces("bpe"), tokenizer__json=llama_json()
+    ),
+    "Mistral, tokenizer.model": lambda: of(
+        "mistral",
+        LLAMA | {"add_bos_token": True, "additional_special_tokens": [], "sp_model_kwargs": {}},
+        tokenizer=pieces("bpe"),
+    ),
+    "Phi 3, placeholders": lambda: of(
+        "phi3",
+        LLAMA
+        | {"add_bos_token": True}
+        | {
+            "added_tokens_decoder": {
+                "1": flags("<s>", special=True),
+                "3": flags("<|turn|>", special=True, rstrip=True),
+                "430": flags("<tool>", special=False),
+            }
+        },
+        tokenizer=pieces("bpe", user_defined_symbols=("<place0>", "<place1>")),
+    ),
+    "unigram, tokenizer.model": lambda: of(
+        "llama",
+        PLAIN | {"add_eos_token": True} | CLEANED,
+        tokenizer=pieces("unigram", 450, normalization_rule_name="nmt_nfkc"),
+    ),
+    "unigram without byte fallback": lambda: of(
+        "llama", tokenizer=pieces("unigram", 250, byte_fallback=False, add_dummy_prefix=False)
+    ),
+    "unigram, tokenizer.json": lambda: of(
+        "llama", PLAIN | {"eos_token": "</s>"} | CLEANED, tokenizer__json=unigram_json()
+    ),
+    "WordPiece": lambda: of("llama", PLAIN | CLEANED, tokenizer__json=wordpiece_json()),
+    "Gemma, tokenizer.model": lambda: of(
+        "gemma",
+        {"tokenizer_class": "GemmaTokenizer", "add_bos_token": True, "pad_token": "<pad>"}
+        | {"bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>"}
+        | {"additional_special_tokens": ["<start_of_turn>", "<end_of_turn>"]}
+        | {"clean_up_tokenization_spaces": False},
+        tokenizer=gemma_pieces(),
+    ),
+    "Gemma, nothing but tokenizer.model": lambda: of("gemma2", tokenizer=gemma_pieces()),
+    "Llama 3": lambda: of(
+        "llama",
+        PLAIN
+        | {"bos_token": "<|begin|>", "eos_token": "<|turn|>", **CLEANED}
+        | {"added_tokens_decoder": numbered("<|begin|>", END, "<|turn|>", first=420)},
+        tokenizer__json=llama3_json(),
+    ),
+    "GPT-2": lambda: of("gpt2", **vocab_and_merges()),
+    "GPT-2, tokenizer.json beside": lambda: of(
+        "gpt2", {"model_max_length": 1024}, tokenizer__json=byte_level(), **vocab_and_merges()
+    ),
+    "OPT": lambda: of(
+        "opt",
+        GPT2
+        | {"errors": "replace", "add_prefix_space": False, "add_bos_token": True}
+        | named(OPT_ENDS, __type="AddedToken"),
+        special_tokens_map=named(OPT_ENDS),
+        **vocab_and_merges("<s>", "<pad>", "</s>", "<unk>"),
+    ),
+    "CodeGen": lambda: of(
+        "codegen",
+        CODEGEN | {"add_prefix_space": False, "unk_token": END},
+        added_tokens={" " * n: 431 - n for n in range(31, 1, -1)} | {"\t\t": 430},
+        **vocab_and_merges(),
+    ),
+    "CodeGen, prefix space": lambda: of(
+        "codegen", CODEGEN | {"add_prefix_space": True}, **vocab_and_merges()
+    ),
+    "StarCoder": lambda: of(
+        "gpt_bigcode",
+        GPT2 | {"bos_token": END, "additional_special_tokens": ["<|im_start|>", "<tool>"]},
+        tokenizer__json=digits_json(),
+        **vocab_and_merges(),
+    ),
+    "StarCoder 2": lambda: of(
+        "starcoder2",
+        GPT2 | {"added_tokens_decoder": DECODER, "bos_token": END},
+        tokenizer__json=digits_json(),
+    ),
+    "Qwen 2": lambda: of(
+        "qwen2",
+        {"tokenizer_class": "Qwen2Tokenizer", "bos_token": None, "eos_token": "<|im_end|>"}
+        | {"pad_token": END, "unk_token": None, "add_prefix_space": False}
+        | {"added_tokens_decoder": DECODER}
+        | {"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]},
+        **vocab_and_merges(),
+    ),
+    "DeepSeek distilled to Qwen": lambda: of(
+        "qwen2", LLAMA | {"tokenizer_class": "LlamaTokenizerFast"}, tokenizer__json=byte_level()
+    ),
+    "GPT-NeoX": lambda: of(
+        "gpt_neox",
+        {"tokenizer_class": "GPTNeoXTokenizer", "add_prefix_space": False}
+        | {"bos_token": END, "eos_token": END},
+        tokenizer__json=byte_level(),
+    ),
+    "Phi 2": lambda: of(
+        "phi",
+        CODEGEN | {"added_tokens_decoder": DECODER} | CLEANED,
+        tokenizer__json=byte_level(),
+        **vocab_and_merges(),
+    ),
+    "special tokens split": lambda: of(
+        "llama",
+        PLAIN | {"split_special_tokens": True, "extra_special_tokens": {"image_token": "<tool>"}},
+        tokenizer__json=llama3_json(),
+    ),
+}
+
+
+def write(folder: Path, **files: Any) -> Path:
+    """`tokenizer_config={...}` becomes tokenizer_config.json; bytes become tokenizer.model; text
+    keeps its name with a dot for `__`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        if isinstance(content, bytes):
+            (folder / f"{name}.model").write_bytes(content)
+            continue
+        file = name.replace("__", ".") if isinstance(content, str) else f"{name}.json"
+        text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+        (folder / file).write_text(text, encoding="utf-8")
+    return folder
+
+
+def build(root: Path, flavour: str) -> Path:
+    """The folder of one flavour."""
+    return write(root / flavour.replace(" ", "_").replace(",", ""), **FLAVOURS[flavour]())

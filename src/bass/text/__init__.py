@@ -1,11 +1,9 @@
 """Text to token ids and back: tokenizers, streaming, stop strings, chat templates."""
 
-from bass.text.chat import ChatTemplates
+from bass.text.conversation import ChatTemplates
 from bass.text.pairing import check_same_tokenizer
-from bass.text.stops import StopStrings
-from bass.text.stream import TextStream
+from bass.text.stream import StopStrings, TextStream, Transcript
 from bass.text.tokenizer import Tokenizer
-from bass.text.transcript import Transcript
 
 __all__ = [
     "ChatTemplates",

@@ -1,39 +1,40 @@
-"""Conversations as chat templates read them: their checks, and a final message that the model
-continues.
-"""
+"""Conversations as text: their messages, and the chat templates of a checkpoint."""
 
+import difflib
+import functools
+import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from itertools import count, islice
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+from typing import Any, NoReturn, final
 
-from bass.errors import RequestError, check_flag
+from bass.checkpoints.folder import read_json
+from bass.errors import CheckpointError, RequestError
 
-MOST_MESSAGES = 100_000
+Message = dict[str, Any]
 MEDIA = ("image", "video", "audio", "input_image", "input_video", "input_audio")
-# the variables of every template, which have arguments of their own
-VARIABLES = (
-    "messages", "tools", "documents", "add_generation_prompt", "continue_final_message",
-)  # fmt: skip
 
 
-def conversations(messages: Any) -> list[list[dict[str, Any]]]:
+def conversations(messages: Any) -> list[list[Message]]:
     """The conversations of a call: one, an iterable of messages, or each of an iterable of several.
 
     Raises `RequestError`, which names the conversation if there are several.
     """
-    listed = _listed(messages)
+    listed = list(messages) if _is_several(messages) else []
     if not listed or not all(map(_is_several, listed)):
-        return [checked_messages(messages if listed is None else listed)]
+        return [checked_messages(listed)]
     return [checked_messages(one, f"Conversation {i}: ") for i, one in enumerate(listed)]
 
 
-def checked_messages(messages: Any, where: str = "") -> list[dict[str, Any]]:
+def checked_messages(messages: Any, where: str = "") -> list[Message]:
     """The messages of a conversation, each a mapping, of which the template decides what it needs.
 
     where: the beginning of an error's sentence. Raises `RequestError`.
     """
-    listed = _listed(messages)
+    listed = list(messages) if _is_several(messages) else []
     if not listed:
         raise RequestError(
             f"{where}A conversation is a list of messages: give at least one "
@@ -45,70 +46,185 @@ def checked_messages(messages: Any, where: str = "") -> list[dict[str, Any]]:
                 f"{where}Message {i} is {message!r:.100}: give a mapping, such as "
                 '{"role": "user", "content": "..."}.'
             )
-        medium = next(filter(None, map(_medium, _parts(message))), None)
-        if medium is not None:
-            raise RequestError(
-                f"{where}Message {i} has a part of the type {medium!r:.60}, and models are used "
-                "with text alone: leave it out."
-            )
+        content = message.get("content")
+        for part in content if isinstance(content, list | tuple) else [content]:
+            kind = part.get("type") if isinstance(part, Mapping) else None
+            if isinstance(kind, str) and kind.startswith(MEDIA):
+                raise RequestError(
+                    f"{where}Message {i} has a part of the type {kind!r:.60}, and models are used "
+                    "with text alone: leave it out."
+                )
     return list(map(dict, listed))
 
 
-def checked_entries(name: str, entries: Any, form: str) -> list[dict[str, Any]] | None:
-    """The tools or documents of a conversation: a list of mappings, or None.
+@final
+@dataclass(frozen=True)
+class ChatTemplates:
+    """The Jinja templates of a checkpoint by name, and the special tokens that they may write."""
 
-    Raises `RequestError`, which describes an entry as `form`.
-    """
+    templates: Mapping[str, str] = field(default_factory=dict)
+    special: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(
+        cls, folder: Path, settings: Mapping[str, Any], special: Mapping[str, str]
+    ) -> "ChatTemplates":
+        """The templates of chat_template.jinja and additional_chat_templates/, or else those of
+        tokenizer_config.json (`settings`), or else that of chat_template.json.
+        """
+        files = {p.stem: p for p in sorted((folder / "additional_chat_templates").glob("*.jinja"))}
+        if (folder / "chat_template.jinja").exists():
+            files = {"default": folder / "chat_template.jinja"} | files
+        if files:
+            return cls({n: path.read_text(encoding="utf-8") for n, path in files.items()}, special)
+        given, of_processor = settings.get("chat_template"), folder / "chat_template.json"
+        if given is None and of_processor.exists():
+            given = read_json(of_processor).get("chat_template")
+        if isinstance(given, list):
+            given = {entry["name"]: entry["template"] for entry in given}
+        return cls({"default": given} if isinstance(given, str) else given or {}, special)
+
+    def render(
+        self,
+        messages: Iterable[Mapping[str, Any]],
+        name: str | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        add_generation_prompt: bool | None = None,
+        continue_final_message: bool | str = False,
+        enable_thinking: bool | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The conversation as one text, including special tokens.
+
+        name: of a template; None: `tool_use` for a conversation with tools, if there is one, or
+        else `default`. add_generation_prompt: open the assistant's turn; None: unless the final
+        message is continued. continue_final_message: end the text with the last message's content,
+        or with the named field of it. chat_template_kwargs: further variables of the template.
+
+        Templates run in Jinja's sandbox, as in `transformers`. Raises `RequestError` for what the
+        template refuses, and for variables that it never reads.
+        """
+        listed = checked_messages(messages)
+        name, template = self._chosen(name, with_tools=tools is not None)
+        compiled, reads = _compiled(name, template)
+        variables: dict[str, Any] = {
+            "tools": _entries("tools", tools, "JSON schemas, each a mapping, and not a function"),
+            "documents": _entries("documents", documents, 'mappings such as {"text": "..."}'),
+            **({} if enable_thinking is None else {"enable_thinking": enable_thinking}),
+            **(chat_template_kwargs or {}),
+        }
+        for variable, value in variables.items():
+            if variable not in reads and value not in (None, []):
+                near = difflib.get_close_matches(variable, sorted(reads), n=1)
+                raise RequestError(
+                    f"The chat template `{name}` never reads `{variable}`, so it would change "
+                    f"nothing: {f'did you mean `{near[0]}`?' if near else 'leave it out.'}"
+                )
+        mark = text = ""
+        if continue_final_message:
+            if add_generation_prompt:
+                raise RequestError(
+                    "`add_generation_prompt` opens a new message, and `continue_final_message` "
+                    "continues the last one: give one of them."
+                )
+            field = "content" if continue_final_message is True else continue_final_message
+            listed, mark, text = _marked(listed, field)
+        opens = add_generation_prompt
+        opens = not continue_final_message if opens is None else opens
+        values = {**self.special, "add_generation_prompt": opens, **variables, "messages": listed}
+        try:
+            rendered = compiled.render(values)
+        except Exception as error:  # a template may raise anything
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise RequestError(
+                f"The chat template refuses the conversation ({reason}): change the messages, or "
+                "write the prompt as text."
+            ) from error
+        return _unmarked(rendered, mark, text) if mark else rendered
+
+    def _chosen(self, name: str | None, with_tools: bool) -> tuple[str, str]:
+        """The name and the text of a template. Raises `RequestError` or `CheckpointError`."""
+        if name is None:
+            name = "tool_use" if with_tools and "tool_use" in self.templates else "default"
+        if not isinstance(name, str) or "{%" in name or "{{" in name:
+            raise RequestError(
+                f"`template={name!r:.60}` must be the name of a chat template of the checkpoint: "
+                "give sampling options by keyword, such as `temperature=0`, and write a template's "
+                "text to chat_template.jinja in the checkpoint's folder."
+            )
+        if name not in self.templates:
+            known = ", ".join(self.templates) or "none"
+            raise CheckpointError(
+                f"The checkpoint has no chat template `{name}` (it has {known}): write the prompt "
+                "as text, or add chat_template.jinja."
+            )
+        return name, self.templates[name]
+
+
+def _entries(name: str, entries: Any, form: str) -> list[dict[str, Any]] | None:
+    """The tools or documents of a conversation. Raises `RequestError` unless they are mappings."""
     if entries is None:
         return None
-    whole = isinstance(entries, list | tuple)
-    wrong = [one for one in entries if not isinstance(one, Mapping)] if whole else [entries]
-    if wrong:
-        raise RequestError(f"`{name}` has {wrong[0]!r:.100}: give a list of {form}.")
+    if not isinstance(entries, list | tuple) or not all(isinstance(e, Mapping) for e in entries):
+        raise RequestError(f"`{name}={entries!r:.100}` must be a list of {form}.")
     return list(map(dict, entries))
 
 
-def checked_variables(given: Any, enable_thinking: bool | None) -> dict[str, Any]:
-    """The further variables of a template. Raises `RequestError`."""
-    if given is not None and not (
-        isinstance(given, Mapping) and all(isinstance(name, str) for name in given)
-    ):
-        raise RequestError(
-            f"`chat_template_kwargs={given!r:.60}` must be a mapping of names to values."
-        )
-    variables = dict(given or {})
-    for name in VARIABLES:
-        if name in variables:
-            raise RequestError(
-                f"`{name}` is an argument of its own: leave it out of `chat_template_kwargs`."
-            )
-    if enable_thinking is not None:
-        check_flag("enable_thinking", enable_thinking)
-        variables["enable_thinking"] = enable_thinking
-    return variables
+@functools.lru_cache(maxsize=16)
+def _compiled(name: str, template: str) -> tuple[Any, set[str]]:
+    """The template and the variables that it reads, with the functions and tags of `transformers`.
 
-
-def continued_field(continue_final_message: Any, add_generation_prompt: Any) -> str | None:
-    """The field of the final message that the model continues; None: it writes a new message.
-
-    Raises `RequestError`.
+    Raises `CheckpointError`.
     """
-    if add_generation_prompt is not None:
-        check_flag("add_generation_prompt", add_generation_prompt)
-    if isinstance(continue_final_message, str):
-        field = continue_final_message
-    else:
-        check_flag("continue_final_message", continue_final_message)
-        field = "content" if continue_final_message else None
-    if field is not None and add_generation_prompt:
-        raise RequestError(
-            "`add_generation_prompt` opens a new message, and `continue_final_message` continues "
-            "the last one: give one of them."
-        )
-    return field
+    import jinja2.meta  # here, because not every run has a conversation
+    from jinja2.ext import Extension, loopcontrols
+    from jinja2.nodes import CallBlock
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """`{% generation %}` marks the assistant's text, for training; the text is unchanged."""
+
+        tags = {"generation"}  # noqa: RUF012  (Jinja's)
+
+        def parse(self, parser: Any) -> Any:
+            """The statements between the tags, in their own scope."""
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+            return CallBlock(self.call_method("_unchanged"), [], [], body).set_lineno(line)
+
+        def _unchanged(self, caller: Any) -> str:
+            return caller()
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    try:
+        reads = jinja2.meta.find_undeclared_variables(environment.parse(template))
+        return environment.from_string(template), reads
+    except jinja2.TemplateError as error:
+        raise CheckpointError(
+            f"The checkpoint's chat template `{name}` is not valid Jinja ({error.message}): "
+            "download it again."
+        ) from error
 
 
-def marked(messages: list[dict[str, Any]], field: str) -> tuple[list[dict[str, Any]], str, str]:
+def _raise_exception(message: str) -> NoReturn:
+    raise RequestError(message)
+
+
+def _to_json(value: Any, ensure_ascii=False, indent=None, separators=None, sort_keys=False) -> str:
+    """Unlike Jinja's own filter, it escapes no HTML."""
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+def _marked(messages: list[Message], field: str) -> tuple[list[Message], str, str]:
     """The messages with a mark and a space at the end of the final message's field, the mark, which
     is in no message, and the field's text.
 
@@ -117,78 +233,37 @@ def marked(messages: list[dict[str, Any]], field: str) -> tuple[list[dict[str, A
     said = str(messages).upper()
     mark = next(m for i in count() if (m := f"END_OF_CONTINUED_MESSAGE_{i}") not in said)
     final = messages[-1]
-    value = final.get(field)
-    text, changed = None, value
-    if isinstance(value, str):
-        text, changed = value, f"{value}{mark} "
-    elif isinstance(value, list | tuple):
-        last = next((i for i in reversed(range(len(value))) if _has_text(value[i])), None)
-        if last is not None:
-            text = value[last]["text"]
-            changed = [*value]
-            changed[last] = {**value[last], "text": f"{text}{mark} "}
-    if text is None:
-        raise RequestError(
-            f"`continue_final_message` needs a text in the field {field!r:.60} of the last "
-            f"message, which has {value!r:.60}."
-        )
-    return [*messages[:-1], {**final, field: changed}], mark, text
-
-
-def unmarked(rendered: str, mark: str, text: str, plain: Callable[[], str]) -> str:
-    """The rendered text up to the last mark. Raises `RequestError` if the template left it out, or
-    uses the message several times and not as it is.
-
-    plain: renders the messages without the mark.
-    """
-    at = rendered.rfind(mark)
-    if at < 0 or text.strip() not in rendered:
-        raise _changed("leaves out or changes the last message")
-    # a template that strips the space strips the end of the message, too
-    kept = rendered[:at] if rendered.startswith(f"{mark} ", at) else rendered[:at].rstrip()
-    if mark not in kept.upper():
-        return kept
-    kept = re.sub(rf"{mark} |\s*{mark}(?! )", "", kept)
-    if not plain().startswith(kept):
-        raise _changed("uses the last message several times and changes it")
-    return kept
-
-
-def _changed(what: str) -> RequestError:
-    return RequestError(
-        f"The chat template {what}, so that it cannot be continued: give another last message, or "
-        "`continue_final_message=False`."
+    if isinstance(value := final.get(field), str):
+        return [*messages[:-1], {**final, field: f"{value}{mark} "}], mark, value
+    parts = list(value) if isinstance(value, list | tuple) else []
+    for i, part in reversed([*enumerate(parts)]):
+        if isinstance(part, Mapping) and isinstance(text := part.get("text"), str):
+            parts[i] = {**part, "text": f"{text}{mark} "}
+            return [*messages[:-1], {**final, field: parts}], mark, text
+    raise RequestError(
+        f"`continue_final_message` needs a text in the field {field!r} of the last message, which "
+        f"has {value!r:.60}."
     )
 
 
-def _parts(message: Mapping[str, Any]) -> list[Any]:
-    content = message.get("content")
-    return list(content) if isinstance(content, list | tuple) else [content]
+def _unmarked(rendered: str, mark: str, text: str) -> str:
+    """The rendered text up to the last mark, without the marks of earlier uses of the message.
 
-
-def _medium(part: Any) -> str | None:
-    """The type of a part that is an image, a video or a sound."""
-    kind = part.get("type") if isinstance(part, Mapping) else None
-    return kind if isinstance(kind, str) and kind.startswith(MEDIA) else None
-
-
-def _has_text(part: Any) -> bool:
-    return isinstance(part, Mapping) and isinstance(part.get("text"), str)
+    Raises `RequestError` if the template leaves out the message, or changes it.
+    """
+    at = rendered.rfind(mark)
+    # a template that strips the space strips the end of the message, too
+    spaced = rendered.startswith(f"{mark} ", at)
+    begun = rendered[:at] if spaced else rendered[:at].rstrip()
+    begun = re.sub(rf"{mark} |\s*{mark}(?! )", "", begun)
+    if at < 0 or text.strip() not in rendered or mark in begun.upper():
+        raise RequestError(
+            "The chat template leaves out or changes the last message, or the field of it that is "
+            "continued: give another message, or `continue_final_message=False`."
+        )
+    return begun
 
 
 def _is_several(value: Any) -> bool:
     """Whether it is an iterable of values, and neither a text nor a mapping."""
-    return isinstance(value, Iterable) and not isinstance(value, str | bytes | bytearray | Mapping)
-
-
-def _listed(values: Any) -> list[Any] | None:
-    """The values of an iterable; None for anything else."""
-    if not _is_several(values):
-        return None
-    listed = list(islice(values, MOST_MESSAGES + 1))
-    if len(listed) > MOST_MESSAGES:
-        raise RequestError(
-            f"There are more than {MOST_MESSAGES} messages, or conversations, in one call: make "
-            "several calls."
-        )
-    return listed
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)

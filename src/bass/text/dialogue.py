@@ -16,7 +16,7 @@ from bass.errors import RequestError
 from bass.text.tokenizer import Tokenizer
 
 Messages = Sequence[Mapping[str, str]]
-_BEFORE = {"user": "User: ", "assistant": "Assistant: "}
+_FORMS = {"system": "{}\n\n", "user": "User: {}\n", "assistant": "Assistant: {}\n"}
 
 
 def has_template(tokenizer: Tokenizer) -> bool:
@@ -26,12 +26,7 @@ def has_template(tokenizer: Tokenizer) -> bool:
 
 def plain_text(messages: Messages) -> str:
     """The conversation up to the assistant's turn, as plain text."""
-    written = [
-        f"{one['content'].strip()}\n\n"
-        if one["role"] == "system"
-        else f"{_BEFORE[one['role']]}{one['content'].strip()}\n"
-        for one in messages
-    ]
+    written = (_FORMS[one["role"]].format(one["content"].strip()) for one in messages)
     return "".join(written) + "Assistant:"
 
 
@@ -53,6 +48,6 @@ def prompts_of(
     if not has_template(tokenizer):
         return [plain_text(messages) for messages in conversations]
     return [
-        tokenizer.encode(text, add_special_tokens=False, most=most)
-        for text in tokenizer.chat.render_all(conversations)
+        tokenizer.encode(tokenizer.chat.render(messages), add_special_tokens=False, most=most)
+        for messages in conversations
     ]

@@ -3,131 +3,284 @@
 """
 
 import json
-from itertools import islice
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer as FastTokenizer
-from tokenizers.models import BPE
+from tokenizers import AddedToken, Tokenizer, decoders, normalizers, processors
+from tokenizers.models import BPE, Unigram
 
 from bass.checkpoints.folder import read_json
-from bass.files import read_regular
-from bass.plain_json import parse_json
-from bass.text.kinds import BYTE_LEVEL, KINDS, Merges, class_name
-from bass.text.limits import LARGEST_FILE, check_json, check_merges, check_vocabulary
-from bass.text.pieces import Pieces, merges
-from bass.text.ranks import KIMI, TEKKEN, Ranks, is_tiktoken
-from bass.text.special import SpecialTokens, optional_json
+from bass.errors import CheckpointError
+from bass.text.kinds import Merges, Settings, Vocabulary, kind_of, spaced_decoder
 
 JSON, PIECES, VOCABULARY, MERGES = "tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt"
+CONVERT = (
+    "write tokenizer.json once, with `pip install transformers tiktoken` and "
+    "`AutoTokenizer.from_pretrained(folder).save_pretrained(folder)`"
+)
+NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+Token = str | AddedToken
+_FIELDS = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
+_UNIGRAM, _CONTROL, _USER_DEFINED = 1, 3, 4  # of sentencepiece_model.proto
 
 
 def source(folder: Path) -> str | None:
-    """The first existing file that holds a vocabulary."""
-    ranks = [TEKKEN, KIMI, *sorted(path.name for path in islice(folder.glob("*.tiktoken"), 10))]
-    names = (JSON, PIECES, *ranks, VOCABULARY)
-    return next((name for name in names if (folder / name).exists()), None)
+    """The first existing file that holds a vocabulary; None without any.
+
+    Raises `CheckpointError` for a folder whose only vocabulary is a list of ranks.
+    """
+    for name in (JSON, PIECES, VOCABULARY):
+        if (folder / name).exists():
+            return name
+    formats = ("tekken.json", "tiktoken.model", "*.tiktoken")
+    if ranks := [path.name for pattern in formats for path in folder.glob(pattern)]:
+        raise CheckpointError(
+            f"`{folder}` has its tokenizer as {ranks[0]} alone, which `bass` does not read: "
+            f"{CONVERT}."
+        )
+    return None
 
 
-def assemble(
-    folder: Path, file: str, settings: dict[str, Any]
-) -> tuple[FastTokenizer, dict[str, str]]:
+def optional_json(path: Path) -> dict[str, Any]:
+    """The content of the file; empty without a file."""
+    return read_json(path) if path.exists() else {}
+
+
+def assemble(folder: Path, file: str, settings: Settings) -> tuple[Tokenizer, dict[str, str]]:
     """The tokenizer whose vocabulary is in `file`, and its named special tokens.
 
     settings: tokenizer_config.json. A damaged file raises the errors of the libraries.
     """
     config = optional_json(folder / "config.json")
-    name = class_name(
-        config.get("model_type"), settings.get("tokenizer_class") or config.get("tokenizer_class")
-    )
-    kind = KINDS.get("GPT2Tokenizer" if file == VOCABULARY and name not in BYTE_LEVEL else name)
-    data = parse_json(read_regular(folder / JSON, LARGEST_FILE)) if file == JSON else None
-    check_json(data)
-    if isinstance(data, dict) and isinstance(model := data.get("model"), dict):
-        model.pop("dropout", None)  # a training option, which makes encoding random
-    # of a duplicate key, the checked one
-    loaded = FastTokenizer.from_str(json.dumps(data)) if file == JSON else None
-    ranks = _ranks(folder / file, config.get("model_type"), settings)
-    if ranks is not None:
-        kind, loaded = None, ranks.build()
-    pieces = Pieces.read(folder / PIECES) if file == PIECES and ranks is None else None
-    defaults = next((part.special for part in (kind, pieces) if part), ranks.named if ranks else {})
-    own = loaded.get_added_tokens_decoder() if loaded else {}
-    special = SpecialTokens.read(folder, settings, defaults, own, pieces.added if pieces else None)
+    named = settings.get("tokenizer_class") or config.get("tokenizer_class")
+    kind = kind_of(config.get("model_type"), named, byte_level=file == VOCABULARY)
+    text = (folder / JSON).read_text(encoding="utf-8") if file == JSON else None
+    whole = None if text is None else Tokenizer.from_str(text)
+    pieces = _sentencepiece(folder / PIECES) if file == PIECES else None
+    special = _SpecialTokens.read(folder, settings, kind.special if kind else {}, whole, pieces)
     if kind is not None:
-        vocabulary, merged = _pieces_and_merges(folder, data, pieces)
-        fast = kind.build(vocabulary, merged, settings | special.texts)
-        if loaded is not None and loaded.post_processor is not None:
-            fast.post_processor = loaded.post_processor
-    elif loaded is not None:
-        fast = loaded
+        if text is not None:
+            model = _vocabulary_and_merges(json.loads(text)["model"])
+        elif pieces is not None:
+            model = _vocabulary(pieces), _merges(_vocabulary(pieces))
+        else:
+            model = BPE.read_file(str(folder / VOCABULARY), str(folder / MERGES))
+        fast = kind.build(*model, {**settings, **special.texts})
+        if whole is not None and whole.post_processor is not None:
+            fast.post_processor = whole.post_processor
     else:
-        assert pieces is not None
-        fast = pieces.plain(_renamed(pieces.vocabulary, special))
-    requested = (
-        {}
-        if file == JSON
-        else {
-            name: bool(settings[name])
-            for name in ("add_bos_token", "add_eos_token")
-            if name in settings
-        }
-    )
-    if kind is not None and kind.add_bos is not None:
-        requested = {"add_bos_token": kind.add_bos} | requested
-    if ranks is not None:
-        requested = {"add_bos_token": ranks.add_bos} | requested
-    fast.no_truncation()  # a stored training setting; prompts are not truncated
+        fast = _of_pieces(pieces, special) if whole is None else whole
+    if isinstance(fast.model, BPE):
+        fast.model.dropout = None  # of training; it makes encoding random
+    fast.no_truncation()  # of training, too: a prompt is never cut
     fast.no_padding()
     fast.encode_special_tokens = bool(settings.get("split_special_tokens"))
     special.join(fast)
-    if requested or fast.post_processor is None or (kind is not None and kind.own_ends):
-        special.frame(
-            fast, requested.get("add_bos_token", False), requested.get("add_eos_token", False)
-        )
-    if kind is not None and kind.special_again:
-        special.forget_flags(fast)
+    ends = {} if kind is None or kind.add_bos is None else {"add_bos_token": kind.add_bos}
+    if file != JSON:
+        names = ("add_bos_token", "add_eos_token")
+        ends |= {name: bool(settings[name]) for name in names if name in settings}
+    if ends or fast.post_processor is None or (kind is not None and kind.replaces_ends):
+        special.frame(fast, ends)
+    if kind is not None and kind.drops_flags:
+        texts = dict.fromkeys(map(str, (*special.named.values(), *special.others)))
+        fast.add_tokens([AddedToken(text, special=True) for text in texts])
     return fast, special.texts
 
 
-def _ranks(path: Path, model_type: Any, settings: dict[str, Any]) -> Ranks | None:
-    """The content of a file of ranks; None for any other."""
-    if path.name in (JSON, VOCABULARY) or (path.name == PIECES and not is_tiktoken(path)):
-        return None
-    return Ranks.read(path, model_type, settings)
-
-
-def _pieces_and_merges(
-    folder: Path, data: dict[str, Any] | None, pieces: Pieces | None
-) -> tuple[dict[str, int], Merges]:
-    """The pieces and merges of tokenizer.model, of tokenizer.json (with the content `data`), or
-    else of vocab.json and merges.txt.
-    """
-    if pieces is not None:
-        return pieces.vocabulary, merges(pieces.vocabulary)
-    if data is None:
-        check_vocabulary(read_json(folder / VOCABULARY, LARGEST_FILE))
-        check_merges(read_regular(folder / MERGES, LARGEST_FILE).count(b"\n"))
-        return BPE.read_file(str(folder / VOCABULARY), str(folder / MERGES))
-    model = data["model"]
+def _vocabulary_and_merges(model: Mapping[str, Any]) -> tuple[Vocabulary, Merges]:
+    """Those of the `model` in tokenizer.json; a unigram model has pieces with scores instead."""
     vocabulary = model["vocab"]
-    if isinstance(vocabulary, list):  # a unigram model: pieces with their scores
-        vocabulary = {entry[0]: index for index, entry in enumerate(vocabulary)}
-    return vocabulary, [
-        _pair(*(merge.split(" ") if isinstance(merge, str) else merge))
-        for merge in model.get("merges", ())
+    if isinstance(vocabulary, list):
+        vocabulary = {piece: index for index, (piece, _) in enumerate(vocabulary)}
+    pairs = (m.split(" ") if isinstance(m, str) else m for m in model.get("merges", ()))
+    return vocabulary, [(left, right) for left, right in pairs]
+
+
+def _sentencepiece(path: Path) -> Any:
+    """The ModelProto in a tokenizer.model, BPE or unigram.
+
+    Raises `CheckpointError` for another format under this name, as the original one of Llama 3.
+    """
+    from google.protobuf.message import DecodeError
+    from sentencepiece import sentencepiece_model_pb2  # here, because few checkpoints need it
+
+    model = sentencepiece_model_pb2.ModelProto()  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        model.ParseFromString(path.read_bytes())
+        readable = bool(model.pieces)
+    except DecodeError:
+        readable = False
+    if not readable:
+        raise CheckpointError(
+            f"`{path}` is not a sentencepiece model: download it again, or, if it is a file of "
+            f"tiktoken, {CONVERT}."
+        )
+    return model
+
+
+def _vocabulary(pieces: Any) -> Vocabulary:
+    return {piece.piece: index for index, piece in enumerate(pieces.pieces)}
+
+
+def _merges(vocabulary: Vocabulary) -> Merges:
+    """Every way to split a piece into two others, in the order of the pieces: sentencepiece stores
+    only the results of merges.
+    """
+    return [
+        (piece[:cut], piece[cut:])
+        for piece in sorted(vocabulary, key=vocabulary.__getitem__)
+        for cut in range(1, len(piece))
+        if piece[:cut] in vocabulary and piece[cut:] in vocabulary
     ]
 
 
-def _renamed(vocabulary: dict[str, int], special: SpecialTokens) -> dict[str, int]:
-    """The vocabulary with pieces renamed by the folder's added tokens, such as placeholders."""
-    by_id = {index: piece for piece, index in vocabulary.items()}
-    for index, token in special.by_id.items():
-        if index in by_id and str(token) not in vocabulary:
-            vocabulary[str(token)] = vocabulary.pop(by_id[index])
-            by_id[index] = str(token)
-    return vocabulary
+def _of_pieces(pieces: Any, special: "_SpecialTokens") -> Tokenizer:
+    """The tokenizer that `transformers` makes of a sentencepiece model without a specific class."""
+    spec, charsmap = pieces.trainer_spec, pieces.normalizer_spec.precompiled_charsmap
+    options = {"byte_fallback": spec.byte_fallback}
+    if spec.model_type == _UNIGRAM:
+        scores = [(piece.piece, piece.score) for piece in pieces.pieces]
+        fast = Tokenizer(Unigram(scores, unk_id=spec.unk_id, **options))
+    else:
+        vocabulary = special.renamed(_vocabulary(pieces))
+        options |= {"unk_token": spec.unk_piece, "fuse_unk": True}
+        fast = Tokenizer(BPE(vocabulary, _merges(vocabulary), **options))
+    first = [normalizers.Precompiled(charsmap)] if charsmap else []
+    fast.normalizer = normalizers.Sequence([*first, normalizers.Replace(" ", "▁")])
+    to_spaces = decoders.Sequence([decoders.Replace("▁", " ")])
+    fast.decoder = spaced_decoder(strip=False) if spec.byte_fallback else to_spaces
+    return fast
 
 
-def _pair(left: str, right: str) -> tuple[str, str]:
-    return left, right
+@dataclass(frozen=True)
+class _SpecialTokens:
+    """Special and added tokens of a folder: by id, by name (such as `bos_token`), and others."""
+
+    by_id: Mapping[int, AddedToken]
+    named: Mapping[str, Token]
+    others: list[Token]
+
+    @classmethod
+    def read(
+        cls,
+        folder: Path,
+        settings: Settings,
+        defaults: Mapping[str, str],
+        whole: Tokenizer | None,
+        pieces: Any,
+    ) -> "_SpecialTokens":
+        """Gather them from the files.
+
+        defaults: of the class; without any, those of `pieces` (tokenizer.model). whole: the content
+        of tokenizer.json. special_tokens_map.json and added_tokens.json count only where
+        tokenizer_config.json has no `added_tokens_decoder`.
+        """
+        given, decoder = _names_of(settings), settings.get("added_tokens_decoder")
+        lists = ("extra_special_tokens", "additional_special_tokens")
+        # the first list that is given, though it be empty
+        extra = next((settings[name] or [] for name in lists if name in settings), None)
+        others: Iterable[Any] = () if pieces is None else _symbols(pieces)
+        if decoder is None:
+            earlier = optional_json(folder / "special_tokens_map.json")
+            given |= {
+                name: _added(value, special=True) if isinstance(value, dict) else value
+                for name, value in _names_of(earlier).items()
+            }
+            if isinstance(more := earlier.get("extra_special_tokens"), list):
+                extra = [*(extra if isinstance(extra, list) else []), *more]
+            if pieces is None:
+                others = earlier.get("additional_special_tokens") or ()
+        if isinstance(extra, Mapping):  # tokens with names of the checkpoint's own
+            given |= extra
+            extra = None
+        if decoder is None:
+            known = {str(given[name]) for name in NAMES if given.get(name)}
+            known |= {str(token) for token in extra or ()}
+            by_id = {
+                index: AddedToken(text, normalized=text not in known, special=text in known)
+                for text, index in optional_json(folder / "added_tokens.json").items()
+            } | ({} if whole is None else whole.get_added_tokens_decoder())
+        else:
+            by_id = {int(index): _added(token) for index, token in decoder.items()}
+        if pieces is not None and not defaults:
+            defaults = _ends(pieces.trainer_spec)
+        values = dict.fromkeys(NAMES) | dict(defaults) | given  # in the order of their ids
+        named = {name: _token(value) for name, value in values.items() if value is not None}
+        flagged = {str(token): token for token in by_id.values()}
+        named |= {n: flagged.get(str(token), token) for n, token in named.items() if n in NAMES}
+        return cls(by_id, named, [_token(token) for token in (others if extra is None else extra)])
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Name -> token."""
+        return {name: str(token) for name, token in self.named.items()}
+
+    def renamed(self, vocabulary: Vocabulary) -> Vocabulary:
+        """The vocabulary with pieces renamed by the folder's added tokens, such as placeholders."""
+        names = {i: str(token) for i, token in self.by_id.items() if str(token) not in vocabulary}
+        return {names.get(i, piece): i for piece, i in vocabulary.items()}
+
+    def join(self, fast: Tokenizer) -> None:
+        """Add the missing tokens to the tokenizer: those with ids first, so that they keep them."""
+        tokens: list[Token] = [token for _, token in sorted(self.by_id.items())]
+        known = {token.content for token in fast.get_added_tokens_decoder().values()}
+        known |= set(map(str, tokens))
+        more = dict.fromkeys((*self.named.values(), *self.others))
+        tokens += [token for token in more if str(token) not in known]
+        adding = [AddedToken(t, special=True) if isinstance(t, str) else t for t in tokens]
+        names = set(self.texts.values())
+        for token in adding:
+            token.special = token.special or str(token) in names
+        fast.add_tokens(adding)
+
+    def frame(self, fast: Tokenizer, ends: Mapping[str, bool]) -> None:
+        """Make `fast` add the beginning and the end of a sequence to a text, if `ends` says so."""
+        bos, eos = (
+            [token] if ends.get(f"add_{name}") and (token := self.texts.get(name)) else []
+            for name in ("bos_token", "eos_token")
+        )
+        fast.post_processor = processors.TemplateProcessing(
+            single=[*bos, "$A", *eos],
+            pair=None,
+            special_tokens=[(token, fast.token_to_id(token)) for token in (*bos, *eos)],
+        )
+
+
+def _names_of(settings: Settings) -> dict[str, Any]:
+    """The entries that name a token; others, such as `add_bos_token`, are booleans."""
+    return {
+        name: value
+        for name, value in settings.items()
+        if name in NAMES or (name.endswith("_token") and isinstance(value, str | dict))
+    }
+
+
+def _symbols(pieces: Any) -> list[AddedToken]:
+    """The control and user-defined symbols of a sentencepiece model."""
+    return [
+        AddedToken(piece.piece, normalized=False, special=piece.type == _CONTROL)
+        for piece in pieces.pieces
+        if piece.type in (_CONTROL, _USER_DEFINED)
+    ]
+
+
+def _ends(spec: Any) -> dict[str, str]:
+    """The tokens of a sentencepiece model for beginning, end and unknown."""
+    ends = {
+        "bos_token": (spec.bos_id, spec.bos_piece),
+        "eos_token": (spec.eos_id, spec.eos_piece),
+        "unk_token": (spec.unk_id, spec.unk_piece),
+    }
+    return {name: piece for name, (index, piece) in ends.items() if index >= 0}
+
+
+def _token(value: Any) -> Token:
+    return value if isinstance(value, str | AddedToken) else _added(value)
+
+
+def _added(value: Mapping[str, Any], **flags: Any) -> AddedToken:
+    """A token with its flags, from an object of a file."""
+    return AddedToken(**{name: flag for name, flag in value.items() if name in _FIELDS} | flags)

@@ -6,17 +6,15 @@ same, so that a text gets the same ids. For every other class a tokenizer.json i
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 
-QWEN2_PIECES = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| "
-    r"?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 Settings = Mapping[str, Any]  # tokenizer_config.json, with the special tokens
+Vocabulary = dict[str, int]
 Merges = list[tuple[str, str]]
 
 
@@ -26,132 +24,96 @@ class Kind:
     beginning-of-sequence token by default.
     """
 
-    build: Callable[[dict[str, int], Merges, Settings], Tokenizer]
-    special: Mapping[str, str] = field(default_factory=dict)
+    build: Callable[[Vocabulary, Merges, Settings], Tokenizer]
+    special: Mapping[str, str]
     add_bos: bool | None = None
-    own_ends: bool = False  # the post-processor of tokenizer.json is replaced
-    special_again: bool = False  # special tokens lose the flags of the checkpoint
+    replaces_ends: bool = False  # the post-processor of tokenizer.json is replaced
+    drops_flags: bool = False  # special tokens lose the flags of the checkpoint
 
 
-def _byte_level(vocab: dict[str, int], merges: Merges, settings: Settings) -> Tokenizer:
-    fast = Tokenizer(
-        BPE(
-            vocab=vocab,
-            merges=merges,
-            continuing_subword_prefix="",
-            end_of_word_suffix="",
-            fuse_unk=False,
-        )
+def _byte_level(
+    vocab: Vocabulary,
+    merges: Merges,
+    settings: Settings,
+    nfc: bool = False,
+    pattern: str | None = None,
+) -> Tokenizer:
+    """BPE of bytes. pattern: splits the text; None: the pattern of GPT-2."""
+    fast = Tokenizer(BPE(vocab, merges, continuing_subword_prefix="", end_of_word_suffix=""))
+    if nfc:
+        fast.normalizer = normalizers.NFC()
+    to_bytes = pre_tokenizers.ByteLevel(
+        add_prefix_space=bool(settings.get("add_prefix_space")), use_regex=pattern is None
     )
-    fast.pre_tokenizer = pre_tokenizers.ByteLevel(
-        add_prefix_space=bool(settings.get("add_prefix_space"))
-    )
+    fast.pre_tokenizer = to_bytes
+    if pattern is not None:
+        split = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
+        fast.pre_tokenizer = pre_tokenizers.Sequence([split, to_bytes])
     fast.decoder = decoders.ByteLevel()
     return fast
 
 
-def _neox(vocab: dict[str, int], merges: Merges, settings: Settings) -> Tokenizer:
-    fast = _byte_level(vocab, merges, settings)
-    fast.normalizer = normalizers.NFC()
-    return fast
-
-
-def _qwen2(vocab: dict[str, int], merges: Merges, settings: Settings) -> Tokenizer:
-    fast = _neox(vocab, merges, settings)
-    fast.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(QWEN2_PIECES), behavior="isolated"),
-            pre_tokenizers.ByteLevel(
-                add_prefix_space=bool(settings.get("add_prefix_space")), use_regex=False
-            ),
-        ]
-    )
-    return fast
-
-
-def spaced_decoder(strip: bool) -> decoders.Sequence:
-    """Pieces to text: `▁` is a space, a byte token a byte;
-
-    `strip` removes the space before the first word.
-    """
-    parts: list[Any] = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-    return decoders.Sequence([*parts, decoders.Strip(content=" ", left=1)] if strip else parts)
-
-
-def _llama(vocab: dict[str, int], merges: Merges, settings: Settings) -> Tokenizer:
+def _llama(vocab: Vocabulary, merges: Merges, settings: Settings, code: bool = False) -> Tokenizer:
+    """BPE of sentencepiece, with a space before the first word. code: of Code Llama."""
     prefix = settings.get("add_prefix_space") is not False
-    scheme = ("always" if settings.get("legacy") else "first") if prefix else "never"
-    fast = Tokenizer(BPE(vocab=vocab, merges=merges, fuse_unk=True, byte_fallback=True))
+    scheme = "always" if settings.get("legacy") and not code else "first"
+    unknown = {"unk_token": str(settings.get("unk_token"))} if code else {}
+    fast = Tokenizer(BPE(vocab, merges, fuse_unk=True, byte_fallback=True, **unknown))
     fast.pre_tokenizer = pre_tokenizers.Metaspace(
-        replacement="▁", prepend_scheme=scheme, split=False
+        replacement="▁", prepend_scheme=scheme if prefix else "never", split=False
     )
-    fast.decoder = spaced_decoder(strip=prefix)
+    fast.decoder = spaced_decoder(strip=prefix or code)
     return fast
 
 
-def _code_llama(vocab: dict[str, int], merges: Merges, settings: Settings) -> Tokenizer:
-    scheme = "never" if settings.get("add_prefix_space") is False else "first"
-    fast = Tokenizer(
-        BPE(
-            vocab=vocab,
-            merges=merges,
-            fuse_unk=True,
-            byte_fallback=True,
-            unk_token=str(settings.get("unk_token")),
-        )
-    )
-    fast.pre_tokenizer = pre_tokenizers.Metaspace(
-        replacement="▁", prepend_scheme=scheme, split=False
-    )
-    fast.decoder = spaced_decoder(strip=True)
-    return fast
-
-
-def _gemma(vocab: dict[str, int], merges: Merges, settings: Settings) -> Tokenizer:
-    fast = Tokenizer(
-        BPE(
-            vocab=vocab,
-            merges=merges,
-            fuse_unk=True,
-            byte_fallback=True,
-            unk_token=str(settings.get("unk_token")),
-        )
-    )
+def _gemma(vocab: Vocabulary, merges: Merges, settings: Settings) -> Tokenizer:
+    unknown = str(settings.get("unk_token"))
+    fast = Tokenizer(BPE(vocab, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True))
     fast.normalizer = normalizers.Replace(" ", "▁")
     fast.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
     fast.decoder = spaced_decoder(strip=False)
     return fast
 
 
+def spaced_decoder(strip: bool) -> decoders.Sequence:
+    """Pieces to text: `▁` is a space, a byte token a byte.
+
+    strip: removes the space before the first word.
+    """
+    parts: list[Any] = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    return decoders.Sequence([*parts, decoders.Strip(content=" ", left=1)] if strip else parts)
+
+
+_QWEN2_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| "
+    r"?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 _END = "<|endoftext|>"
 _GPT2 = {"unk_token": _END, "bos_token": _END, "eos_token": _END}
+_QWEN2 = {"unk_token": _END, "eos_token": _END, "pad_token": _END}
 _LLAMA = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
 _INFILLING = {
     "prefix_token": "▁<PRE>", "middle_token": "▁<MID>", "suffix_token": "▁<SUF>",
     "eot_token": "▁<EOT>", "fill_token": "<FILL_ME>",
 }  # fmt: skip
-KINDS = {
+_GEMMA = {
+    "unk_token": "<unk>", "bos_token": "<bos>", "eos_token": "<eos>", "pad_token": "<pad>",
+    "mask_token": "<mask>",
+}  # fmt: skip
+_KINDS = {
     "GPT2Tokenizer": Kind(_byte_level, _GPT2),
     "CodeGenTokenizer": Kind(_byte_level, _GPT2),
-    "GPTNeoXTokenizer": Kind(_neox, _GPT2 | {"pad_token": "<|padding|>"}, own_ends=True),
+    "GPTNeoXTokenizer": Kind(
+        partial(_byte_level, nfc=True), _GPT2 | {"pad_token": "<|padding|>"}, replaces_ends=True
+    ),
     "Qwen2Tokenizer": Kind(
-        _qwen2, {"unk_token": _END, "eos_token": _END, "pad_token": _END}, special_again=True
+        partial(_byte_level, nfc=True, pattern=_QWEN2_PATTERN), _QWEN2, drops_flags=True
     ),
     "LlamaTokenizer": Kind(_llama, _LLAMA),
-    "CodeLlamaTokenizer": Kind(_code_llama, _LLAMA | _INFILLING, add_bos=True),
-    "GemmaTokenizer": Kind(
-        _gemma,
-        {
-            "unk_token": "<unk>",
-            "bos_token": "<bos>",
-            "eos_token": "<eos>",
-            "pad_token": "<pad>",
-            "mask_token": "<mask>",
-        },
-    ),
+    "CodeLlamaTokenizer": Kind(partial(_llama, code=True), _LLAMA | _INFILLING, add_bos=True),
+    "GemmaTokenizer": Kind(_gemma, _GEMMA),
 }
-BYTE_LEVEL = ("GPT2Tokenizer", "CodeGenTokenizer", "GPTNeoXTokenizer", "Qwen2Tokenizer")
-
+_BYTE_LEVEL = ("GPT2Tokenizer", "CodeGenTokenizer", "GPTNeoXTokenizer", "Qwen2Tokenizer")
 # The class that `transformers` associates with a model_type; "": tokenizer.json is used unchanged,
 # and the named class is ignored.
 _BY_MODEL = {
@@ -159,22 +121,23 @@ _BY_MODEL = {
     "GPTNeoXTokenizer": "falcon_mamba gpt_neox mamba mamba2 mpt olmo olmoe rwkv",
     "GemmaTokenizer": "gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text recurrent_gemma",
     "Qwen2Tokenizer": "qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next",
-    "CohereTokenizer": "cohere cohere2",
     "CodeLlamaTokenizer": "code_llama",
     "": "arctic deepseek_v2 deepseek_v3 ernie4_5 glm glm4 glm4_moe gpt_bigcode granite granitemoe "
-    "granitemoehybrid granitemoeshared internlm2 jamba "
-    "minicpm3 ministral ministral3 mistral mistral3 mixtral nemotron olmo2 olmo3 persimmon phi3 "
-    "phimoe stablelm",
+    "granitemoehybrid granitemoeshared internlm2 jamba minicpm3 ministral ministral3 mistral "
+    "mistral3 mixtral nemotron olmo2 olmo3 persimmon phi3 phimoe stablelm",
 }
-REGISTERED = {model: name for name, models in _BY_MODEL.items() for model in models.split()}
+_REGISTERED = {model: name for name, models in _BY_MODEL.items() for model in models.split()}
 
 
-def class_name(model_type: str | None, named: str | None) -> str:
-    """The class that reads a folder whose files name `named` as the tokenizer's class."""
-    named = named.removesuffix("Fast") if named else None
-    registered = REGISTERED.get(model_type or "")
-    if registered is None:
-        return named or ""
+def kind_of(model_type: str | None, named: str | None, byte_level: bool) -> Kind | None:
+    """The class that reads a folder whose files name `named` as the tokenizer's class; None for one
+    that adds nothing.
+
+    byte_level: the folder has vocab.json and merges.txt, which GPT-2's class reads for all others.
+    """
+    named = named.removesuffix("Fast") if named else ""
+    registered = _REGISTERED.get(model_type or "")
     if registered == "" or model_type == "qwen2":  # their files are known to name a wrong class
-        return registered
-    return named or registered
+        named = ""
+    name = named or registered or ""
+    return _KINDS.get("GPT2Tokenizer" if byte_level and name not in _BYTE_LEVEL else name)

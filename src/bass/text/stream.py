@@ -1,6 +1,6 @@
-"""Text of tokens as they arrive."""
+"""Text of tokens as they arrive, up to a stop string."""
 
-from codecs import IncrementalDecoder, getincrementaldecoder
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
@@ -8,7 +8,7 @@ from bass.text.tokenizer import Tokenizer
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"
 _MOST_INCOMPLETE = 4  # tokens: a character that is incomplete has three bytes at most
-_MOST_EMPTY = 8  # tokens without text that are decoded again with those after them
+_MOST_WAITING = 8  # tokens that end within a character
 
 
 @final
@@ -26,91 +26,51 @@ class TextStream:
     # [shown | not shown yet], decoded together: the text of an id can depend on the one before it
     _window: list[int] = field(default_factory=list)
     _shown: int = 0
-    _run: "_ByteRun | None" = None  # at the end of the window
     _rest: str = ""  # text whose clean-up depends on later text
 
     def push(self, *tokens: int) -> str:
         """The text that the tokens complete; empty while a character is incomplete."""
-        whole = self._at_once(tokens) if len(tokens) > 1 else None
-        return "".join(map(self._push, tokens)) if whole is None else whole
+        tried = len(self._window)
+        self._window += filter(self._is_text, tokens)
+        end = len(self._window)
+        while end > self._shown and self._window[end - 1] in self.tokenizer.bytes:
+            end -= 1
+        settled = max(end - _MOST_INCOMPLETE, self._shown)
+        for cut in range(end, max(settled, tried), -1):
+            text = self._text_up_to(cut)
+            if text and (self.tokenizer.bytes or not text.endswith(BROKEN)):
+                return self._give(text, cut)
+        if end - self._shown <= _MOST_WAITING:
+            return ""
+        # bytes that are no text: the first of them, unless that ends within a character
+        begun, whole = self._text_up_to(settled), self._text_up_to(end)
+        final = whole.startswith(begun) and len(begun) < len(whole)
+        return self._give(begun, settled) if final else ""
 
-    def ending(self, most_broken: int | None = None) -> str:
-        """The result that `flush` would have now.
-
-        most_broken: the largest number of replacement characters for a run of bytes that is not
-        valid so far.
-        """
-        raw = (
-            self._text_up_to(len(self._window))
-            if self._run is None
-            else self._run.text(most_broken)
-        )
-        return self.tokenizer.tidy(self._rest + raw)
+    def ending(self) -> str:
+        """The result that `flush` would have now."""
+        return self.tokenizer.tidy(self._rest + self._text_up_to(len(self._window)))
 
     def flush(self) -> str:
         """The text still held back; an incomplete character becomes a replacement character."""
         text = self.ending()
-        self._window, self._shown, self._run, self._rest = [], 0, None, ""
+        self._window, self._shown, self._rest = [], 0, ""
         return text
 
-    def _at_once(self, tokens: tuple[int, ...]) -> str | None:
-        """The text of several tokens by one decoding; None if a character may be incomplete."""
-        known = [token for token in tokens if self._is_text(token)]
-        if not known or known[-1] in self.tokenizer.bytes:
-            return None
-        window, self._window = self._window, self._window + known
-        text = self._text_up_to(len(self._window))
-        if not text or BROKEN in text:
-            self._window = window
-            return None
-        return self._give(text, len(self._window))
-
-    def _push(self, token: int) -> str:
-        if not self._is_text(token):
-            return ""
-        byte = self.tokenizer.bytes.get(token)
-        if byte is not None:
-            self._run = self._run or _ByteRun(self.tokenizer, list(self._window))
-            self._run.push(token, byte)
-            self._window.append(token)
-            return ""
-        self._run = None
-        self._window.append(token)
-        text = self._text_up_to(len(self._window))
-        if text.endswith(BROKEN) and not self.tokenizer.bytes:
-            return self._settled(text)
-        waiting = len(self._window) - self._shown
-        return self._give(text, len(self._window)) if text or waiting > _MOST_EMPTY else ""
-
-    def _settled(self, text: str) -> str:
-        """The final part of a text that ends in an incomplete character, or in invalid bytes.
-
-        Empty while few tokens wait; then the decoding of the first of them, unless that ends within
-        a character.
-        """
-        upto = len(self._window) - _MOST_INCOMPLETE
-        if upto - self._shown <= _MOST_INCOMPLETE:
-            return ""
-        begun = self._text_up_to(upto)
-        return self._give(begun, upto) if text.startswith(begun) and len(begun) < len(text) else ""
-
     def _is_text(self, token: int) -> bool:
-        return (
-            token not in self.tokenizer.silent
-            and self.tokenizer.fast.id_to_token(token) is not None
-        )
+        known = self.tokenizer.fast.id_to_token(token) is not None
+        return known and token not in self.tokenizer.silent
 
     def _text_up_to(self, end: int) -> str:
         """The text, not yet shown, of the window's tokens up to `end`."""
         if end == self._shown:
             return ""
-        return added_text(
-            self.tokenizer, self._window[: self._shown], self._window[self._shown : end]
-        )
+        raw = self.tokenizer.raw
+        return raw(self._window[:end])[len(raw(self._window[: self._shown])) :]
 
     def _give(self, text: str, end: int) -> str:
         """The part of `text`, the window's text up to `end`, whose clean-up is final."""
-        self._window, self._shown, self._run = self._window[self._shown :], end - self._shown, None
+        self._window, self._shown = self._window[self._shown :], end - self._shown
         text = self._rest + text
         known = self.tokenizer.tidied_length(text)
         self._rest = text[known:]
@@ -118,43 +78,84 @@ class TextStream:
 
 
 @final
-@dataclass
-class _ByteRun:
-    """Byte tokens in a row: characters while all are valid UTF-8, else a replacement character
-    each.
+class StopStrings:
+    """Texts that end a completion."""
+
+    def __init__(self, stops: Iterable[str]) -> None:
+        self.strings = frozenset(stops)
+
+    def first(self, text: str) -> int | None:
+        """Where the first stop string in `text` begins; None without any."""
+        found = (at for stop in self.strings if (at := text.find(stop)) >= 0)
+        return min(found, default=None)
+
+    def begun(self, text: str) -> int:
+        """Length of the longest end of `text` that a stop string begins with."""
+        return max((_begun(text, stop) for stop in self.strings), default=0)
+
+
+def _begun(text: str, stop: str) -> int:
+    at = text.find(stop[0], max(len(text) - len(stop) + 1, 0))
+    while at >= 0:
+        if stop.startswith(text[at:]):
+            return len(text) - at
+        at = text.find(stop[0], at + 1)
+    return 0
+
+
+@final
+class Transcript:
+    """Collects a completion's tokens until one completes a stop string.
+
+    That is the first token for which `tokenizer.decode` of all tokens up to it contains a stop
+    string, or which is the special token of that text. The text is this decoding, up to the
+    beginning of the first stop string in it. `push` and `finish` return it in pieces that are never
+    retracted: text that later tokens may change waits, and so does text that may be the beginning
+    of a stop string.
+
+    Later tokens can change the decoding of earlier ones; the rule applies to each prefix
+    separately. An incomplete character is a replacement character, so a stop string with one can
+    end a completion within a character. A space counts although punctuation after it would remove
+    it. Bytes count as characters although a wrong byte after them would break them.
     """
 
-    tokenizer: Tokenizer
-    before: list[int]  # the tokens that the last character is decoded after
-    characters: str = ""
-    last: list[int] = field(default_factory=list)  # tokens of a character that is incomplete
-    count: int = 0
-    # None after an invalid byte
-    utf8: IncrementalDecoder | None = field(default_factory=getincrementaldecoder("utf-8"))
+    def __init__(self, tokenizer: Tokenizer, stops: StopStrings | None = None) -> None:
+        self.stopped = False
+        self._stream = TextStream(tokenizer)
+        self._stops = stops
+        self._given: list[str] = []
+        self._held = ""  # final text that may be the beginning of a stop string
 
-    def push(self, token: int, byte: int) -> None:
-        """Take one more token."""
-        self.count += 1
-        self.last.append(token)
-        try:
-            complete = self.utf8 is not None and self.utf8.decode(bytes([byte]))
-        except UnicodeDecodeError:
-            self.utf8, complete = None, False
-        if complete:
-            added = added_text(self.tokenizer, self.before, self.last)
-            self.characters += added
-            before = self.last if added else [*self.before, *self.last]
-            self.before, self.last = before[-_MOST_EMPTY:], []
+    @property
+    def text(self) -> str:
+        """The text, as if no more tokens followed."""
+        return "".join((*self._given, self._held, self._stream.ending()))
 
-    def text(self, most_broken: int | None) -> str:
-        """The decoding of the tokens so far; if invalid, at most `most_broken` replacement
-        characters.
-        """
-        if not self.last:
-            return self.characters
-        return BROKEN * (self.count if most_broken is None else min(self.count, most_broken))
+    def push(self, tokens: Sequence[int]) -> tuple[int, str]:
+        """(how many of the tokens belong to the completion, the next piece of its text)."""
+        if self._stops is None:
+            return len(tokens), self._give(self._stream.push(*tokens))
+        pieces: list[str] = []
+        for count, token in enumerate(tokens, 1):
+            certain = self._held + self._stream.push(token)
+            text = certain + self._stream.ending()
+            end = self._stops.first(text)
+            if end is None and self._stream.tokenizer.silent.get(token) in self._stops.strings:
+                end = len(text)
+            if end is not None:
+                self._stream.flush()
+                self.stopped, self._held = True, ""
+                return count, self._give("".join((*pieces, text[:end])))
+            given = len(certain) - self._stops.begun(certain)
+            pieces.append(certain[:given])
+            self._held = certain[given:]
+        return len(tokens), self._give("".join(pieces))
 
+    def finish(self) -> str:
+        """The last piece of the text, if no stop string has ended it."""
+        held, self._held = self._held, ""
+        return self._give(held + self._stream.flush())
 
-def added_text(tokenizer: Tokenizer, before: list[int], tokens: list[int]) -> str:
-    """The text that `tokens` add to the text of `before`, without clean-up."""
-    return tokenizer.raw(before + tokens)[len(tokenizer.raw(before)) :]
+    def _give(self, piece: str) -> str:
+        self._given.append(piece)
+        return piece
