@@ -83,6 +83,6 @@ def test_experts_in_four_bits_count_as_stored(tmp_path: Path) -> None:
     assert model_cost(decoder).expert_bytes == weights * 17 // 32 + 2 * biases  # 4.25 bits
     assert sum(p.nbytes for p in decoder.parameters()) == index.weight_bytes(torch.bfloat16)
     said = experts(index)
-    assert said.startswith(f"2 of 6 for each token, in {layers} layers, in 4 bits; ")
+    assert said.startswith(f"2 of 6 for each token, in {layers} layers, in 4 bits")
     with pytest.raises(CheckpointError, match="The decoder is quantized or otherwise changed"):
         save_decoder(decoder, tmp_path / "saved")

@@ -107,7 +107,6 @@ print(json.dumps({call: said(call) for call in calls}))
 LOADS: dict[str, tuple[dict[str, Any], str]] = {
     "unknown option": ({"polcy": "bass"}, "`policy`"),
     "unknown policy": ({"policy": "baas"}, "`bass`"),
-    "contradicting aliases": ({"gamma": 2, "num_assistant_tokens": 3}, "contradict"),
     "quantization": ({"quantization": "int7"}, "Unknown quantization `int7`"),
     "graphs": ({"cuda_graphs": True, "device": "cpu"}, "cuda_graphs=True"),
     "device of a number": ({"device": "cuda:99"}, "device='cuda:99'"),

@@ -179,7 +179,7 @@ def test_info_names_chat_templates_and_what_has_no_tokenizer(
     assert (found["tokenizer"], found["chat template"]) == ("none: give token ids", "none")
 
 
-def test_info_counts_the_experts_that_a_step_is_expected_to_read(
+def test_info_names_the_experts_of_a_mixture(
     bass_command: Command, tmp_path: Path
 ) -> None:
     import torch
@@ -193,10 +193,7 @@ def test_info_counts_the_experts_that_a_step_is_expected_to_read(
     )  # fmt: skip
     save_decoder(Qwen3Moe(config), tmp_path, torch.float32)
     [found] = bass_command("info", str(tmp_path), "--json").lines[0]["checkpoints"]
-    assert found["experts"] == (
-        "8 of 128 for each token, in 2 layers; if all choose at random, a step reads 8 and 51.6 at "
-        "batch 1 and 8, 35.3 and 118 with 4 drafted tokens (`bass bench` measures it)"
-    )
+    assert found["experts"] == "8 of 128 for each token, in 2 layers"
 
 
 @pytest.mark.parametrize(

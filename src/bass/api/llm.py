@@ -65,7 +65,7 @@ def load(
     lora: Checkpoint = None,
     draft_lora: Checkpoint = None,
     family: FamilySpec = None,
-    **aliases: Any,
+    **unknown: Any,
 ) -> "LLM":
     """Load a target and a draft; without arguments, the embedded pair.
 
@@ -97,7 +97,7 @@ def load(
     Raises a `BassError` of one sentence: `CheckpointError`, `PairingError`, `OptionError` or
     `PolicyError`.
     """
-    llm = serve(LoadPlan.of(options_from(LoadOptions, locals(), aliases)))
+    llm = serve(LoadPlan.of(options_from(LoadOptions, locals(), unknown)))
     if llm.graphs and cuda_graphs != "lazy":
         llm.warm_up(progress=sys.stderr.isatty())
     return llm

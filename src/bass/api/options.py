@@ -6,12 +6,12 @@ checks that they agree.
 """
 
 import typing
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from bass.api.elsewhere import ALIASES, here, named_elsewhere
+from bass.api.elsewhere import named_elsewhere
 from bass.errors import OptionError, unknown_name
 
 if TYPE_CHECKING:
@@ -216,31 +216,15 @@ def kinds_of(options: type) -> dict[str, str]:
 
 
 def unknown_option(name: str, options: type) -> OptionError:
-    """The error for an unknown option, with the name in bass for a name of another library, and the
-    function for an option of another one.
+    """The error for an unknown option: its name here, if it is another library's, or the call that
+    it belongs to.
     """
     known = help_of(options)
-    return (
-        named_elsewhere(name, known)
-        or _option_of_another_call(name, known)
-        or unknown_name("option", name, [*known, *(a for a, o in ALIASES.items() if o in known)])
-    )
-
-
-def _option_of_another_call(name: str, known: Container[str]) -> OptionError | None:
-    """The error for an option that `load`, `generate` or `chat` has; None where it has another
-    meaning.
-    """
     calls = {"bass.load": LoadOptions, "LLM.generate": RequestOptions, "LLM.chat": TemplateOptions}
-    for function, options in calls.items():
-        others = help_of(options)
-        right = here(name, others)
-        if right is not None and right.option not in known:
-            it = "it" if right.option == name else f"`{right.shown(dashes=False, python=True)}`"
-            return OptionError(
-                f"Unknown option `{name}` here: give {it} to `{function}` ({others[right.option]})."
-            )
-    return None
+    for call, others in calls.items():
+        if name in help_of(others):
+            return OptionError(f"Unknown option `{name}` here: give it to `{call}`.")
+    return named_elsewhere(name, known) or unknown_name("option", name, known)
 
 
 Given = TypeVar("Given", LoadOptions, RequestOptions, TemplateOptions, ChatOptions)
@@ -249,19 +233,7 @@ Given = TypeVar("Given", LoadOptions, RequestOptions, TemplateOptions, ChatOptio
 def options_from(
     options: type[Given], given: Mapping[str, Any], others: Mapping[str, Any]
 ) -> Given:
-    """The options among the arguments of a function, and those in `others`, by name or alias.
-
-    Raises an `OptionError` for an unknown name, and for an alias that contradicts its option.
-    """
-    values = {f.name: given[f.name] for f in fields(options)}
-    for name, value in others.items():
-        known = ALIASES.get(name)
-        if known not in values:
-            raise unknown_option(name, options)
-        if value is not None and values[known] not in (None, value):
-            raise OptionError(
-                f"`{known}={values[known]}` and `{name}={value}` contradict each other: they are "
-                "names of the same option."
-            )
-        values[known] = values[known] if value is None else value
-    return options(**values)
+    """The options among the arguments of a function. Raises `OptionError` for one of `others`."""
+    for name in others:
+        raise unknown_option(name, options)
+    return options(**{f.name: given[f.name] for f in fields(options)})

@@ -15,7 +15,6 @@ from bass.checkpoints.folder import some
 from bass.checkpoints.quantized import summary
 from bass.checkpoints.weights import CheckpointIndex
 from bass.cli.options import console, parser
-from bass.engine.cost import expected_experts
 from bass.errors import BassError, OptionError, PairingError, counted
 from bass.ops.dispatch import Capability, cpu_unsupported
 from bass.ops.experts import Experts
@@ -126,7 +125,7 @@ def kernels(device: torch.device) -> str:
 
 
 def experts(index: CheckpointIndex) -> str:
-    """The experts of a mixture, and how many of them a step reads; empty without."""
+    """The experts of a mixture; empty without."""
     layers = [module for module in index.decoder.modules() if isinstance(module, Experts)]
     if not layers:
         return ""
@@ -134,13 +133,8 @@ def experts(index: CheckpointIndex) -> str:
         decoder = index.load(torch.device("meta"), index.dtypes[0])
         layers = [module for module in decoder.modules() if isinstance(module, Experts)]
     count, chosen = layers[0].count, layers[0].chosen
-    expected = [f"{expected_experts(count, chosen, tokens):.3g}" for tokens in (1, 8, 5, 40)]
     bits = ", in 4 bits" if all(layer.in_four_bits for layer in layers) else ""
-    return (
-        f"{chosen} of {count} for each token, in {counted(len(layers), 'layer')}{bits}; if all "
-        f"choose at random, a step reads {' and '.join(expected[:2])} at batch 1 and 8, "
-        f"{' and '.join(expected[2:])} with 4 drafted tokens (`bass bench` measures it)"
-    )
+    return f"{chosen} of {count} for each token, in {counted(len(layers), 'layer')}{bits}"
 
 
 def text_half(index: CheckpointIndex) -> str:

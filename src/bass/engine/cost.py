@@ -262,35 +262,6 @@ def measure_peaks(device: torch.device, dtype: torch.dtype) -> Peaks:
     return _peaks(device, dtype, 1024, 2**26)
 
 
-# bytes per second of the memory by the data sheet, for the names that torch reports
-DATA_SHEETS = {
-    "NVIDIA H200": 4.8e12,
-    "NVIDIA H100 80GB HBM3": 3.35e12,  # SXM
-    "NVIDIA A100-SXM4-80GB": 2.04e12,
-}
-
-
-# dense FLOP/s of bfloat16 and float16 by the data sheets, without sparsity
-DATA_SHEET_FLOPS = {
-    "NVIDIA H200": 989e12,
-    "NVIDIA H100 80GB HBM3": 989e12,
-    "NVIDIA A100-SXM4-80GB": 312e12,
-}
-
-
-def data_sheet_flops(device_name: str, dtype: str) -> float | None:
-    """The dense FLOP/s of the data sheet; None for a device that is not known, or a dtype other
-    than `bfloat16` and `float16`.
-    """
-    known = dtype.removeprefix("torch.") in ("bfloat16", "float16")
-    return DATA_SHEET_FLOPS.get(device_name) if known else None
-
-
-def data_sheet_bandwidth(device_name: str) -> float | None:
-    """The bandwidth of the data sheet; None for a device that is not known."""
-    return DATA_SHEETS.get(device_name)
-
-
 def copy_bandwidth(device: torch.device) -> float:
     """Bytes read and written per second by a large copy, the best of 5.
 

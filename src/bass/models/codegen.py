@@ -1,14 +1,14 @@
 """CodeGen (Nijkamp et al., 2023): GPT-J with fused queries, values and keys in four parts."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
+
+import numpy as np
 
 from bass.errors import CheckpointError
-from bass.models.config import FamilyConfig
-from bass.models.config_gpt import SharedNormConfig
+from bass.models.config import Assumed, SharedNormConfig
 from bass.models.decoder import SharedNormDecoder
-from bass.models.rope import pair_order
-from bass.models.sources import WeightSource, fused_rows, head_rows, shared_norm_sources
+from bass.models.sources import fused_rows
 
 PARTS = 4
 
@@ -17,10 +17,10 @@ PARTS = 4
 class CodeGenConfig(SharedNormConfig):
     """A config.json of `model_type: codegen`."""
 
-    model_type: ClassVar[str] = "codegen"
-    architecture: ClassVar[str] = "CodeGenForCausalLM"
+    model_type = "codegen"
+    architecture = "CodeGenForCausalLM"
     # CodeGen2 has the same `model_type`, but needs its own code.
-    assumes: ClassVar[dict[str, tuple[Any, ...]]] = SharedNormConfig.assumes | {"auto_map": (None,)}
+    assumes: ClassVar[Assumed] = {"auto_map": (None,)}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -29,15 +29,14 @@ class CodeGenConfig(SharedNormConfig):
                 f"config.json has {self.n_head} heads: CodeGen stores them in {PARTS} equal parts."
             )
 
+    @property
+    def qkv_rows(self) -> np.ndarray:
+        return fused_rows(PARTS, 3 * self.n_embd, "qvk")[super().qkv_rows]
+
 
 @final
 class CodeGen(SharedNormDecoder):
     """A decoder of the CodeGen family."""
 
-    config_type: ClassVar[type[FamilyConfig]] = CodeGenConfig
-
-    @classmethod
-    def sources(cls, config: CodeGenConfig) -> dict[str, WeightSource]:
-        c = config
-        rows = head_rows(pair_order(c.head_dim, c.rotary_dim, interleaved=True), c.n_head, c.n_head)
-        return shared_norm_sources(c, ["qkv_proj"], fused_rows(PARTS, 3 * c.n_embd, "qvk")[rows])
+    config_type = CodeGenConfig
+    names = SharedNormDecoder.names | {"attention.qkv": "attn.qkv_proj"}

@@ -2,7 +2,7 @@
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 import torch
@@ -10,74 +10,72 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bass.interfaces import Attend, Decoder
-from bass.models.config import FamilyConfig, GatedConfig, GemmaConfig, RotaryConfig
-from bass.models.config_gpt import GPTConfig, SharedNormConfig
-from bass.models.layers import (
-    MLP,
-    Attention,
-    Block,
-    GatedMLP,
-    Parallel,
-    PreNorm,
-    ReorderedNorm,
-    SandwichNorm,
-    SparseMLP,
-)
-from bass.models.rope import Rotary
-from bass.models.sources import WeightSource
+from bass.models.config import FamilyConfig
+from bass.models.layers import Block, LayerFactory, Parallel, PreNorm, SandwichNorm
+from bass.models.sources import GPT, LLAMA, SANDWICH, Names, WeightSource, named_sources
 from bass.ops.embedding import embedding
-from bass.ops.linear import Linear, dense
-from bass.ops.norms import HeadNorm, LayerNorm, OffsetRMSNorm, ProjectionNorm, RMSNorm
+from bass.ops.linear import dense
+from bass.ops.norms import HeadNorm, LayerNorm, OffsetRMSNorm, RMSNorm
 from bass.ops.residual import Residual
 from bass.records import DecoderShape, Features, Rotation, Window
 
 
 class CausalDecoder(nn.Module, Decoder):
-    """The base of every family. A subclass makes `blocks`, each a `layers.Block`, `norm` and, for
-    rotary positions, `rotary`. Parameters start empty.
+    """The base of every family. A subclass makes each `block`, and in `setup` what is neither
+    block, norm nor head. Parameters start empty.
 
-    `head` is None if it is tied to the embedding; `head_bias` is then its bias, if any. `prefix`:
-    the start of all tensor names except the head's; checkpoints of the bare model lack it.
-    `ignored`: endings of tensor names in old checkpoints that no decoder needs.
+    `head` is None if it is tied to the embedding; `head_bias` is then its bias, if any.
+    `norm_type`: of the last norm, and of those that a block asks its factory for. `names`: the
+    checkpoint's modules. `prefix`: the start of all tensor names except the head's; checkpoints of
+    the bare model lack it. `ignored`: endings of tensor names in old checkpoints that no decoder
+    needs.
     """
 
     replayable: ClassVar[bool] = True
     config_type: ClassVar[type[FamilyConfig]]
+    norm_type: ClassVar[Callable[..., nn.Module]] = RMSNorm
+    has_head_bias: ClassVar[bool] = False
+    names: ClassVar[Names] = LLAMA
     prefix: ClassVar[str] = "model."
     ignored: ClassVar[tuple[str, ...]] = (".rotary_emb.inv_freq",)
     config: Any  # a `config_type`
-    blocks: nn.ModuleList
-    norm: nn.Module
 
     def __init__(
-        self,
-        vocab_size: int,
-        hidden_size: int,
-        tied: bool,
-        device: torch.device,
-        dtype: torch.dtype,
-        head_bias: bool = False,
+        self, config: Any, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
     ) -> None:
         super().__init__()
-        self.embed = nn.Parameter(torch.empty(vocab_size, hidden_size, device=device, dtype=dtype))
+        c = self.config = config
+        make = LayerFactory(c, self.norm_type, torch.device(device), dtype)
+        tied, bias = c.tie_word_embeddings, self.has_head_bias
+        self.embed = make.empty(c.vocab_size, c.embedding_size)
         self.head: nn.Module | None = (
-            None if tied else Linear(hidden_size, vocab_size, device, dtype, head_bias)
+            None if tied else make.linear(c.embedding_size, c.vocab_size, bias)
         )
-        self.head_bias = (
-            nn.Parameter(torch.empty(vocab_size, device=device, dtype=dtype))
-            if tied and head_bias
-            else None
-        )
+        self.head_bias = make.empty(c.vocab_size) if tied and bias else None
+        self.setup(c, make)
+        self.blocks = nn.ModuleList(self.block(c, make, layer) for layer in range(c.shape.layers))
+        self.norm = self.last_norm(c, make)
+
+    @abstractmethod
+    def block(self, c: Any, make: LayerFactory, layer: int) -> Block:
+        """A block of the config `c`; `make` has its sizes, device and type."""
+        ...
+
+    def setup(self, c: Any, make: LayerFactory) -> None:
+        """Make further modules and parameters, before the blocks."""
+
+    def last_norm(self, c: Any, make: LayerFactory) -> nn.Module:
+        """The norm behind the last block."""
+        return make.norm()
 
     @property
     def shape(self) -> DecoderShape:
         return self.config.shape
 
     @classmethod
-    @abstractmethod
     def sources(cls, config: Any) -> dict[str, WeightSource]:
-        """The checkpoint tensors of each parameter."""
-        ...
+        """The checkpoint tensors of each parameter, by `names`."""
+        return named_sources(cls(config, "meta"), cls.names)
 
     def embedded(
         self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]
@@ -135,30 +133,14 @@ class CausalDecoder(nn.Module, Decoder):
 
 
 class RotaryDecoder(CausalDecoder):
-    """A decoder with rotary positions. A subclass makes its `blocks` and `norm`."""
+    """A decoder with rotary positions, and Llama's block unless a subclass makes another."""
 
-    def __init__(
-        self,
-        config: RotaryConfig,
-        device: torch.device,
-        dtype: torch.dtype,
-        rotary_dim: int | None = None,
-        head_bias: bool = False,
-    ) -> None:
-        c = config
-        super().__init__(
-            c.vocab_size, c.hidden_size, c.tie_word_embeddings, device, dtype, head_bias
-        )
-        self.config = config
-        self.rotary = Rotary(
-            c.head_dim,
-            c.rope_theta,
-            c.max_position_embeddings,
-            c.rope_scaling,
-            device,
-            dtype,
-            rotary_dim,
-        )
+    def setup(self, c: Any, make: LayerFactory) -> None:
+        trained = c.max_position_embeddings
+        self.rotary = make.rotary(c.rope_theta, trained, c.rope_scaling, c.rotary_dim)
+
+    def block(self, c: Any, make: LayerFactory, layer: int) -> Block:
+        return PreNorm(make.norm(), make.attention(), make.norm(), make.gated_mlp())
 
     def rotations(self, positions: Int[Tensor, "batch window"]) -> Iterable[Rotation | None]:
         return itertools.repeat(self.rotary(positions))
@@ -167,13 +149,22 @@ class RotaryDecoder(CausalDecoder):
 class GemmaDecoder(RotaryDecoder):
     """A decoder with a scaled embedding, and optionally a soft cap on the logits."""
 
-    config: GemmaConfig
+    norm_type: ClassVar[Callable[..., nn.Module]] = OffsetRMSNorm
+    names: ClassVar[Names] = LLAMA | SANDWICH
 
-    def __init__(self, config: GemmaConfig, device: torch.device, dtype: torch.dtype) -> None:
-        super().__init__(config, device, dtype)
-        self.norm = OffsetRMSNorm(config.hidden_size, config.rms_norm_eps, device, dtype)
+    def setup(self, c: Any, make: LayerFactory) -> None:
+        super().setup(c, make)
         # rounded to the type of the weights
-        self.scale = torch.tensor(config.hidden_size**0.5, dtype=dtype).item()
+        self.scale = torch.tensor(c.hidden_size**0.5, dtype=make.dtype).item()
+
+    def block(self, c: Any, make: LayerFactory, layer: int) -> Block:
+        attention = make.attention(c.attention_bias, c.attention_bias, self.qk_norm(make))
+        mlp = make.gated_mlp()
+        return SandwichNorm(make.norm(), attention, make.norm(), make.norm(), mlp, make.norm())
+
+    def qk_norm(self, make: LayerFactory) -> HeadNorm | None:
+        """The norm of queries and keys in each block."""
+        return None
 
     def embedded(
         self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]
@@ -185,53 +176,20 @@ class GemmaDecoder(RotaryDecoder):
         return logits if cap is None else cap * torch.tanh(logits / cap)
 
 
-def gemma_block(
-    c: GemmaConfig, device: torch.device, dtype: torch.dtype, qk_norm: HeadNorm | None = None
-) -> SandwichNorm:
-    """The block of Gemma 2 and 3."""
-    norms = [OffsetRMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype) for _ in range(4)]
-    heads, bias = (c.num_attention_heads, c.num_key_value_heads, c.head_dim), c.attention_bias
-    attention = Attention(c.hidden_size, heads, device, dtype, bias, bias, qk_norm)
-    mlp = GatedMLP(c.hidden_size, c.intermediate_size, c.hidden_activation, device, dtype)
-    return SandwichNorm(norms[0], attention, norms[1], norms[2], mlp, norms[3])
-
-
 class GPTDecoder(CausalDecoder):
     """GPT-2's decoder: learned positions, LayerNorm, biases in every product except the head."""
 
+    norm_type: ClassVar[Callable[..., nn.Module]] = LayerNorm
+    names: ClassVar[Names] = GPT
     prefix: ClassVar[str] = "transformer."
     ignored: ClassVar[tuple[str, ...]] = (".attn.bias", ".attn.masked_bias")
-    config: GPTConfig
 
-    def __init__(
-        self,
-        config: GPTConfig,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        c, device = config, torch.device(device)
-        super().__init__(c.vocab_size, c.n_embd, c.tie_word_embeddings, device, dtype)
-        self.config = config
-        self.position_embed = nn.Parameter(
-            torch.empty(c.n_positions, c.n_embd, device=device, dtype=dtype)
-        )
-        self.blocks = nn.ModuleList(
-            PreNorm(
-                LayerNorm(c.n_embd, c.layer_norm_epsilon, device, dtype),
-                Attention(
-                    c.n_embd,
-                    (c.n_head, c.kv_heads, c.head_dim),
-                    device,
-                    dtype,
-                    bias=True,
-                    out_bias=True,
-                ),
-                LayerNorm(c.n_embd, c.layer_norm_epsilon, device, dtype),
-                MLP(c.n_embd, c.inner, c.activation_function, device, dtype),
-            )
-            for _ in range(c.n_layer)
-        )
-        self.norm = LayerNorm(c.n_embd, c.layer_norm_epsilon, device, dtype)
+    def setup(self, c: Any, make: LayerFactory) -> None:
+        self.position_embed = make.empty(c.n_positions, c.n_embd)
+
+    def block(self, c: Any, make: LayerFactory, layer: int) -> Block:
+        attention = make.attention(bias=True, out_bias=True)
+        return PreNorm(make.norm(), attention, make.norm(), make.mlp())
 
     def embedded(
         self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]
@@ -244,70 +202,22 @@ class GPTDecoder(CausalDecoder):
 class SharedNormDecoder(CausalDecoder):
     """GPT-J's decoder: rotary positions, one LayerNorm per block, a head with a bias."""
 
+    norm_type: ClassVar[Callable[..., nn.Module]] = LayerNorm
+    has_head_bias: ClassVar[bool] = True
+    names: ClassVar[Names] = GPT | {
+        "attention.qkv": ("attn.q_proj", "attn.k_proj", "attn.v_proj"),
+        "attention.out": "attn.out_proj",
+        "mlp.up": "mlp.fc_in",
+        "mlp.down": "mlp.fc_out",
+    }
     prefix: ClassVar[str] = "transformer."
     ignored: ClassVar[tuple[str, ...]] = (".attn.bias", ".attn.masked_bias", ".attn.causal_mask")
-    config: SharedNormConfig
 
-    def __init__(
-        self,
-        config: SharedNormConfig,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        c, device = config, torch.device(device)
-        super().__init__(
-            c.vocab_size, c.n_embd, c.tie_word_embeddings, device, dtype, head_bias=True
-        )
-        self.config = config
-        self.rotary = Rotary(c.head_dim, 10000.0, c.n_positions, None, device, dtype, c.rotary_dim)
-        self.blocks = nn.ModuleList(
-            Parallel(
-                LayerNorm(c.n_embd, c.layer_norm_epsilon, device, dtype),
-                Attention(c.n_embd, (c.n_head, c.kv_heads, c.head_dim), device, dtype),
-                None,
-                MLP(c.n_embd, c.inner, c.activation_function, device, dtype),
-            )
-            for _ in range(c.n_layer)
-        )
-        self.norm = LayerNorm(c.n_embd, c.layer_norm_epsilon, device, dtype)
+    def setup(self, c: Any, make: LayerFactory) -> None:
+        self.rotary = make.rotary(10000.0, c.n_positions, None, c.rotary_dim)
+
+    def block(self, c: Any, make: LayerFactory, layer: int) -> Block:
+        return Parallel(make.norm(), make.attention(), None, make.mlp())
 
     def rotations(self, positions: Int[Tensor, "batch window"]) -> Iterable[Rotation | None]:
         return itertools.repeat(self.rotary(positions))
-
-
-def gated_block(
-    c: GatedConfig,
-    device: torch.device,
-    dtype: torch.dtype,
-    qkv_bias: bool = False,
-    out_bias: bool = False,
-    mlp_bias: bool = False,
-    qk_norm: HeadNorm | ProjectionNorm | None = None,
-    mlp: SparseMLP | None = None,
-    sinks: bool = False,
-) -> PreNorm:
-    """Llama's block. `mlp`: a mixture of experts instead of its gated MLP."""
-    heads = (c.num_attention_heads, c.num_key_value_heads, c.head_dim)
-    return PreNorm(
-        RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype),
-        Attention(c.hidden_size, heads, device, dtype, qkv_bias, out_bias, qk_norm, sinks),
-        RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype),
-        mlp or GatedMLP(c.hidden_size, c.intermediate_size, c.hidden_act, device, dtype, mlp_bias),
-    )
-
-
-def reordered_block(
-    c: GatedConfig,
-    device: torch.device,
-    dtype: torch.dtype,
-    qk_norm: HeadNorm | ProjectionNorm,
-    bias: bool = False,
-) -> ReorderedNorm:
-    """The block of OLMo 2 and 3 and of EXAONE 4. `bias`: of attention."""
-    heads = (c.num_attention_heads, c.num_key_value_heads, c.head_dim)
-    return ReorderedNorm(
-        RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype),
-        Attention(c.hidden_size, heads, device, dtype, bias, bias, qk_norm),
-        RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype),
-        GatedMLP(c.hidden_size, c.intermediate_size, c.hidden_act, device, dtype),
-    )

@@ -3,19 +3,27 @@ each group of query heads.
 """
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, final
 
-import torch
-from torch import nn
+import numpy as np
 
-from bass.models.config import Config, FamilyConfig, RotaryConfig
+from bass.models.config import Assumed, Config, RotaryConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.layers import MLP, Attention, Parallel
-from bass.models.sources import WeightSource, fused_sources, grouped_rows
-from bass.ops.activation import ACTIVATIONS
+from bass.models.fields import Act, Size
+from bass.models.layers import LayerFactory, Parallel
+from bass.models.sources import WeightSource, grouped_rows, named_sources
 from bass.ops.norms import LayerNorm
 
+NAMES = RotaryDecoder.names | {
+    "embed": "transformer.word_embeddings.weight",
+    "norm": "transformer.ln_f",
+    "blocks": "transformer.h",
+    "attention.qkv": "self_attention.query_key_value",
+    "attention.out": "self_attention.dense",
+    "mlp_norm": "ln_mlp",
+    "mlp.up": "mlp.dense_h_to_4h",
+    "mlp.down": "mlp.dense_4h_to_h",
+}
 OWN_NAMES = {"intermediate_size": "ffn_hidden_size", "num_key_value_heads": "num_kv_heads"}
 
 
@@ -25,22 +33,22 @@ class FalconConfig(RotaryConfig):
     architecture; the old one has one norm, and one key-value head.
     """
 
-    model_type: ClassVar[str] = "falcon"
-    architecture: ClassVar[str] = "FalconForCausalLM"
-    assumes: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "alibi": (False, None),
-        "multi_query": (True,),
-        "parallel_attn": (True,),
-        "activation": ("gelu", *ACTIVATIONS),
-    }
-    vocab_size: int = 65024
-    hidden_size: int = 4544
+    model_type = "falcon"
+    architecture = "FalconForCausalLM"
+    assumes: ClassVar[Assumed] = {
+        "alibi": (False, None), "multi_query": (True,), "parallel_attn": (True,)
+    }  # fmt: skip
+    attribute_map: ClassVar[dict[str, str]] = {
+        "rms_norm_eps": "layer_norm_epsilon", "hidden_act": "activation"
+    }  # fmt: skip
+    vocab_size: Size = 65024
+    hidden_size: Size = 4544
     intermediate_size: int = 0  # 0: 4 * hidden_size
-    num_hidden_layers: int = 32
-    num_attention_heads: int = 71
+    num_hidden_layers: Size = 32
+    num_attention_heads: Size = 71
     tie_word_embeddings: bool = True
     layer_norm_epsilon: float = 1e-5
-    activation: str = "gelu"
+    activation: Act = "gelu"
     bias: bool = False
     new_decoder_architecture: bool = False
     num_ln_in_parallel_attn: int | None = None  # 2
@@ -53,11 +61,13 @@ class FalconConfig(RotaryConfig):
         super().__post_init__()
 
     @property
-    def norms(self) -> dict[str, str]:
-        """The norms of a block, our name -> theirs."""
-        if self.new_decoder_architecture and self.num_ln_in_parallel_attn != 1:
-            return {"attention_norm": "ln_attn", "mlp_norm": "ln_mlp"}
-        return {"attention_norm": "input_layernorm"}
+    def two_norms(self) -> bool:
+        """Whether attention and MLP have a norm each."""
+        return self.new_decoder_architecture and self.num_ln_in_parallel_attn != 1
+
+    @property
+    def qkv_rows(self) -> np.ndarray:
+        return grouped_rows(*self.heads)
 
     @classmethod
     def from_json(cls: type[Config], config: dict[str, Any]) -> Config:
@@ -73,32 +83,15 @@ class FalconConfig(RotaryConfig):
 class Falcon(RotaryDecoder):
     """A decoder of the Falcon family."""
 
-    config_type: ClassVar[type[FamilyConfig]] = FalconConfig
-    prefix: ClassVar[str] = "transformer."
+    config_type = FalconConfig
+    norm_type = LayerNorm
+    prefix = "transformer."
 
-    def __init__(
-        self,
-        config: FalconConfig,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        c, at = config, (torch.device(device), dtype)
-        super().__init__(c, *at)
-        heads = (c.num_attention_heads, c.num_key_value_heads, c.head_dim)
-        norm = partial(LayerNorm, c.hidden_size, c.layer_norm_epsilon, *at)
-        attention = partial(Attention, c.hidden_size, heads, *at, c.bias, c.bias)
-        mlp = partial(MLP, c.hidden_size, c.intermediate_size, c.activation, *at, c.bias)
-        self.blocks = nn.ModuleList(
-            Parallel(norm(), attention(), norm() if "mlp_norm" in c.norms else None, mlp())
-            for _ in range(c.num_hidden_layers)
-        )
-        self.norm = norm()
+    def block(self, c: FalconConfig, make: LayerFactory, layer: int) -> Parallel:
+        attention, second = make.attention(c.bias, c.bias), make.norm() if c.two_norms else None
+        return Parallel(make.norm(), attention, second, make.mlp(c.bias))
 
     @classmethod
     def sources(cls, config: FalconConfig) -> dict[str, WeightSource]:
-        c = config
-        ends = {"embed": "word_embeddings", "norm": "ln_f", "head": "lm_head"}
-        rows = grouped_rows(c.num_attention_heads, c.num_key_value_heads, c.head_dim)
-        return fused_sources(
-            c, ends, "transformer.h", "self_attention", c.norms, rows, c.bias, c.bias
-        )
+        first = {"attention_norm": "ln_attn"} if config.two_norms else {}
+        return named_sources(cls(config, "meta"), NAMES | first)

@@ -6,14 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-import torch
 from jaxtyping import Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from bass.models.config import FULL, SLIDING, FamilyConfig, GemmaConfig, check_theta, rope_by_kind
-from bass.models.decoder import GemmaDecoder, gemma_block
-from bass.models.rope import Rotary
-from bass.models.sources import GEMMA_NORMS, WeightSource, gated_sources, qk_norm_sources
+from bass.models.config import FULL, SLIDING, Assumed, Base, GemmaConfig, rope_by_kind
+from bass.models.decoder import GemmaDecoder
+from bass.models.fields import Size
+from bass.models.layers import LayerFactory
 from bass.ops.norms import HeadNorm, offset_scaled
 from bass.records import Rotation
 
@@ -26,21 +25,15 @@ class Gemma3TextConfig(GemmaConfig):
     those with one. Newer files have both in `rope_parameters`, by the kind of layer.
     """
 
-    model_type: ClassVar[str] = "gemma3_text"
-    architecture: ClassVar[str] = "Gemma3ForCausalLM"
+    model_type = "gemma3_text"
+    architecture = "Gemma3ForCausalLM"
     # The field exists, and `transformers` ignores it.
-    assumes: ClassVar[dict[str, tuple[Any, ...]]] = GemmaConfig.assumes | {
-        "attn_logit_softcapping": (None,)
-    }
-    vocab_size: int = 262208
-    max_position_embeddings: int = 131072
-    rope_theta: float = 1000000.0
-    rope_local_base_freq: float = 10000.0
-    sliding_window_pattern: int = 6
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_theta(self.rope_local_base_freq)
+    assumes: ClassVar[Assumed] = {"attn_logit_softcapping": (None,)}
+    vocab_size: Size = 262208
+    max_position_embeddings: Size = 131072
+    rope_theta: Base = 1000000.0
+    rope_local_base_freq: Base = 10000.0
+    sliding_window_pattern: Size = 6
 
     @classmethod
     def from_json(cls, config: dict[str, Any]) -> "Gemma3TextConfig":
@@ -51,45 +44,22 @@ class Gemma3TextConfig(GemmaConfig):
 
     @property
     def period(self) -> int:
-        return max(self.sliding_window_pattern, 1)
+        return self.sliding_window_pattern
 
 
 @final
 class Gemma3Text(GemmaDecoder):
     """A decoder of the Gemma 3 family."""
 
-    config_type: ClassVar[type[FamilyConfig]] = Gemma3TextConfig
+    config_type = Gemma3TextConfig
 
-    def __init__(
-        self,
-        config: Gemma3TextConfig,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        c, device = config, torch.device(device)
-        super().__init__(c, device, dtype)
-        heads = c.num_attention_heads + c.num_key_value_heads
-        self.blocks = nn.ModuleList(
-            gemma_block(
-                c,
-                device,
-                dtype,
-                HeadNorm(heads, c.head_dim, c.rms_norm_eps, device, dtype, offset_scaled),
-            )
-            for _ in range(c.num_hidden_layers)
-        )
-        self.local_rotary = Rotary(
-            c.head_dim, c.rope_local_base_freq, c.max_position_embeddings, None, device, dtype
-        )
-        self.kinds = c.kinds
+    def setup(self, c: Gemma3TextConfig, make: LayerFactory) -> None:
+        super().setup(c, make)
+        self.local_rotary = make.rotary(c.rope_local_base_freq, c.max_position_embeddings)
+
+    def qk_norm(self, make: LayerFactory) -> HeadNorm:
+        return make.head_norm(offset_scaled)
 
     def rotations(self, positions: Int[Tensor, "batch window"]) -> Iterable[Rotation | None]:
         by_kind = {FULL: self.rotary(positions), SLIDING: self.local_rotary(positions)}
-        return [by_kind[kind] for kind in self.kinds]
-
-    @classmethod
-    def sources(cls, config: Gemma3TextConfig) -> dict[str, WeightSource]:
-        bias = config.attention_bias
-        return gated_sources(config, GEMMA_NORMS, qkv_bias=bias, out_bias=bias) | qk_norm_sources(
-            config
-        )
+        return [by_kind[kind] for kind in self.config.kinds]

@@ -5,13 +5,16 @@ Layers define `__call__` themselves: that of `nn.Module` first looks for hooks, 
 small decoder's step on a CPU.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from bass.errors import CheckpointError
 from bass.interfaces import Attend
+from bass.models.rope import RopeScaling, Rotary
 from bass.ops.activation import ACTIVATIONS
 from bass.ops.experts import Experts, Mixture, mixture
 from bass.ops.linear import (
@@ -23,7 +26,7 @@ from bass.ops.linear import (
     linear,
     project_qkv,
 )
-from bass.ops.norms import HeadNorm, ProjectionNorm
+from bass.ops.norms import HeadNorm, ProjectionNorm, scaled
 from bass.ops.residual import Residual
 from bass.records import Projection, Rotation
 
@@ -231,3 +234,88 @@ class SandwichNorm(Block):
         attended = self.attention(x.normed(self.attention_norm), rotation, attend, layer)
         x = x.plus(attended, through=self.attention_out_norm)
         return x.plus(self.mlp(x.normed(self.mlp_norm)), through=self.mlp_out_norm)
+
+
+class LayerFactory:
+    """Makes the layers of a decoder in the sizes of its config, on its device, in its type."""
+
+    def __init__(
+        self,
+        config: Any,
+        norm_type: Callable[..., nn.Module],
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        """`config`: a `FamilyConfig`. `norm_type`: of the norms of the residual stream."""
+        self.norm_type, self.device, self.dtype = norm_type, device, dtype
+        self.heads, self.at = config.heads, (device, dtype)
+        self.hidden, self.inner, self.act, self.eps = map(
+            config.common, ("hidden_size", "intermediate_size", "hidden_act", "rms_norm_eps")
+        )
+
+    def empty(self, *shape: int) -> nn.Parameter:
+        """A parameter without a module of its own."""
+        return nn.Parameter(torch.empty(*shape, device=self.device, dtype=self.dtype))
+
+    def linear(self, inputs: int, outputs: int, bias: bool = False) -> Linear:
+        """A product outside of the blocks."""
+        return Linear(inputs, outputs, *self.at, bias)
+
+    def norm(self, **options: bool) -> nn.Module:
+        """A norm of the residual stream, with further options of its type."""
+        return self.norm_type(self.hidden, self.eps, *self.at, **options)
+
+    def rotary(
+        self, theta: float, trained: int, scaling: RopeScaling | None = None, dim: int | None = None
+    ) -> Rotary:
+        """Rotary positions of `dim` dimensions of each head, by default of all."""
+        return Rotary(self.heads[2], theta, trained, scaling, *self.at, dim)
+
+    def head_norm(self, scale: Callable[..., Tensor] = scaled) -> HeadNorm:
+        """A norm of each head of q and k."""
+        heads, kv_heads, dim = self.heads
+        return HeadNorm(heads + kv_heads, dim, self.eps, *self.at, scale)
+
+    def projection_norm(self) -> ProjectionNorm:
+        """A norm of all heads of q together, and of all heads of k."""
+        return ProjectionNorm(self.heads, self.eps, *self.at)
+
+    def attention(
+        self,
+        bias: bool = False,
+        out_bias: bool = False,
+        qk_norm: HeadNorm | ProjectionNorm | None = None,
+        sinks: bool = False,
+        kind: type[Attention] = Attention,
+    ) -> Attention:
+        """Attention, with a bias of q, k and v, and one of the output, if requested."""
+        return kind(self.hidden, self.heads, *self.at, bias, out_bias, qk_norm, sinks)
+
+    def mlp(self, bias: bool = True) -> MLP:
+        """An MLP without a gate."""
+        return MLP(self.hidden, self.inner, self.act, *self.at, bias)
+
+    def gated_mlp(self, bias: bool = False) -> GatedMLP:
+        """Llama's MLP."""
+        return GatedMLP(self.hidden, self.inner, self.act, *self.at, bias)
+
+    def experts(
+        self,
+        count: int,
+        chosen: int,
+        normalised: bool = True,
+        inner: int | None = None,
+        act: str | None = None,
+        bias: bool = False,
+    ) -> SparseMLP:
+        """A mixture of `count` gated MLPs, by default of the MLP's width and activation.
+
+        Raises `CheckpointError` if a token cannot choose so many.
+        """
+        if chosen > count:
+            raise CheckpointError(
+                f"config.json has {chosen} of {count} experts for each token: download the "
+                "checkpoint again."
+            )
+        sizes = self.hidden, inner or self.inner, act or self.act
+        return SparseMLP(*sizes, count, chosen, normalised, *self.at, bias)

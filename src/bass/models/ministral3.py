@@ -5,17 +5,12 @@ which their factor is 1.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
-
-import torch
-from torch import nn
+from typing import Any, final
 
 from bass.errors import CheckpointError
-from bass.models.config import FamilyConfig
-from bass.models.decoder import RotaryDecoder, gated_block
+from bass.models.decoder import RotaryDecoder
+from bass.models.fields import Size
 from bass.models.mistral import MistralConfig
-from bass.models.sources import WeightSource, gated_sources
-from bass.ops.norms import RMSNorm
 
 BETA, ORIGINAL = "llama_4_scaling_beta", "original_max_position_embeddings"
 YARN = {
@@ -28,28 +23,26 @@ YARN = {
 class Ministral3Config(MistralConfig):
     """A config.json of `model_type: ministral3`."""
 
-    model_type: ClassVar[str] = "ministral3"
-    architecture: ClassVar[str] = "Ministral3ForCausalLM"
-    vocab_size: int = 131072
-    hidden_size: int = 4096
+    model_type = "ministral3"
+    architecture = "Ministral3ForCausalLM"
+    vocab_size: Size = 131072
+    hidden_size: Size = 4096
     intermediate_size: int = 14336
-    num_hidden_layers: int = 34
-    num_attention_heads: int = 32
+    num_hidden_layers: Size = 34
+    num_attention_heads: Size = 32
     head_dim: int = 128
-    max_position_embeddings: int = 262144
+    max_position_embeddings: Size = 262144
     rms_norm_eps: float = 1e-5
     sliding_window: int | None = None
     llama_4_scaling_beta: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        scaling = self.rope_scaling
-        if self.llama_4_scaling_beta and (
-            scaling is None or scaling.original_max_position_embeddings is None
-        ):
+        rope, beta = self.rope_scaling, self.llama_4_scaling_beta
+        if beta and (rope is None or rope.original_max_position_embeddings is None):
             raise CheckpointError(
-                f"config.json has `{BETA}={self.llama_4_scaling_beta}` without the original "
-                "context that it needs: download the checkpoint again."
+                f"config.json has `{BETA}={beta}` without the original context that it needs: "
+                "download the checkpoint again."
             )
 
     @classmethod
@@ -77,21 +70,4 @@ class Ministral3Config(MistralConfig):
 class Ministral3(RotaryDecoder):
     """A decoder of the Ministral 3 family."""
 
-    config_type: ClassVar[type[FamilyConfig]] = Ministral3Config
-
-    def __init__(
-        self,
-        config: Ministral3Config,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        c, device = config, torch.device(device)
-        super().__init__(c, device, dtype)
-        self.blocks = nn.ModuleList(
-            gated_block(c, device, dtype) for _ in range(c.num_hidden_layers)
-        )
-        self.norm = RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype)
-
-    @classmethod
-    def sources(cls, config: Ministral3Config) -> dict[str, WeightSource]:
-        return gated_sources(config)
+    config_type = Ministral3Config

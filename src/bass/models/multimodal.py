@@ -4,8 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, final
 
-from bass.errors import CheckpointError
-
 # fields that a folder has once, next to `text_config`
 OUTER = ("dtype", "torch_dtype", "eos_token_id", "quantization_config", "tie_word_embeddings")
 HEAD = "lm_head.weight"
@@ -37,29 +35,12 @@ class Multimodal:
 
     def config(self, raw: dict[str, Any]) -> dict[str, Any]:
         """The parsed config.json of the text half. What the outer one says of the whole holds."""
-        text = raw.get("text_config") or {}
-        if not isinstance(text, dict):
-            raise CheckpointError(
-                f"config.json has `text_config={text!r:.100}`, which must be an object: download "
-                "the checkpoint again."
-            )
         whole = {name: raw[name] for name in OUTER if raw.get(name) is not None}
-        return {"model_type": self.text_type, **text, **whole}
+        return {"model_type": self.text_type, **(raw.get("text_config") or {}), **whole}
 
     def names(self, stored: Iterable[str]) -> dict[str, str]:
         """The stored names of the text half by its own names; those of other parts are left out."""
-        found: dict[str, str] = {}
-        for name in stored:
-            if name.startswith(self.others):
-                continue
-            own = self._own(name)
-            if own in found:
-                raise CheckpointError(
-                    f"`{found[own][:100]}` and `{name[:100]}` are the same tensor of the text "
-                    "half: download the checkpoint again."
-                )
-            found[own] = name
-        return found
+        return {self._own(name): name for name in stored if not name.startswith(self.others)}
 
     def _own(self, name: str) -> str:
         for start, own in self.prefixes:

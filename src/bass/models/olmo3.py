@@ -4,51 +4,30 @@ embedding where that of the others is scaled.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, final
 
-import torch
 from jaxtyping import Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from bass.errors import CheckpointError
-from bass.models.config import (
-    FULL,
-    SLIDING,
-    FamilyConfig,
-    check_kinds,
-    layer_rules,
-    rope_by_kind,
-)
-from bass.models.decoder import RotaryDecoder, reordered_block
-from bass.models.olmo2 import Olmo2Config
-from bass.models.rope import Rotary
-from bass.models.sources import (
-    REORDERED_NORMS,
-    WeightSource,
-    gated_sources,
-    projection_norm_sources,
-)
-from bass.ops.norms import ProjectionNorm, RMSNorm
-from bass.records import AttentionRule, Rotation
+from bass.models.config import FULL, SLIDING, Base, LayerTypesConfig, rope_by_kind
+from bass.models.layers import LayerFactory
+from bass.models.olmo2 import Olmo2, Olmo2Config
+from bass.records import Rotation
 
 
 @dataclass(frozen=True)
-class Olmo3Config(Olmo2Config):
+class Olmo3Config(Olmo2Config, LayerTypesConfig):
     """A config.json of `model_type: olmo3`.
 
     `rope_scaling` applies to the layers without a window; `rope_theta` to all. Newer files have
     both in `rope_parameters`, by the kind of layer.
     """
 
-    model_type: ClassVar[str] = "olmo3"
-    architecture: ClassVar[str] = "Olmo3ForCausalLM"
-    rope_theta: float = 500000.0
+    model_type = "olmo3"
+    architecture = "Olmo3ForCausalLM"
+    rope_theta: Base = 500000.0
     sliding_window: int | None = 4096
-    layer_types: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_kinds(self.kinds, self.num_hidden_layers, self.sliding_window)
 
     @classmethod
     def from_json(cls, config: dict[str, Any]) -> "Olmo3Config":
@@ -69,51 +48,20 @@ class Olmo3Config(Olmo2Config):
         return own | {"rope_parameters": {FULL: full, SLIDING: sliding}}
 
     @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kind of each layer."""
-        return self.layer_types or tuple(
-            SLIDING if (i + 1) % 4 else FULL for i in range(self.num_hidden_layers)
-        )
-
-    @property
-    def rules(self) -> tuple[AttentionRule, ...]:
-        return layer_rules(self.kinds, AttentionRule(self.head_dim**-0.5, self.sliding_window))
+    def period(self) -> int:
+        return 4
 
 
 @final
-class Olmo3(RotaryDecoder):
+class Olmo3(Olmo2):
     """A decoder of the OLMo 3 family."""
 
-    config_type: ClassVar[type[FamilyConfig]] = Olmo3Config
+    config_type = Olmo3Config
 
-    def __init__(
-        self,
-        config: Olmo3Config,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        c, device = config, torch.device(device)
-        super().__init__(c, device, dtype)
-        heads = (c.num_attention_heads, c.num_key_value_heads, c.head_dim)
-        self.blocks = nn.ModuleList(
-            reordered_block(
-                c,
-                device,
-                dtype,
-                ProjectionNorm(heads, c.rms_norm_eps, device, dtype),
-                c.attention_bias,
-            )
-            for _ in range(c.num_hidden_layers)
-        )
-        self.norm = RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype)
-        self.local_rotary = Rotary(c.head_dim, c.rope_theta, c.context, None, device, dtype)
+    def setup(self, c: Olmo3Config, make: LayerFactory) -> None:
+        super().setup(c, make)
+        self.local_rotary = make.rotary(c.rope_theta, c.context)
 
     def rotations(self, positions: Int[Tensor, "batch window"]) -> Iterable[Rotation | None]:
         by_kind = {FULL: self.rotary(positions), SLIDING: self.local_rotary(positions)}
         return [by_kind[kind] for kind in self.config.kinds]
-
-    @classmethod
-    def sources(cls, config: Olmo3Config) -> dict[str, WeightSource]:
-        bias = config.attention_bias
-        found = gated_sources(config, REORDERED_NORMS, qkv_bias=bias, out_bias=bias)
-        return found | projection_norm_sources(config)

@@ -3,24 +3,19 @@ model of 350M.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from bass.models.config import FamilyConfig, check_heads
+from bass.models.config import FamilyConfig
 from bass.models.decoder import CausalDecoder
-from bass.models.layers import MLP, Attention, PostNorm, PreNorm
-from bass.models.sources import WeightSource, plain, with_bias
-from bass.ops.activation import ACTIVATIONS
+from bass.models.fields import Act, Size
+from bass.models.layers import LayerFactory, PostNorm, PreNorm
 from bass.ops.embedding import embedding
-from bass.ops.linear import Linear
 from bass.ops.norms import LayerNorm
-from bass.records import AttentionRule, DecoderShape
 
 FIRST_ROW = 2  # row of the position table for position 0
-EPS = 1e-5
 
 
 @dataclass(frozen=True)
@@ -30,17 +25,21 @@ class OPTConfig(FamilyConfig):
     `word_embed_proj_dim`: size of the embeddings; they are projected if it is not `hidden_size`.
     """
 
-    model_type: ClassVar[str] = "opt"
-    architecture: ClassVar[str] = "OPTForCausalLM"
-    assumes: ClassVar[dict[str, tuple[Any, ...]]] = {"activation_function": ("relu", *ACTIVATIONS)}
-    vocab_size: int = 50272
-    hidden_size: int = 768
-    num_hidden_layers: int = 12
-    ffn_dim: int = 3072
-    max_position_embeddings: int = 2048
-    num_attention_heads: int = 12
+    model_type = "opt"
+    architecture = "OPTForCausalLM"
+    attribute_map: ClassVar[dict[str, str]] = {
+        "num_key_value_heads": "num_attention_heads", "intermediate_size": "ffn_dim",
+        "hidden_act": "activation_function", "rms_norm_eps": "layer_norm_eps",
+    }  # fmt: skip
+    layer_norm_eps: ClassVar[float] = 1e-5
+    vocab_size: Size = 50272
+    hidden_size: Size = 768
+    num_hidden_layers: Size = 12
+    ffn_dim: Size = 3072
+    max_position_embeddings: Size = 2048
+    num_attention_heads: Size = 12
     word_embed_proj_dim: int = 0  # 0: hidden_size
-    activation_function: str = "relu"
+    activation_function: Act = "relu"
     do_layer_norm_before: bool = True
     _remove_final_layer_norm: bool = False
     enable_bias: bool = True
@@ -48,10 +47,9 @@ class OPTConfig(FamilyConfig):
     tie_word_embeddings: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "word_embed_proj_dim", self.word_embed_proj_dim or self.hidden_size
-        )
-        check_heads(self.num_attention_heads, self.num_attention_heads, self.head_dim)
+        size = self.word_embed_proj_dim or self.hidden_size
+        object.__setattr__(self, "word_embed_proj_dim", size)
+        super().__post_init__()
 
     @property
     def head_dim(self) -> int:
@@ -59,19 +57,8 @@ class OPTConfig(FamilyConfig):
         return self.hidden_size // self.num_attention_heads
 
     @property
-    def shape(self) -> DecoderShape:
-        heads, rules = (
-            self.num_attention_heads,
-            (AttentionRule(self.head_dim**-0.5),) * self.num_hidden_layers,
-        )
-        return DecoderShape(
-            self.vocab_size, heads, heads, self.head_dim, self.max_position_embeddings, rules
-        )
-
-    @property
-    def projected(self) -> bool:
-        """Whether embeddings have another size than the residual stream."""
-        return self.word_embed_proj_dim != self.hidden_size
+    def embedding_size(self) -> int:
+        return self.word_embed_proj_dim
 
     @property
     def normed_last(self) -> bool:
@@ -83,47 +70,38 @@ class OPTConfig(FamilyConfig):
 class OPT(CausalDecoder):
     """A decoder of the OPT family."""
 
-    config_type: ClassVar[type[FamilyConfig]] = OPTConfig
-    ignored: ClassVar[tuple[str, ...]] = ()
-    config: OPTConfig
+    config_type = OPTConfig
+    norm_type = LayerNorm
+    names = CausalDecoder.names | {
+        "embed": "model.decoder.embed_tokens.weight",
+        "position_embed": "model.decoder.embed_positions.weight",
+        "project_in": "model.decoder.project_in",
+        "project_out": "model.decoder.project_out",
+        "norm": "model.decoder.final_layer_norm",
+        "blocks": "model.decoder.layers",
+        "attention_norm": "self_attn_layer_norm",
+        "attention.out": "self_attn.out_proj",
+        "mlp_norm": "final_layer_norm",
+        "mlp.up": "fc1",
+        "mlp.down": "fc2",
+    }
+    ignored = ()
 
-    def __init__(
-        self,
-        config: OPTConfig,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        c, device = config, torch.device(device)
-        super().__init__(c.vocab_size, c.word_embed_proj_dim, c.tie_word_embeddings, device, dtype)
-        self.config = config
-        self.position_embed = nn.Parameter(
-            torch.empty(
-                c.max_position_embeddings + FIRST_ROW, c.hidden_size, device=device, dtype=dtype
-            )
-        )
-        self.project_in = (
-            Linear(c.word_embed_proj_dim, c.hidden_size, device, dtype) if c.projected else None
-        )
-        self.project_out = (
-            Linear(c.hidden_size, c.word_embed_proj_dim, device, dtype) if c.projected else None
-        )
-        heads, affine = (
-            (c.num_attention_heads, c.num_attention_heads, c.head_dim),
-            c.layer_norm_elementwise_affine,
-        )
-        block = PreNorm if c.do_layer_norm_before else PostNorm
-        self.blocks = nn.ModuleList(
-            block(
-                LayerNorm(c.hidden_size, EPS, device, dtype, affine),
-                Attention(c.hidden_size, heads, device, dtype, c.enable_bias, c.enable_bias),
-                LayerNorm(c.hidden_size, EPS, device, dtype, affine),
-                MLP(c.hidden_size, c.ffn_dim, c.activation_function, device, dtype, c.enable_bias),
-            )
-            for _ in range(c.num_hidden_layers)
-        )
-        self.norm = (
-            LayerNorm(c.hidden_size, EPS, device, dtype, affine) if c.normed_last else nn.Identity()
-        )
+    def setup(self, c: OPTConfig, make: LayerFactory) -> None:
+        self.position_embed = make.empty(c.max_position_embeddings + FIRST_ROW, c.hidden_size)
+        inner, outer, projected = c.hidden_size, c.embedding_size, c.embedding_size != c.hidden_size
+        self.project_in = make.linear(outer, inner) if projected else None
+        self.project_out = make.linear(inner, outer) if projected else None
+
+    def block(self, c: OPTConfig, make: LayerFactory, layer: int) -> PreNorm | PostNorm:
+        norms = [make.norm(affine=c.layer_norm_elementwise_affine) for _ in range(2)]
+        attention = make.attention(c.enable_bias, c.enable_bias)
+        kind = PreNorm if c.do_layer_norm_before else PostNorm
+        return kind(norms[0], attention, norms[1], make.mlp(c.enable_bias))
+
+    def last_norm(self, c: OPTConfig, make: LayerFactory) -> nn.Module:
+        affine = c.layer_norm_elementwise_affine
+        return make.norm(affine=affine) if c.normed_last else nn.Identity()
 
     def embedded(
         self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]
@@ -134,39 +112,3 @@ class OPT(CausalDecoder):
 
     def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
         return super().unembed(hidden if self.project_out is None else self.project_out(hidden))
-
-    @classmethod
-    def sources(cls, config: OPTConfig) -> dict[str, WeightSource]:
-        c, size, root = config, (config.hidden_size,), "model.decoder"
-        found = plain("embed", f"{root}.embed_tokens.weight", c.vocab_size)
-        found |= plain(
-            "position_embed",
-            f"{root}.embed_positions.weight",
-            c.max_position_embeddings + FIRST_ROW,
-        )
-        norms = {"norm": f"{root}.final_layer_norm"} if c.normed_last else {}
-        if c.projected:
-            found |= plain("project_in.weight", f"{root}.project_in.weight", c.hidden_size)
-            found |= plain(
-                "project_out.weight", f"{root}.project_out.weight", c.word_embed_proj_dim
-            )
-        if not c.tie_word_embeddings:
-            found |= plain("head.weight", "lm_head.weight", c.vocab_size)
-        for i in range(c.num_hidden_layers):
-            ours, theirs = f"blocks.{i}", f"{root}.layers.{i}"
-            norms |= {
-                f"{ours}.attention_norm": f"{theirs}.self_attn_layer_norm",
-                f"{ours}.mlp_norm": f"{theirs}.final_layer_norm",
-            }
-            qkv = [f"{theirs}.self_attn.{p}_proj" for p in "qkv"]
-            found |= with_bias(f"{ours}.attention.qkv", qkv, size * 3, bias=c.enable_bias)
-            found |= with_bias(
-                f"{ours}.attention.out", [f"{theirs}.self_attn.out_proj"], size, bias=c.enable_bias
-            )
-            found |= with_bias(
-                f"{ours}.mlp.up", [f"{theirs}.fc1"], (c.ffn_dim,), bias=c.enable_bias
-            )
-            found |= with_bias(f"{ours}.mlp.down", [f"{theirs}.fc2"], size, bias=c.enable_bias)
-        for name, theirs in norms.items() if c.layer_norm_elementwise_affine else ():
-            found |= with_bias(name, [theirs], size)
-        return found

@@ -3,17 +3,12 @@ rotary embedding on a part of each head.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
-import torch
-from torch import nn
-
-from bass.models.config import FamilyConfig
-from bass.models.config_partial import PartialRotaryConfig
+from bass.models.config import Assumed, PartialRotaryConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.layers import MLP, Attention, Parallel
-from bass.models.sources import WeightSource, ungated_sources, with_bias
-from bass.ops.activation import ACTIVATIONS
+from bass.models.fields import Act, Size
+from bass.models.layers import LayerFactory, Parallel
 from bass.ops.norms import LayerNorm
 
 
@@ -21,18 +16,16 @@ from bass.ops.norms import LayerNorm
 class PhiConfig(PartialRotaryConfig):
     """A config.json of `model_type: phi`."""
 
-    model_type: ClassVar[str] = "phi"
-    architecture: ClassVar[str] = "PhiForCausalLM"
-    assumes: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "hidden_act": ("gelu_new", *ACTIVATIONS),
-        "qk_layernorm": (False,),
-    }
-    vocab_size: int = 51200
-    hidden_size: int = 2048
+    model_type = "phi"
+    architecture = "PhiForCausalLM"
+    assumes: ClassVar[Assumed] = {"qk_layernorm": (False,)}
+    attribute_map: ClassVar[dict[str, str]] = {"rms_norm_eps": "layer_norm_eps"}
+    vocab_size: Size = 51200
+    hidden_size: Size = 2048
     intermediate_size: int = 8192
-    num_hidden_layers: int = 24
-    num_attention_heads: int = 32
-    hidden_act: str = "gelu_new"
+    num_hidden_layers: Size = 24
+    num_attention_heads: Size = 32
+    hidden_act: Act = "gelu_new"
     layer_norm_eps: float = 1e-5
 
 
@@ -40,39 +33,15 @@ class PhiConfig(PartialRotaryConfig):
 class Phi(RotaryDecoder):
     """A decoder of the Phi family."""
 
-    config_type: ClassVar[type[FamilyConfig]] = PhiConfig
+    config_type = PhiConfig
+    norm_type = LayerNorm
+    has_head_bias = True
+    names = RotaryDecoder.names | {
+        "norm": "model.final_layernorm",
+        "attention.out": "self_attn.dense",
+        "mlp.up": "mlp.fc1",
+        "mlp.down": "mlp.fc2",
+    }
 
-    def __init__(
-        self,
-        config: PhiConfig,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        c, device = config, torch.device(device)
-        super().__init__(c, device, dtype, c.rotary_dim, head_bias=True)
-        heads = (c.num_attention_heads, c.num_key_value_heads, c.head_dim)
-        self.blocks = nn.ModuleList(
-            Parallel(
-                LayerNorm(c.hidden_size, c.layer_norm_eps, device, dtype),
-                Attention(c.hidden_size, heads, device, dtype, bias=True, out_bias=True),
-                None,
-                MLP(c.hidden_size, c.intermediate_size, c.hidden_act, device, dtype),
-            )
-            for _ in range(c.num_hidden_layers)
-        )
-        self.norm = LayerNorm(c.hidden_size, c.layer_norm_eps, device, dtype)
-
-    @classmethod
-    def sources(cls, config: PhiConfig) -> dict[str, WeightSource]:
-        names = {
-            "norm": "final_layernorm",
-            "attention_norm": "input_layernorm",
-            "attention.out": "self_attn.dense",
-            "mlp.up": "mlp.fc1",
-            "mlp.down": "mlp.fc2",
-        }
-        found = ungated_sources(config, names, True, True, config.qkv_rows)
-        head = with_bias("head", ["lm_head"], (config.vocab_size,))
-        if config.tie_word_embeddings:
-            return found | {"head_bias": head["head.bias"]}
-        return found | head
+    def block(self, c: PhiConfig, make: LayerFactory, layer: int) -> Parallel:
+        return Parallel(make.norm(), make.attention(True, True), None, make.mlp())

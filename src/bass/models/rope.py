@@ -1,8 +1,8 @@
 """Rotary positions: frequencies for each kind of rope scaling, and the angles of a window."""
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bass.errors import CheckpointError
+from bass.models.fields import Positive, Range, read
 from bass.records import Angles, Rotation
 
 NEEDED = {  # by kind of scaling, the fields that have no default
@@ -20,7 +21,6 @@ NEEDED = {  # by kind of scaling, the fields that have no default
     "yarn": ("factor",),
     "longrope": ("short_factor", "long_factor"),
 }
-LARGEST = 1e9  # of any factor or length in a rope scaling
 
 
 @dataclass(frozen=True)
@@ -36,61 +36,54 @@ class RopeScaling:
     """
 
     kind: str
-    factor: float = 1.0
-    original_max_position_embeddings: int | None = None
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-    attention_factor: float | None = None
-    mscale: float | None = None
-    mscale_all_dim: float | None = None
+    factor: Positive = 1.0
+    original_max_position_embeddings: Annotated[int, Range(2)] | None = None
+    low_freq_factor: Positive = 1.0
+    high_freq_factor: Positive = 4.0
+    beta_fast: Positive = 32.0
+    beta_slow: Positive = 1.0
+    attention_factor: Positive | None = None
+    mscale: Annotated[float, Range(0)] | None = None  # 0 is none, too
+    mscale_all_dim: Annotated[float, Range(0)] | None = None
     truncate: bool = True
-    short_factor: tuple[float, ...] = ()
-    long_factor: tuple[float, ...] = ()
+    short_factor: tuple[Positive, ...] = ()
+    long_factor: tuple[Positive, ...] = ()
 
     @classmethod
     def from_json(cls, rope: dict[str, Any]) -> "RopeScaling | None":
-        """Read the object of config.json; None for no scaling."""
+        """Read the object of config.json; None for no scaling. Raises `CheckpointError`."""
         kind = rope.get("rope_type", rope.get("type", "default"))
         if kind in ("default", None):
             return None
         if kind == "su":  # the name in early Phi-3 checkpoints
             kind = "longrope"
-        if not isinstance(kind, str) or kind not in NEEDED:
+        if kind not in [*NEEDED]:
             raise CheckpointError(
                 f"The checkpoint has rope scaling `{kind}`; `bass` supports: {', '.join(NEEDED)}."
             )
-        values: dict[str, Any] = {}
-        for name, field in cls.__dataclass_fields__.items():
-            value = rope.get(name)
-            if value is not None and name != "kind":
-                values[name] = _checked(name, value, field.default)
-        if missing := [name for name in NEEDED[kind] if name not in values]:
-            raise CheckpointError(
-                f"config.json has a rope scaling of kind `{kind}` without `{missing[0]}`: download "
-                "the checkpoint again."
-            )
-        if kind == "longrope" and values.get("factor") == 1.0:
+        for name in NEEDED[kind]:
+            if rope.get(name) is None:
+                raise CheckpointError(
+                    f"config.json has a rope scaling of kind `{kind}` without `{name}`: download "
+                    "the checkpoint again."
+                )
+        if kind == "longrope" and rope.get("factor") == 1 and rope.get("attention_factor") is None:
             # An explicit 1 is a factor. Without one, the factor is the ratio of the contexts.
-            values.setdefault("attention_factor", 1.0)
-        scaling = cls(kind, **values)
+            rope = rope | {"attention_factor": 1.0}
+        scaling = read(cls, rope | {"kind": kind}, "The rope scaling of config.json")
         if kind == "llama3" and scaling.low_freq_factor >= scaling.high_freq_factor:
             raise CheckpointError(
                 f"config.json has the rope factors {scaling.low_freq_factor} for low and "
-                f"{scaling.high_freq_factor} for high "
-                "frequencies: the latter must be larger."
+                f"{scaling.high_freq_factor} for high frequencies: the latter must be larger."
             )
         return scaling
 
     def to_json(self) -> dict[str, Any]:
         """The object of config.json."""
-        own = {
-            n: getattr(self, n)
-            for n, f in self.__dataclass_fields__.items()
-            if getattr(self, n) != f.default and n != "kind"
-        }
-        return {"rope_type": self.kind, **{n: getattr(self, n) for n in NEEDED[self.kind]}, **own}
+        _, *others = fields(self)  # without the kind
+        changed = (f.name for f in others if getattr(self, f.name) != f.default)
+        values = {name: getattr(self, name) for name in (*NEEDED[self.kind], *changed)}
+        return {"rope_type": self.kind, **values}
 
     def context(self, trained: int) -> int:
         """The number of usable positions, if config.json says `trained`.
@@ -101,39 +94,9 @@ class RopeScaling:
         original = self.original_max_position_embeddings or trained
         if self.kind == "longrope":
             return min(original, trained)
-        return (
-            int(trained * self.factor)
-            if self.kind == "dynamic"
-            else max(trained, int(original * self.factor) * (self.kind == "yarn"))
-        )
-
-
-def _checked(name: str, value: Any, default: Any) -> Any:
-    """A field of a rope scaling, of the type of its default: a switch, a tuple of factors, a length
-    or a factor. Raises `CheckpointError`.
-    """
-    many = isinstance(default, tuple)
-    length = name == "original_max_position_embeddings"
-    if length and isinstance(value, float) and value.is_integer():
-        value = int(value)
-    # for these two, 0 means "none"
-    number, least = (
-        (int, 2) if length else (int | float, 0 if name in ("mscale", "mscale_all_dim") else 1e-9)
-    )
-
-    def valid(item: Any) -> bool:
-        return isinstance(item, number) and not isinstance(item, bool) and least <= item <= LARGEST
-
-    items = value if many and isinstance(value, list) else [value]
-    if not (
-        isinstance(value, bool)
-        if isinstance(default, bool)
-        else isinstance(value, list) == many and all(map(valid, items))
-    ):
-        raise CheckpointError(
-            f"config.json has `{name}={value!r}` for its rope scaling, which is no valid value."
-        )
-    return tuple(map(float, items)) if many else value
+        if self.kind == "dynamic":
+            return int(trained * self.factor)
+        return max(trained, int(original * self.factor)) if self.kind == "yarn" else trained
 
 
 def frequencies(

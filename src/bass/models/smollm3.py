@@ -2,17 +2,17 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, final
 
-import torch
 from jaxtyping import Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from bass.errors import CheckpointError
-from bass.models.config import FULL, SLIDING, FamilyConfig, WindowedConfig
-from bass.models.decoder import RotaryDecoder, gated_block
-from bass.models.sources import WeightSource, gated_sources
-from bass.ops.norms import RMSNorm
+from bass.models.config import FULL, SLIDING, Base, WindowedConfig
+from bass.models.decoder import RotaryDecoder
+from bass.models.fields import Size
+from bass.models.layers import LayerFactory, PreNorm
 from bass.records import Rotation
 
 
@@ -24,36 +24,33 @@ class SmolLM3Config(WindowedConfig):
     `no_rope_layer_interval`-th layer has none. Those without have the windows, if there are any.
     """
 
-    model_type: ClassVar[str] = "smollm3"
-    architecture: ClassVar[str] = "SmolLM3ForCausalLM"
-    vocab_size: int = 128256
-    hidden_size: int = 2048
+    model_type = "smollm3"
+    architecture = "SmolLM3ForCausalLM"
+    # the default of `transformers` may lie beyond the vocabulary
+    writes: ClassVar[dict[str, Any]] = {"pad_token_id": None}
+    vocab_size: Size = 128256
+    hidden_size: Size = 2048
     intermediate_size: int = 11008
-    num_hidden_layers: int = 36
-    num_attention_heads: int = 16
+    num_hidden_layers: Size = 36
+    num_attention_heads: Size = 16
     num_key_value_heads: int = 4
-    rope_theta: float = 2000000.0
+    rope_theta: Base = 2000000.0
     tie_word_embeddings: bool = True
     sliding_window: int | None = None
     no_rope_layers: tuple[int, ...] | None = None
-    no_rope_layer_interval: int = 4
+    no_rope_layer_interval: Size = 4
     attention_bias: bool = False
     mlp_bias: bool = False
 
     def __post_init__(self) -> None:
-        if self.no_rope_layer_interval == 0 or len(self.rotated) != self.num_hidden_layers:
+        if len(self.rotated) != self.num_hidden_layers:
             raise CheckpointError(
-                f"config.json has {len(self.no_rope_layers or ())} `no_rope_layers` and "
-                f"`no_rope_layer_interval={self.no_rope_layer_interval}` for "
+                f"config.json has {len(self.rotated)} `no_rope_layers` for "
                 f"{self.num_hidden_layers} layers: download the checkpoint again."
             )
         super().__post_init__()
 
-    def to_json(self) -> dict[str, Any]:
-        # the default of `transformers` may lie beyond the vocabulary
-        return super().to_json() | {"pad_token_id": None}
-
-    @property
+    @cached_property
     def rotated(self) -> tuple[bool, ...]:
         """Whether each layer has rotary embedding."""
         if self.no_rope_layers is not None:
@@ -62,7 +59,7 @@ class SmolLM3Config(WindowedConfig):
             (i + 1) % self.no_rope_layer_interval > 0 for i in range(self.num_hidden_layers)
         )
 
-    @property
+    @cached_property
     def kinds(self) -> tuple[str, ...]:
         slides = self.window is not None
         return self.layer_types or tuple(
@@ -74,28 +71,12 @@ class SmolLM3Config(WindowedConfig):
 class SmolLM3(RotaryDecoder):
     """A decoder of the SmolLM 3 family."""
 
-    config_type: ClassVar[type[FamilyConfig]] = SmolLM3Config
+    config_type = SmolLM3Config
 
-    def __init__(
-        self,
-        config: SmolLM3Config,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        c, device = config, torch.device(device)
-        super().__init__(c, device, dtype)
-        bias = c.attention_bias
-        self.blocks = nn.ModuleList(
-            gated_block(c, device, dtype, bias, bias, c.mlp_bias)
-            for _ in range(c.num_hidden_layers)
-        )
-        self.norm = RMSNorm(c.hidden_size, c.rms_norm_eps, device, dtype)
+    def block(self, c: SmolLM3Config, make: LayerFactory, layer: int) -> PreNorm:
+        attention = make.attention(c.attention_bias, c.attention_bias)
+        return PreNorm(make.norm(), attention, make.norm(), make.gated_mlp(c.mlp_bias))
 
     def rotations(self, positions: Int[Tensor, "batch window"]) -> Iterable[Rotation | None]:
         rotation = self.rotary(positions)
         return [rotation if rotated else None for rotated in self.config.rotated]
-
-    @classmethod
-    def sources(cls, config: SmolLM3Config) -> dict[str, WeightSource]:
-        bias = config.attention_bias
-        return gated_sources(config, qkv_bias=bias, out_bias=bias, mlp_bias=config.mlp_bias)

@@ -7,13 +7,9 @@ from models.cases import COMMON
 FAMILY = "gemma3"
 USES_COMMON = False
 _VISION = {
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "image_size": 28,
-    "patch_size": 14,
-}
+    "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "image_size": 28, "patch_size": 14,
+}  # fmt: skip
 
 
 def _text(**fields: Any) -> dict[str, Any]:

@@ -17,10 +17,7 @@ CASES: dict[str, dict[str, Any]] = {
     "multi-query": _SIZES,
     "multi-head, untied": {**_SIZES, "multi_query": False, "tie_word_embeddings": False},
     "multi-query, not scaled, inner of 80, relu": {
-        **_SIZES,
-        "scale_attn_weights": False,
-        "n_inner": 80,
-        "activation_function": "relu",
+        **_SIZES, "scale_attn_weights": False, "n_inner": 80, "activation_function": "relu",
     },
     "multi-head, large epsilon": {**_SIZES, "multi_query": False, "layer_norm_epsilon": 1e-2},
-}
+}  # fmt: skip

@@ -13,15 +13,11 @@ def _rope(**fields: Any) -> dict[str, Any]:
 CASES: dict[str, dict[str, Any]] = {
     "grouped, yarn": {"head_dim": 16, **_rope()},
     "multi-query, tied, own head_dim, window of 5": {
-        "num_key_value_heads": 1,
-        "head_dim": 24,
-        "tie_word_embeddings": True,
-        "sliding_window": 5,
+        "num_key_value_heads": 1, "head_dim": 24, "tie_word_embeddings": True, "sliding_window": 5,
         **_rope(mscale=1.0, mscale_all_dim=1.0),
     },
     "multi-head, queries do not grow, other theta": {
-        "num_key_value_heads": 4,
-        "head_dim": 16,
+        "num_key_value_heads": 4, "head_dim": 16,
         **_rope(llama_4_scaling_beta=0.0, rope_theta=500.0),
     },
-}
+}  # fmt: skip

@@ -19,23 +19,18 @@ def _longrope(pairs: int, **more: Any) -> dict[str, Any]:
 CASES: dict[str, dict[str, Any]] = {
     "multi-head, window of 5": {"num_key_value_heads": 4, "sliding_window": 5},
     "grouped, tied, three quarters rotary": {
-        "tie_word_embeddings": True,
-        "partial_rotary_factor": 0.75,
-        "hidden_size": 128,
+        "tie_word_embeddings": True, "partial_rotary_factor": 0.75, "hidden_size": 128,
     },
     "multi-query, longrope": {
-        "num_key_value_heads": 1,
-        "original_max_position_embeddings": 48,
+        "num_key_value_heads": 1, "original_max_position_embeddings": 48,
         "rope_scaling": _longrope(8),
     },
     "longrope, half rotary": {
-        "partial_rotary_factor": 0.5,
-        "original_max_position_embeddings": 64,
-        "max_position_embeddings": 256,
-        "rope_scaling": _longrope(4),
+        "partial_rotary_factor": 0.5, "original_max_position_embeddings": 64,
+        "max_position_embeddings": 256, "rope_scaling": _longrope(4),
     },
     "longrope, own factors": {
         "original_max_position_embeddings": 48,
         "rope_scaling": _longrope(8, attention_factor=1.3, factor=7.0),
     },
-}
+}  # fmt: skip

@@ -1,12 +1,11 @@
-"""Defects of reading folders: names, shards, adapters, families, quantized checkpoints,
-conversions of pickles, and of their chat templates.
+"""Defects of reading folders: names, shards, adapters, families, quantized checkpoints, and of
+conversions of pickles.
 """
 
 from support.mutants.mutant import Mutant
 
 FOLDERS, LORA, CONVERT = "unit/test_folders.py", "unit/test_lora.py", "unit/test_convert.py"
 DAMAGED, VALID = "unit/test_quantized_damaged.py", "unit/test_quantized_valid.py"
-CONTINUED = "unit/test_chat_variables.py::test_a_last_message_that_is"
 LORA_MODULES = "unit/test_lora_modules.py"
 MUTANTS = (
     Mutant(
@@ -333,20 +332,6 @@ MUTANTS = (
         "one.author == CONVERTER and one.status != 'merged' and 'safetensors' in one.title",
         "one.status != 'merged' and 'safetensors' in one.title",
         (f"{CONVERT}::test_a_revision_that_the_hub_converted_is_offered",),
-    ),
-    Mutant(
-        "the mark of a continued message stays where a template uses the message before",
-        "conversation.unmarked",
-        "mark not in kept.upper()",
-        "True",
-        (f"{CONTINUED}_used_several_times_is_continued_without_marks",),
-    ),
-    Mutant(
-        "a continued message need not be the start of what the template renders",
-        "conversation.unmarked",
-        "not plain().startswith(kept)",
-        "False",
-        (f"{CONTINUED}_changed_in_one_of_its_uses_is_not_continued",),
     ),
     Mutant(
         "packed weights of an unknown format count as buffers",

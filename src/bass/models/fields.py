@@ -1,0 +1,103 @@
+"""Types and ranges of the fields of a config, and the reader that checks both."""
+
+import math
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from bass.errors import CheckpointError
+from bass.ops.activation import ACTIVATIONS
+
+LARGEST = 2**31 - 1  # of any integer in a config
+Record = TypeVar("Record")
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `least` on, or above it."""
+
+    least: float
+    above: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        return value > self.least or (value == self.least and not self.above)
+
+    def __str__(self) -> str:
+        return f"{'above' if self.above else 'of at least'} {self.least}"
+
+
+Size = Annotated[int, Range(1)]
+Positive = Annotated[float, Range(0, above=True)]
+Act = Annotated[str, ACTIVATIONS]  # the name of an activation function
+NAMES: dict[type, str] = {
+    int: "an integer", float: "a number", bool: "true or false", str: "a string",
+    types.NoneType: "null",
+}  # fmt: skip
+
+
+def read(record: type[Record], raw: Mapping[str, Any], where: str = "config.json") -> Record:
+    """A dataclass from a JSON object. A field that is absent has its default, and one that is null
+    too, unless its type includes None.
+
+    Raises `CheckpointError` for a field without a default that is missing, and for a value of
+    another type or range.
+    """
+    hints, values = get_type_hints(record, include_extras=True), dict[str, Any]()
+    for field in fields(record):  # pyright: ignore[reportArgumentType]
+        name, hint, value = field.name, hints[field.name], raw.get(field.name)
+        if value is not None:
+            try:
+                values[name] = typed(hint, value)
+            except (ValueError, OverflowError) as error:
+                raise CheckpointError(
+                    f"{where} has `{name}={value!r:.100}`; `bass` reads {described(hint)} there: "
+                    "correct the file, or give another checkpoint."
+                ) from error
+        elif name in raw and types.NoneType in get_args(hint):
+            values[name] = None
+        elif field.default is MISSING:
+            raise CheckpointError(f"{where} has no `{name}`: download the checkpoint again.")
+    return record(**values)
+
+
+def typed(hint: Any, value: Any) -> Any:
+    """A value of JSON in the type of a field: an integer is also a number.
+
+    Raises `ValueError` for other types, and for numbers that are no size or not finite.
+    """
+    kind, options = get_origin(hint) or hint, get_args(hint)
+    if kind is Annotated:
+        value = typed(options[0], value)
+        if value in options[1]:  # a `Range`, or the values
+            return value
+    elif kind in (Union, types.UnionType):
+        for option in options:
+            try:
+                return typed(option, value)
+            except ValueError:
+                continue
+    elif kind is tuple and isinstance(value, list | tuple):
+        return tuple(typed(options[0], item) for item in value)
+    elif kind is float and type(value) in (int, float):
+        if math.isfinite(value):
+            return float(value)
+    elif kind is int and type(value) is int:
+        if 0 <= value <= LARGEST:
+            return value
+    elif type(value) is kind:
+        return value
+    raise ValueError(value)
+
+
+def described(hint: Any) -> str:
+    """The values of a type, in words."""
+    kind, options = get_origin(hint) or hint, get_args(hint)
+    if kind is Annotated:
+        values, limit = options
+        return f"{described(values)} {limit}" if isinstance(limit, Range) else ", ".join(limit)
+    if kind in (Union, types.UnionType):
+        return " or ".join(map(described, options))
+    if kind is tuple:
+        return f"a list, each item {described(options[0])}"
+    return NAMES.get(kind) or kind.__name__
