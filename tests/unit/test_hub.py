@@ -251,7 +251,7 @@ REFUSED = {
     "org/absent": "neither a local folder nor a repository",
     "org/private": "if it is private, log in",
     "org/gated": "accept its terms",
-    "org/target@v9": "no revision `v9`",
+    "org/target@v9": "no such revision",
     "org/pickled": "only in pickle files (pytorch_model.bin)",
     "org/empty": "no safetensors files",
     "org/a--b": "nor a valid hub id",

@@ -45,8 +45,8 @@ def test_random_checkpoints_are_read_as_their_method(
     config = random_checkpoint.shrunk(scripts["write_shapes"].PAIRS["llama"][0], 256, 2)
     size = random_checkpoint.write(tmp_path, config, method, 3)
     assert len([*tmp_path.glob("*.safetensors")]) == 3
-    headers = [read_header(path)[0].values() for path in tmp_path.glob("*.safetensors")]
-    assert size == sum(tensor.stop - tensor.start for held in headers for tensor in held)
+    headers = [read_header(path).values() for path in tmp_path.glob("*.safetensors")]
+    assert size == sum(tensor.nbytes for held in headers for tensor in held)
     index = read_index(tmp_path)
     assert summary(index.scheme, index.files) == SUMMARIES[method]
     decoder = index.load(CPU, torch.float32)
@@ -106,26 +106,3 @@ def test_it_times_each_format_next_to_bfloat16(
     assert awq["bound_ms_per_token"] < bf16["bound_ms_per_token"]
     assert all(row["wall_ms_per_token"] > row["bound_ms_per_token"] for row in record["rows"])
     assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
-
-
-def test_a_format_that_fails_leaves_the_others(
-    scripts: dict[str, ModuleType],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    script = scripts["quantized_step"]
-    rows = script.Runner.rows
-
-    def failing(runner: object, name: str) -> object:
-        if name == "awq":
-            raise RuntimeError("no such kernel")
-        return rows(runner, name)
-
-    monkeypatch.setattr(script.Runner, "rows", failing)
-    sizes = ["--hidden", "128", "--layers", "1", "--device", "cpu", "--new-tokens", "2"]
-    assert script.main([*sizes, "--folder", str(tmp_path), "--formats", "awq", "gptq"]) == 1
-    printed = capsys.readouterr().out
-    assert "awq failed" in printed
-    assert "no such kernel" in printed
-    assert {r["format"] for r in json.loads(printed.splitlines()[-1])["rows"]} == {"gptq"}

@@ -12,13 +12,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bass.checkpoints.quantized import summary
-from bass.checkpoints.quantized.targets import by_pattern, by_target
+from bass.checkpoints.quantized.schemes import by_target
 from bass.checkpoints.weights import load_decoder, read_index, save_decoder
 from bass.errors import CheckpointError
 from bass.models.gpt2 import GPT2, GPT2Config
 from bass.models.llama import Llama, LlamaConfig
-from bass.models.qwen3_moe import Qwen3Moe, Qwen3MoeConfig
-from bass.ops.experts import Experts
 from bass.ops.group_quantized import GroupQuantizedLinear
 from unit.stored_quantizations import (
     GPTQ4,
@@ -32,7 +30,6 @@ from unit.stored_quantizations import (
     packed,
     write_quantized,
 )
-from unit.test_quantized_damaged import edit, written
 from unit.test_stored_quantizations import CPU, logits, original
 
 INT8_ROWS = {"num_bits": 8, "type": "int", "strategy": "channel"}
@@ -54,6 +51,17 @@ TARGETS: dict[str, list[tuple[int, list[str]]]] = {
 def same(found: Path, meant: Path) -> None:
     ours, theirs = (logits(folder)[1] for folder in (found, meant))
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+def written(folder: Path, method: str) -> Path:
+    return write_quantized(original(folder), folder, *METHODS[method])[0]
+
+
+def edit(folder: Path, change: Callable[[dict[str, Tensor]], Any]) -> None:
+    """Change the tensors of a folder."""
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
 
 
 def said(folder: Path) -> str:
@@ -95,28 +103,21 @@ def test_a_module_belongs_to_the_group_that_matches_it_best(name: str, tmp_path:
 
 
 def test_a_name_is_before_a_pattern_and_a_pattern_before_a_class() -> None:
-    modules = ["a.b", "a.c", "d", "lm.a.b"]
-    kinds = [(["Linear"], 0), (["re:a"], 1), (["re:a\\.b", "re:.*\\.c"], 2), (["a.b"], 3)]
-    wanted = {"a.b": 3, "a.c": 2, "d": 0, "lm.a.b": 0}
-    assert by_target(kinds, modules) == by_target(kinds[::-1], modules) == wanted
-    assert by_target(kinds[1:2], modules) == {"a.b": 1, "a.c": 1}
+    groups = [(["Linear"], 0), (["re:a"], 1), (["re:a\\.b", "re:.*\\.c"], 2), (["a.b"], 3)]
+    found = {module: by_target(groups, module) for module in ("a.b", "a.c", "d", "lm.a.b")}
+    assert found == {"a.b": [3, 1, 2, 0], "a.c": [2, 1, 0], "d": [0], "lm.a.b": [0]}
+    assert by_target([(["b"], 0), (["b"], 1)], "b") == [1, 0]  # of equal targets the last
 
 
-def test_patterns_are_sorted_and_the_last_of_equal_targets_counts() -> None:
-    kinds = [(["re:a.*", "b"], 0), (["re:.*c"], 1), (["b", "Linear"], 2), (["Linear"], 3)]
-    assert by_target(kinds, ["a.c", "a.d", "b", "e"]) == {"a.c": 1, "a.d": 0, "b": 2, "e": 3}
-
-
-def test_a_pattern_that_takes_years_is_refused_within_seconds() -> None:
-    says = r"`'\(a\*\)\*b'`, which takes more than 2 seconds or 1 GiB to match together with"
-    with pytest.raises(CheckpointError, match=says):
-        by_pattern({"a": 0, "(a*)*b": 1}, ["a" * 200])
-
-
-@pytest.mark.parametrize("pattern", ["(", "a{99999999999}", "(" * 5000 + ")" * 5000])
-def test_a_pattern_that_is_none_is_named(pattern: str) -> None:
-    with pytest.raises(CheckpointError, match="which is no regular expression of Python: correct"):
-        by_pattern({pattern: 1}, ["a"])
+def test_the_first_group_whose_layout_the_tensors_have_counts(tmp_path: Path) -> None:
+    """Reported: groups that overlap, of which the second in alphabetical order is meant."""
+    config = groups((4, ["re:.*_proj$"]), (8, [r"re:.*layers\.0\..*proj$"]))
+    folder = by_module(
+        tmp_path,
+        config,
+        lambda name, w: eight_bits(w, torch.int8, True) if ".0." in name else packed(w),
+    )
+    same(folder, tmp_path / "meant")
 
 
 @pytest.mark.parametrize("others", [True, False])
@@ -131,7 +132,7 @@ def test_a_group_of_no_weights_is_skipped(others: bool, tmp_path: Path) -> None:
     if others:
         same(folder, tmp_path / "meant")
     else:
-        with pytest.raises(CheckpointError, match="No group of its quantization_config describes"):
+        with pytest.raises(CheckpointError, match="no group has it as a target"):
             read_index(folder)
 
 
@@ -204,24 +205,6 @@ METHOD_NAMES: dict[str, tuple[str, dict[str, Any]]] = {
             "extra_config": {"lm_head": {"bits": 16, "data_type": "float"}},
         },
     ),
-    "auto-round with all fields of a layer": (
-        "gptq",
-        {
-            "quant_method": "auto-round",
-            "packing_format": "auto_round:auto_gptq",
-            "extra_config": {
-                "model.layers.0.mlp.up_proj": {
-                    "bits": 4,
-                    "data_type": "int",
-                    "act_bits": 16,
-                    "act_group_size": None,
-                    "act_dynamic": True,
-                    "super_bits": None,
-                    "rotation_config": None,
-                }
-            },
-        },
-    ),
     "auto-round of awq by its backend": (
         "awq",
         {"quant_method": "auto-round", "backend": "auto_round:awq:gemm"},
@@ -241,27 +224,6 @@ def test_other_names_of_methods_are_known(name: str, tmp_path: Path) -> None:
     same(*write_quantized(original(tmp_path), tmp_path, config | fields, store))
 
 
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        ({"packing_format": "auto_round:gptqmodel"}, "auto-round with `packing_format="),
-        ({"data_type": "mx_fp"}, "auto-round with `data_type='mx_fp'"),
-        ({"backend": "auto_round:exllamav2"}, "auto-round with `backend='auto_round:exllama"),
-        ({"extra_config": {"a": {"bits": 8}}}, "auto-round with `extra_config="),
-        ({"extra_config": {"a": 5}}, "auto-round with `extra_config="),
-        ({"extra_config": {"a": {"act_bits": 8}}}, "auto-round with `extra_config="),
-        ({"act_bits": 8}, "auto-round with `act_bits=8`"),
-    ],
-)
-def test_what_auto_round_does_otherwise_is_named(
-    fields: dict[str, Any], says: str, tmp_path: Path
-) -> None:
-    config = GPTQ4 | {"quant_method": "auto-round", "sym": True} | fields
-    folder = write_quantized(original(tmp_path), tmp_path, config, METHODS["gptq"][1])[0]
-    with pytest.raises(CheckpointError, match=says):
-        read_index(folder)
-
-
 @pytest.mark.parametrize("sign", ["+:", ""])
 def test_dynamic_overrides_bits_where_a_pattern_matches(sign: str, tmp_path: Path) -> None:
     overrides = {
@@ -273,47 +235,3 @@ def test_dynamic_overrides_bits_where_a_pattern_matches(sign: str, tmp_path: Pat
         return gptq(w, 8, True) if ".1.mlp.gate" in name or ".1.mlp.up" in name else gptq(w)
 
     same(by_module(tmp_path, GPTQ4 | {"dynamic": overrides}, store), tmp_path / "meant")
-
-
-@pytest.mark.parametrize(
-    ("method", "says"),
-    [
-        ("fp8 blocks", "fp8: 14 matrices in e4m3, a scale for blocks of 40 x 40"),
-        ("int4", "14 matrices in int4, a scale for groups of 40"),
-    ],
-)
-def test_info_says_the_sizes_of_the_config(method: str, says: str, tmp_path: Path) -> None:
-    """Which the edges of no matrix are a multiple of."""
-    folder = written(tmp_path, method)
-    side = 40
-    raw = json.loads((folder / "config.json").read_bytes())
-    config = raw["quantization_config"]
-    if method == "int4":
-        config["config_groups"]["group_0"]["weights"]["group_size"] = side
-    else:
-        config["weight_block_size"] = [side, side]
-    (folder / "config.json").write_text(json.dumps(raw))
-
-    def cut(tensors: dict[str, Tensor]) -> None:
-        for name in [n for n in tensors if "weight_scale" in n]:
-            out, size = read_shape(tensors, name)
-            rows = out if method == "int4" else -(-out // side)
-            tensors[name] = torch.ones(rows, -(-size // side))
-
-    edit(folder, cut)
-    assert said(folder).endswith(says)
-
-
-def read_shape(tensors: dict[str, Tensor], name: str) -> tuple[int, ...]:
-    module = name.rpartition(".")[0]
-    shape = tensors.get(f"{module}.weight_shape")
-    return tuple(tensors[f"{module}.weight"].shape if shape is None else shape.tolist())
-
-
-def test_a_mixture_without_experts_is_dense(tmp_path: Path) -> None:
-    fields = {"vocab_size": 67, "hidden_size": 64, "intermediate_size": 96, "num_experts": 0}
-    sizes = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
-    decoder = Qwen3Moe(Qwen3MoeConfig.from_json(fields | sizes))
-    save_decoder(decoder, tmp_path, torch.float32)
-    loaded = load_decoder(tmp_path, CPU, torch.float32)
-    assert not any(isinstance(module, Experts) for module in loaded.modules())

@@ -23,10 +23,8 @@ UNREAD: dict[str, tuple[dict[str, Any], str]] = {
     "hqq": ({"quant_method": "hqq"}, "by `hqq`, which `bass` does not read: use the original"),
     "eetq": ({"quant_method": "eetq"}, "by `eetq`"),
     "nameless": ({"bits": 4}, "by `None`"),
-    "no object": (["gptq"], "quantization_config .'gptq'. in its config.json, which is no object"),  # type: ignore[dict-item]
     "gptq of 3 bits": (GPTQ4 | {"bits": 3}, "by gptq with `bits=3`, which `bass` does not read"),
     "gptq for marlin": (GPTQ4 | {"checkpoint_format": "marlin"}, "`checkpoint_format='marlin'`"),
-    "gptq of odd groups": (GPTQ4 | {"group_size": 0}, "`group_size=0`, which is no size"),
     "awq gemv": ({"quant_method": "awq", "bits": 4, "version": "gemv"}, "`version='gemv'`"),
     "awq gemv in its other field": (
         METHODS["awq"][0] | {"version": None, "format": "gemv"},
@@ -34,10 +32,6 @@ UNREAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "awq of llm-awq": (METHODS["awq"][0] | {"backend": "llm-awq"}, "`backend='llm-awq'`"),
     "gptq for another kernel": (GPTQ4 | {"format": "bitblas"}, "`checkpoint_format='bitblas'`"),
-    "fp8 in odd blocks": (
-        {"quant_method": "fp8", "weight_block_size": [128]},
-        r"`weight_block_size=\[128\]`, which is no two sizes: correct it",
-    ),
     "nvfp4": (NVFP4, "by compressed-tensors with `format='nvfp4-pack-quantized'`"),
     "sparse": (
         compressed(INT4, "pack-quantized") | {"sparsity_config": {"format": "sparse-24-bitmask"}},
@@ -49,11 +43,11 @@ UNREAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "other tensors": (
         METHODS["awq"][0],
-        r"`model.*_proj.scales` in `model.safetensors` is F16 \[3, 64\], .* requires .* \[1, 512\]",
+        r"its `qweight`|its `scales` is F16 \[\d, \d+\] instead of .* \[1, 512\]",
     ),
     "other names": (
         compressed(FLOAT8, "float-quantized"),
-        r"proj.qweight` is nothing that quantization_config \(compressed-tensors\) describes",
+        r"\(compressed-tensors\) does not describe `.*_proj`: it lacks its `weight`; correct",
     ),
 }
 
@@ -81,7 +75,7 @@ def test_a_quantization_that_is_not_read_is_named(name: str, gptq: Path) -> None
 def test_a_separate_file_of_gptq_is_read(gptq: Path) -> None:
     expected = load_decoder(gptq, CPU, torch.float32)
     changed(gptq, quantization_config=None)
-    with pytest.raises(CheckpointError, match=r"by GPTQ or AWQ \(14 tensors such as `.*qweight`"):
+    with pytest.raises(CheckpointError, match=r"quantized \(14 tensors such as `.*qweight`\) and"):
         read_index(gptq)
     (gptq / "quantize_config.json").write_text(
         json.dumps({name: value for name, value in GPTQ4.items() if name != "quant_method"})
@@ -94,41 +88,25 @@ def test_a_separate_file_of_gptq_is_read(gptq: Path) -> None:
 def test_a_quantization_without_a_quantization_config_is_named(tmp_path: Path, gptq: Path) -> None:
     folder = changed(gptq, quantization_config=None)
     tensors = load_file(tmp_path / "original" / "model.safetensors")
-    ends = {
-        "weight_scale": r"by fp8 or compressed-tensors \(1 tensor such as `x.weight_scale`\)",
-        "weight_scale_inv": "by fp8 in blocks",
-        "SCB": "by bitsandbytes in 8 bits",
-        "weight.absmax": "by bitsandbytes in 4 bits",
-        "W_q": "by HQQ",
-        "weight_scales": "by EETQ",
-    }
-    for end, says in ends.items():
+    for end in ("weight_scale", "SCB", "weight.absmax", "W_q", "weight_scales"):
         save_file(tensors | {f"x.{end}": torch.ones(2)}, folder / "model.safetensors")
-        with pytest.raises(CheckpointError, match=f"{says}.*has no quantization_config, so `bass`"):
+        with pytest.raises(CheckpointError, match=rf"1 tensor such as `x.{end}`\) and has no"):
             read_index(folder)
     save_file(tensors, folder / "model.safetensors")
     read_index(folder)
-    (folder / "hf_quant_config.json").write_text('{"quantization": {"quant_algo": "FP8"}}')
-    with pytest.raises(CheckpointError, match=r"by ModelOpt FP8 .`hf_quant_config.json`"):
-        read_index(folder)
-    (folder / "hf_quant_config.json").unlink()
     changed(folder, quantization={"group_size": 64, "bits": 4})
-    with pytest.raises(CheckpointError, match=r"by MLX .`quantization` in its config.json"):
+    with pytest.raises(CheckpointError, match=r"by MLX: `quantization` in its config.json"):
         read_index(folder)
 
 
-def test_parts_that_are_missing_or_impossible_are_named(gptq: Path) -> None:
+def test_parts_that_are_missing_are_named(gptq: Path) -> None:
     path = gptq / "model.safetensors"
     tensors = load_file(path)
     module = "model.layers.0.mlp.down_proj"
     save_file({n: t for n, t in tensors.items() if n != f"{module}.qzeros"}, path)
-    with pytest.raises(CheckpointError, match=f"`{module}` lacks its `qzeros`"):
+    with pytest.raises(CheckpointError, match=f"`{module}`: it lacks its `qzeros`"):
         read_index(gptq)
     groups = tensors[f"{module}.g_idx"].clone()
-    groups[5] = 99
-    save_file(tensors | {f"{module}.g_idx": groups}, path)
-    with pytest.raises(CheckpointError, match="input into group 99, and its groups are 0 to 2"):
-        load_decoder(gptq, CPU, torch.float32)
     groups[5] = 1  # of another size
     save_file(tensors | {f"{module}.g_idx": groups}, path)
     down = load_decoder(gptq, CPU, torch.float32).get_submodule("blocks.0.mlp.down")

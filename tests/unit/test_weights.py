@@ -1,6 +1,5 @@
 """Checkpoints as they occur: files, types, names, ties; messages; and the memory of loading."""
 
-import io
 import json
 import subprocess
 import sys
@@ -12,9 +11,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from bass.checkpoints import progress, shards, weights
-from bass.checkpoints.folder import INDEX, SINGLE, eos_ids
-from bass.checkpoints.shards import TensorReader, read_header
+from bass.checkpoints import shards, weights
+from bass.checkpoints.folder import SINGLE, eos_ids
+from bass.checkpoints.shards import TensorReader
 from bass.checkpoints.weights import load_decoder, narrow, read_index, save_decoder
 from bass.cli.info import by_layer
 from bass.errors import CheckpointError
@@ -77,24 +76,14 @@ def test_every_type_loads_in_every_type(
     )
 
 
-def test_types_may_be_mixed_and_data_need_not_be_aligned(tied: Path) -> None:
+def test_types_may_be_mixed(tied: Path) -> None:
     whole = {name: tensor.to(torch.bfloat16).float() for name, tensor in parameters(tied).items()}
-    tensors = load_file(tied / SINGLE)
-    kinds, header, data = ("BF16", "F32"), {}, bytearray()
-    for i, name in enumerate(sorted(tensors)):
-        tensor = tensors[name].to(torch.bfloat16)
-        raw = (tensor if i % 2 else tensor.float()).contiguous().view(torch.uint8).numpy().tobytes()
-        header[name] = {
-            "dtype": kinds[(i + 1) % 2],
-            "shape": [*tensor.shape],
-            "data_offsets": [len(data), len(data) + len(raw)],
-        }
-        data += raw
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 4 + 3)
-    (tied / SINGLE).write_bytes(len(text).to_bytes(8, "little") + text + data)
-    assert any(t.start % 4 for t in read_header(tied / SINGLE)[0].values() if t.kind == "F32")
-    assert same(parameters(tied), whole)
+
+    def mixed(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        short = {name: tensor.to(torch.bfloat16) for name, tensor in tensors.items()}
+        return {n: t if i % 2 else t.float() for i, (n, t) in enumerate(sorted(short.items()))}
+
+    assert same(parameters(rewrite(tied, mixed)), whole)
 
 
 def test_names_may_lack_their_prefix(tied: Path, untied: Path) -> None:
@@ -124,25 +113,6 @@ def test_a_tied_matrix_may_be_stored_under_either_name_or_both(tied: Path) -> No
     assert same(parameters(tied), whole)
     rewrite(tied, lambda tensors: {**tensors, "lm_head.weight": torch.zeros(3, 16)})
     with pytest.raises(CheckpointError, match="1 wrongly shaped"):
-        read_index(tied)
-
-
-def test_buffers_of_old_checkpoints_are_ignored(tied: Path) -> None:
-    whole = parameters(tied)
-    rewrite(
-        tied,
-        lambda tensors: {
-            **tensors,
-            "model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(40_000, dtype=torch.float64),
-        },
-    )
-    assert same(parameters(tied), whole)
-    assert read_index(tied).dtypes == [torch.float32]
-
-
-def test_a_file_without_tensors_lacks_them_all(tied: Path) -> None:
-    save_file({}, tied / SINGLE)
-    with pytest.raises(CheckpointError, match="do not belong together"):
         read_index(tied)
 
 
@@ -177,38 +147,6 @@ def test_other_types_are_refused(tied: Path, dtype: torch.dtype, name: str) -> N
         CheckpointError,
         match=rf"model\.norm\.weight {name}\): `bass` supports float32, bfloat16, float16",
     ):
-        read_index(tied)
-
-
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "last.ckpt"])
-def test_pickles_are_refused_with_the_remedy(tied: Path, name: str) -> None:
-    (tied / SINGLE).rename(tied / name)
-    with pytest.raises(
-        CheckpointError,
-        match=rf"{name}.*convert them with `bass convert {tied}`, or choose a revision with safe",
-    ):
-        read_index(tied)
-    with pytest.raises(CheckpointError, match=f"convert them with `bass convert {tied}`"):
-        read_index(tied / name)
-
-
-def test_gguf_is_refused(tied: Path) -> None:
-    (tied / SINGLE).rename(tied / "model-q4.gguf")
-    (tied / "config.json").unlink()
-    with pytest.raises(CheckpointError, match="GGUF"):
-        read_index(tied)
-
-
-def test_a_shard_that_is_missing_and_a_tensor_that_is_twice(tied: Path) -> None:
-    first = sorted(json.loads((shard(tied, 3) / INDEX).read_text())["weight_map"].values())[0]
-    content = (tied / first).read_bytes()
-    (tied / first).unlink()
-    with pytest.raises(CheckpointError, match=f"lacks 1 of the 3 files.*{first}"):
-        read_index(tied)
-    (tied / first).write_bytes(content)
-    second = first.replace("00001-of", "00002-of")
-    save_file(load_file(tied / first) | load_file(tied / second), tied / second)
-    with pytest.raises(CheckpointError, match="both hold"):
         read_index(tied)
 
 
@@ -285,25 +223,6 @@ def test_info_names_the_soft_caps_of_layers() -> None:
     assert by_layer((AttentionRule(1.0),), "window") == ""
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize(
-    ("stream", "least", "shown"),
-    [(Terminal(), 0, True), (io.StringIO(), 0, False), (Terminal(), 10**9, False)],
-)
-def test_large_checkpoints_show_their_progress_on_a_terminal(
-    tied: Path, monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, least: int, shown: bool
-) -> None:
-    monkeypatch.setattr(progress, "SHOWN_FROM", least)
-    monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setenv("TERM", "xterm")
-    load_decoder(tied, CPU, torch.float32)
-    assert ("loading tied" in stream.getvalue()) == shown
-
-
 MEASURE = """
 import sys, torch
 from pathlib import Path
@@ -327,8 +246,8 @@ def test_loading_takes_the_model_and_its_largest_tensor(tmp_path: Path) -> None:
     mapped files count too) rose at its peak.
 
     The checkpoint has 190 MB in three types and three files. The model's own bytes are allowed,
-    those of the largest stored tensor, and a tenth of the latter; the files mapped as a whole, or a
-    second copy of the weights, would be far more.
+    those of the largest stored tensor, a tenth of the latter, and the pages that are read before a
+    file is opened again; a second copy of the weights would be far more.
     """
     config = LlamaConfig(16000, 1024, 2816, 3, 8, 8, 128, 64)
     kinds = (torch.bfloat16, torch.float32, torch.float16)
@@ -345,7 +264,7 @@ def test_loading_takes_the_model_and_its_largest_tensor(tmp_path: Path) -> None:
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for line in said.splitlines():
         taken, model = map(int, line.split())
-        assert taken <= model + 1.1 * largest, said
+        assert taken <= model + 1.1 * largest + shards.REOPENED_BYTES, said
     assert len(said.splitlines()) == 2, said
 
 

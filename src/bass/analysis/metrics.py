@@ -89,32 +89,32 @@ def _mean(values: Iterable[float]) -> Value:
 
 def steps(m: Measurement) -> Value:
     """Steps of the batch: each is one call of the target for all its rows."""
-    return float(len(m.steps))
+    return len(m.steps)
 
 
 def row_steps(m: Measurement) -> Value:
     """Target calls of all rows: active rows summed over steps."""
-    return float(m.counts.calls)
+    return m.counts.calls
 
 
 def drafted(m: Measurement) -> Value:
     """Drafted tokens, those beyond the end of a sequence included."""
-    return float(m.counts.drafted)
+    return m.counts.drafted
 
 
 def accepted(m: Measurement) -> Value:
     """Drafted tokens that were committed, without bonus and correction."""
-    return float(m.counts.accepted)
+    return m.counts.accepted
 
 
 def emitted(m: Measurement) -> Value:
     """Committed tokens, those that a stop string cut off included."""
-    return float(m.counts.emitted)
+    return m.counts.emitted
 
 
 def tokens(m: Measurement) -> Value:
     """Tokens of all sequences: committed ones, without those that a stop string cut off."""
-    return float(m.tokens)
+    return m.tokens
 
 
 def tau(m: Measurement) -> Value:

@@ -190,7 +190,7 @@ def acceptance(run: "Run", methods: Methods) -> Plot | None:
     for name, cells in methods.items():
         of_cells = [run.measurement(cell) for cell in cells.values()]
         reached, shares = (
-            pd.DataFrame([PROFILES[profile](one) for one in of_cells], dtype=float)
+            pd.DataFrame([dict(enumerate(PROFILES[profile](one))) for one in of_cells], dtype=float)
             for profile in ("reached_by_position", "acceptance_by_position")
         )
         count = reached.sum()

@@ -1,5 +1,6 @@
 """The family of a checkpoint: built in, from an installed package, or given by the user."""
 
+from collections.abc import Iterable
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,14 @@ _UNSUPPORTED: tuple[tuple[tuple[str, ...], str], ...] = (
     (("is_encoder_decoder",), "an encoder, which a decoder would have to attend to"),
     (("type_vocab_size", "patch_size"), "an encoder of texts or images, which generates no text"),
 )
+# Heads that draft from a target's hidden states: a sign in config.json or in the tensors' names,
+# and what it is.
+_HEADS = {
+    "Eagle3": "EAGLE-3", "eagle3": "EAGLE-3", "d2t": "EAGLE-3", "midlayer": "EAGLE-3",
+    "Eagle": "EAGLE", "eagle": "EAGLE", "DFlash": "DFlash", "dflash": "DFlash",
+    "Medusa": "Medusa", "medusa": "Medusa", "medusa_head": "Medusa",
+    "mlp_speculator": "MLP speculator", "fc": "EAGLE",
+}  # fmt: skip
 _ALIBI_TYPES = ("bloom", "mpt")  # which have ALiBi without a field of that name
 _MIXTURES = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 
@@ -42,21 +51,33 @@ def family_of(
     raise _unsupported(folder, raw, name)
 
 
+def refuse_head(folder: Path, raw: dict[str, Any], names: Iterable[str] = ()) -> None:
+    """Raise `CheckpointError` for a head that drafts from a target's hidden states, in the place of
+    a model. names: of its tensors.
+    """
+    fields = [raw.get(f) for f in ("architectures", "model_type", "speculators_model_type")]
+    says = [str(field) for field in fields] + [key.partition("_")[0] for key in raw]
+    of_config = [sign for sign in _HEADS if sign != "fc" and any(sign in said for said in says)]
+    first = {name.partition(".")[0] for name in names}
+    if found := of_config or [sign for sign in _HEADS if sign in first]:
+        raise CheckpointError(
+            f"`{folder}` is no whole model but a head of the kind {_HEADS[found[0]]} (by its "
+            f"`{found[0]}`), which drafts from the target's hidden states and which `bass` does "
+            "not load: give a small model of the target's vocabulary as the draft, or "
+            "`--drafter ngram`."
+        )
+
+
 def _offered(name: str, value: str, load: Any) -> type[CausalDecoder]:
     try:
         found = load()
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # code of another package
+        if not issubclass(found, CausalDecoder):
+            raise TypeError("it is no subclass of `bass.models.decoder.CausalDecoder`")
+    except Exception as error:  # code of another package
         raise CheckpointError(
             f"The family `{name}` of an installed package, `{value}`, cannot be imported "
             f"({type(error).__name__}: {error}): repair or remove the package."
         ) from error
-    if not (isinstance(found, type) and issubclass(found, CausalDecoder)):
-        raise CheckpointError(
-            f"The family `{name}` of an installed package, `{value}`, is no subclass of "
-            "`bass.models.decoder.CausalDecoder`: correct its entry point."
-        )
     return found
 
 
@@ -68,8 +89,7 @@ def _unsupported(folder: Path, raw: dict[str, Any], name: Any) -> CheckpointErro
             "how the weights are used: write it into the file, or download the checkpoint again."
         )
     start = f"`{folder}` is of model_type `{name:.100}`"
-    text = raw.get("text_config")
-    if isinstance(text, dict):
+    if text := raw.get("text_config"):
         start += ", a multimodal model, which `bass` does not support"
         raw = text
     known = f"`bass` reads: {', '.join(sorted(FAMILIES))}"
@@ -86,16 +106,13 @@ def _unsupported(folder: Path, raw: dict[str, Any], name: Any) -> CheckpointErro
 
 def _reason(raw: dict[str, Any]) -> str | None:
     """Why no decoder can be written for a config without a new mechanism; None if one can."""
-    inner = raw.get("attn_config")  # MPT's
-    fields = {**(inner if isinstance(inner, dict) else {}), **raw}
+    fields = (raw.get("attn_config") or {}) | raw  # MPT's
     for names, words in _UNSUPPORTED:
         if any(fields.get(name) for name in names):
             return words
-    layers = raw.get("layer_types")
-    kinds = {str(kind) for kind in layers} if isinstance(layers, list) else set()
     name = str(raw.get("model_type"))
-    recurrent = ("linear", "mamba", "conv", "recurrent", "rwkv")
-    if any(sign in kind for kind in (*kinds, name) for sign in recurrent):
+    kinds = " ".join([name, *(raw.get("layer_types") or [])])
+    if any(sign in kinds for sign in ("linear", "mamba", "conv", "recurrent", "rwkv")):
         return _UNSUPPORTED[2][1]
     return _UNSUPPORTED[1][1] if name in _ALIBI_TYPES else None
 

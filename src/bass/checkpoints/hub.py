@@ -20,7 +20,18 @@ WANTED = (
 # other formats of the same weights: in subfolders, and original formats
 UNWANTED = ("*/*.safetensors", "consolidated*")
 CONVERTER = "SFconvertbot"  # user of the hub that opens pull requests with safetensors files
-ALL_WEIGHTS = ("*.safetensors",)
+# what is wrong by the class of the library's error, the most specific first
+ERRORS = {
+    "GatedRepoError": "is gated: accept its terms on its hub page, then log in with `hf auth login`"
+    " or HF_TOKEN",
+    "RepositoryNotFoundError": "is neither a local folder nor a repository that you can access:"
+    " correct the name, or, if it is private, log in with `hf auth login` or HF_TOKEN",
+    "RevisionNotFoundError": "has no such revision on the hub: give a branch, a tag or a commit",
+    "LocalEntryNotFoundError": "is no local folder, it is not complete in the hub's cache, and the"
+    " hub cannot be reached ({}): connect to the network, unset HF_HUB_OFFLINE, or give a folder",
+    "HFValidationError": "is neither a local folder nor a valid hub id: correct the name",
+    "Exception": "could not be fetched from the hub ({}): try again, or give a folder",
+}
 
 
 def resolve(spec: str | Path, weights: bool = True) -> Path:
@@ -37,66 +48,42 @@ def resolve(spec: str | Path, weights: bool = True) -> Path:
         )
     if isinstance(spec, Path) or os.path.exists(spec) or not (found := HUB_ID.fullmatch(spec)):
         return Path(spec)
-    return _fetch(spec, found["id"], found["revision"], weights)
-
-
-def _fetch(spec: str, repository: str, revision: str | None, weights: bool) -> Path:
     try:
         import huggingface_hub as hub
-        from huggingface_hub import errors
     except ImportError as error:
         raise CheckpointError(
             f"`{spec}` is no local folder, and hub ids need the package huggingface_hub: install "
             f"it with {install('hub')}."
         ) from error
     try:
-        found = hub.snapshot_download(
+        return _fetch(hub, spec, found["id"], found["revision"], weights)
+    except CheckpointError:
+        raise
+    except Exception as error:  # of the library, and of the network below it
+        kinds = [kind.__name__ for kind in type(error).__mro__]
+        words = next(words for kind, words in ERRORS.items() if kind in kinds)
+        raise CheckpointError(f"`{spec}` {words.format(_cause(error))}.") from error
+
+
+def _fetch(hub: Any, spec: str, repository: str, revision: str | None, weights: bool) -> Path:
+    folder = Path(
+        hub.snapshot_download(
             repository,
             revision=revision,
             allow_patterns=[*WANTED],
-            ignore_patterns=[*(UNWANTED if weights else ALL_WEIGHTS)],
+            ignore_patterns=[*(UNWANTED if weights else ("*.safetensors",))],
             tqdm_class=_bar(hub.utils.tqdm),
         )
-        folder = Path(found)
-        if weights and not any(folder.glob("*.safetensors")):
-            api = hub.HfApi()
-            _refuse(spec, api.list_repo_files(repository, revision=revision), api, repository)
-    except errors.GatedRepoError as error:
+    )
+    if weights and not any(folder.glob("*.safetensors")):
+        api = hub.HfApi()
+        names = api.list_repo_files(repository, revision=revision)
+        if pickles := sorted(name for name in names if name.endswith(PICKLES)):
+            raise pickles_only(f"`{spec}`", pickles, revisions=converted(api, repository))
         raise CheckpointError(
-            f"`{spec}` is gated: accept its terms on its hub page, then log in with `hf auth "
-            "login` or HF_TOKEN."
-        ) from error
-    except errors.RepositoryNotFoundError as error:
-        raise CheckpointError(
-            f"`{spec}` is neither a local folder nor a repository that you can access: correct "
-            "the name, or, if it is private, "
-            "log in with `hf auth login` or HF_TOKEN."
-        ) from error
-    except errors.RevisionNotFoundError as error:
-        raise CheckpointError(
-            f"`{repository}` has no revision `{revision}` on the hub: give a branch, a tag or a "
-            "commit of it."
-        ) from error
-    except errors.LocalEntryNotFoundError as error:
-        if hub.constants.HF_HUB_OFFLINE:
-            raise CheckpointError(
-                f"`{spec}` is no local folder, and is not complete in the hub's cache: unset "
-                "HF_HUB_OFFLINE to fetch it, or give a folder."
-            ) from error
-        raise CheckpointError(
-            f"`{spec}` is no local folder, and is not complete in the hub's cache, and the hub "
-            f"cannot be reached ({_cause(error)}): "
-            "connect to the network, or give a folder."
-        ) from error
-    except errors.HFValidationError as error:
-        raise CheckpointError(
-            f"`{spec}` is neither a local folder nor a valid hub id: correct the name."
-        ) from error
-    except (OSError, ValueError, _http_error()) as error:
-        raise CheckpointError(
-            f"`{spec}` could not be fetched from the hub ({_cause(error)}): try again, or give a "
-            "folder."
-        ) from error
+            f"`{spec}` has no safetensors files on the hub: choose a repository or a revision that "
+            "has them."
+        )
     return folder
 
 
@@ -105,21 +92,10 @@ def _bar(shown: type[Any]) -> type[Any]:
 
     class Bar(shown):
         def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__(
-                *arguments, **options | ({} if sys.stderr.isatty() else {"disable": True})
-            )
+            hidden = {} if sys.stderr.isatty() else {"disable": True}
+            super().__init__(*arguments, **options | hidden)
 
     return Bar
-
-
-def _refuse(spec: str, names: list[str], api: Any, repository: str) -> None:
-    """Raise `CheckpointError` for a repository without safetensors files, with the reason."""
-    if pickles := sorted(name for name in names if name.endswith(PICKLES)):
-        raise pickles_only(f"`{spec}`", pickles, revisions=converted(api, repository))
-    raise CheckpointError(
-        f"`{spec}` has no safetensors files on the hub: choose a repository or a revision that has "
-        "them."
-    )
 
 
 def converted(api: Any, repository: str) -> list[str]:
@@ -138,12 +114,6 @@ def converted(api: Any, repository: str) -> list[str]:
         ]
     except Exception:  # it is advice within an error, which must not replace it
         return []
-
-
-def _http_error() -> type[Exception]:
-    import httpx
-
-    return httpx.HTTPError
 
 
 def _cause(error: BaseException) -> str:

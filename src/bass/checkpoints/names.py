@@ -3,7 +3,7 @@ and tensors that no decoder needs are set aside.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from bass.models.sources import WeightSource
 _INSERTED = re.compile(
     r"(?:(?<=\.)|^)(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 )
-MOST_STARTS = 8  # prefixes that are tried
 # what a language model computes without: heads of other tasks, and towers of other modalities
 _OTHER_HEADS = (
     "score", "v_head", "value_head", "classifier", "classification_head", "reward_head",
@@ -32,6 +31,52 @@ _HARMLESS = re.compile(rf"(?:model\.)?(?:{'|'.join(_OTHER_HEADS + _TOWERS)})(?:\
 _OF_TOWERS = re.compile(rf"(?:model\.)?(?:{'|'.join(_TOWERS)})\..*")
 # buffers that follow from the config
 _BUFFERS = (".position_ids", ".inv_freq", ".original_inv_freq", ".masked_bias", ".causal_mask")
+
+# Stacks of experts, as `transformers` 5 saves them with `save_original_format=False`.
+_EXPERT = re.compile(r"(?P<module>.+)\.experts\.(?P<expert>\d+)\.(?P<matrix>\w+)\.weight")
+# the matrix of one expert -> the stack of all, and the half of its rows
+_STACKS = {
+    "gate_proj": ("gate_up_proj", 0), "w1": ("gate_up_proj", 0),
+    "up_proj": ("gate_up_proj", 1), "w3": ("gate_up_proj", 1),
+    "down_proj": ("down_proj", None), "w2": ("down_proj", None),
+}  # fmt: skip
+# a part of a family's name -> that in a folder with stacks
+_WITH_STACKS = {
+    ".input_linear.weight": ".experts.gate_up_proj",
+    ".output_linear.weight": ".experts.down_proj",
+    ".router.layer.weight": ".router.weight",
+    ".block_sparse_moe.gate.": ".mlp.gate.",
+}
+
+
+def split_experts(files: TensorFiles, wanted: Callable[[], list[str]]) -> TensorFiles:
+    """The files with stacks of experts (gate_up_proj [experts, 2 inner, hidden] and down_proj
+    [experts, hidden, inner]) under the names that the family reads.
+
+    wanted: these names, which are asked for where there is a stack.
+    """
+    old = files.stored
+    if not any(name.endswith(".experts.gate_up_proj") for name in old):
+        return files
+    names = [name for name in wanted() if name not in old]
+    found, used = dict(old), set[str]()
+    for name in names:
+        for part, stacked in _WITH_STACKS.items():
+            if (other := name.replace(part, stacked)) in old and other != name:
+                found[name] = found.pop(other)
+        if (match := _EXPERT.fullmatch(name)) is None or match["matrix"] not in _STACKS:
+            continue
+        matrix, half = _STACKS[match["matrix"]]
+        module = match["module"].replace(".block_sparse_moe", ".mlp")
+        for end in ("", "_scale_inv"):
+            stack = old.get(f"{module}.experts.{matrix}{end}")
+            if stack is None or len(stack.shape) != 3:
+                continue
+            rows = stack.shape[1] // (1 if half is None else 2)
+            place = int(match["expert"]), slice(rows * (half or 0), rows * (half or 0) + rows)
+            found[name + end] = replace(stack, shape=(rows, stack.shape[2]), part=place)
+            used.add(stack.name)
+    return replace(files, stored={name: t for name, t in found.items() if name not in used})
 
 
 def renamed(files: TensorFiles, wanted: Collection[str], prefix: str) -> tuple[TensorFiles, str]:
@@ -53,7 +98,7 @@ def renamed(files: TensorFiles, wanted: Collection[str], prefix: str) -> tuple[T
         for name in plain.values()
         if name.endswith(end)
     ]
-    for start in [*dict.fromkeys(("", *starts))][:MOST_STARTS]:
+    for start in dict.fromkeys(("", *starts)):
         names = {name: short.removeprefix(start) for name, short in plain.items()}
         # two tensors may not get the same name
         if len({*names.values()}) == len(names) and _complete(names.values(), inner, prefix):
@@ -98,12 +143,9 @@ def named_as_stored(
             ours: replace(s, tensors=tuple(name.removeprefix(family.prefix) for name in s.tensors))
             for ours, s in sources.items()
         }
-    if (
-        "head.weight" not in sources
-        and sources["embed"].tensors[0] not in stored
-        and head in stored
-    ):
-        return sources | {"embed": replace(sources["embed"], tensors=(head,))}
+    embed = sources["embed"]
+    if "head.weight" not in sources and embed.tensors[0] not in stored and head in stored:
+        return sources | {"embed": replace(embed, tensors=(head,))}
     return sources
 
 
@@ -119,11 +161,7 @@ def refuse_differences(folder: Path, findings: dict[str, list[str]], head: str) 
             "checkpoint of the causal language model."
         )
     if any(findings.values()):
-        says = [
-            f"{len(names)} {kind} ({some(sorted(names))})"
-            for kind, names in findings.items()
-            if names
-        ]
+        says = [f"{len(n)} {kind} ({some(sorted(n))})" for kind, n in findings.items() if n]
         raise CheckpointError(
             f"`{folder}` does not hold the tensors that its config.json requires: "
             f"{', '.join(says)}: the files do not belong together."

@@ -1,7 +1,7 @@
 """Loads a Hugging Face folder into a decoder, and saves one; accounts for every tensor."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,16 +11,20 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from bass.checkpoints.bounds import check_bounds
 from bass.checkpoints.dummy import RandomWeights, check_memory
-from bass.checkpoints.families import family_of
+from bass.checkpoints.families import family_of, refuse_head
 from bass.checkpoints.folder import SINGLE, read_config, some, stored_dtype
 from bass.checkpoints.lora import Adapter
-from bass.checkpoints.names import is_unused, named_as_stored, refuse_differences, renamed
+from bass.checkpoints.names import (
+    is_unused,
+    named_as_stored,
+    refuse_differences,
+    renamed,
+    split_experts,
+)
 from bass.checkpoints.progress import progress
 from bass.checkpoints.quantized import (
     Scheme,
-    check_numbers,
     declared,
     keep_in_four_bits,
     keep_quantized,
@@ -71,7 +75,7 @@ class CheckpointIndex:
         for source in self.sources.values():
             for tensor in (self.files.stored[name] for name in source.tensors):
                 dtype = FLOATS[tensor.kind]
-                bytes_of[dtype] = bytes_of.get(dtype, 0) + tensor.stop - tensor.start
+                bytes_of[dtype] = bytes_of.get(dtype, 0) + tensor.nbytes
         return sorted(bytes_of, key=lambda dtype: -bytes_of[dtype])
 
     def load(
@@ -85,18 +89,10 @@ class CheckpointIndex:
         """
         if self.scheme is not None:
             quantization = self.scheme.alone(quantization, self.folder)
-        if (
-            self.second_head is not None
-            and device.type != "meta"
-            and not self._same(self.sources["embed"].tensors[0], self.second_head)
-        ):
-            untied = _outlined(
-                self.folder,
-                self.raw | {"tie_word_embeddings": False},
-                type(self.decoder),
-                self.files,
-                self.scheme,
-            )
+        embed, second = self.sources.get("embed"), self.second_head
+        if embed and second and device.type != "meta" and not self._same(embed.tensors[0], second):
+            raw, kind = self.raw | {"tie_word_embeddings": False}, type(self.decoder)
+            untied = _outlined(self.folder, raw, kind, self.files, self.scheme)
             return replace(untied, adapter=self.adapter).load(device, dtype, quantization)
 
         def no_room(reason: str) -> CheckpointError:
@@ -129,12 +125,9 @@ class CheckpointIndex:
         return sum(p.nbytes for p in decoder.parameters())
 
     def _same(self, one: str, other: str) -> bool:
-        """Whether two stored tensors are equal. Releases the memory that it read."""
+        """Whether two stored tensors are equal."""
         reader = TensorReader(self.files, torch.device("cpu"))
-        same = reader[one].dtype == reader[other].dtype and torch.equal(reader[one], reader[other])
-        reader.release(one)
-        reader.release(other)
-        return same
+        return reader[one].dtype == reader[other].dtype and torch.equal(reader[one], reader[other])
 
     @torch.no_grad()
     def _fill(
@@ -142,49 +135,34 @@ class CheckpointIndex:
     ) -> None:
         shrinking = set() if quantization is None else set(quantizable(decoder))
         kept = set() if self.scheme is None else set(quantizable(decoder))
-        reader = TensorReader(self.files, device)
+        random = RandomWeights(decoder, device) if self.dummy else None
         with progress(f"loading {self.folder.name}", self.files.size) as advance:
-            fill = (
-                RandomWeights(decoder, device)
-                if self.dummy
-                else self._stored(decoder, reader, advance)
-            )
+            reader = TensorReader(self.files, device, advance)
             # a list of the modules would keep freed layers alive
             for path in [path for path, _ in decoder.named_modules()]:
                 module = decoder.get_submodule(path)
-                if path in kept and keep_quantized(decoder, path, self.sources, reader, advance):
+                if path in kept and keep_quantized(decoder, path, self.sources, reader):
                     continue
                 for own in [name for name, _ in module.named_parameters(recurse=False)]:
-                    source = self.sources.get(f"{path}.{own}")
-                    if source and keep_in_four_bits(module, own, source, reader, advance):
+                    source = self.sources.get(f"{path}.{own}" if path else own)
+                    if source and keep_in_four_bits(module, own, source, reader):
                         continue
                     if getattr(module, own).is_meta:  # `unfilled`
                         empty = torch.empty_like(getattr(module, own), device=device)
                         setattr(module, own, nn.Parameter(empty, requires_grad=False))
-                    fill(path, own)
+                    if random is not None:
+                        random(path, own)
+                    elif source is not None:
+                        self._read(source, module.get_parameter(own), reader)
                 del module
                 if quantization is not None and path in shrinking:
                     quantize_layer(decoder, path, quantization)
-        if self.scheme is not None and device.type == "cuda":
-            check_numbers(decoder, self.folder)
 
-    def _stored(
-        self, decoder: CausalDecoder, reader: TensorReader, advance: Callable[[int], None]
-    ) -> Callable[[str, str], None]:
-        """Fills the parameter `own` of the module at `path` from the files."""
-
-        def fill(path: str, own: str) -> None:
-            source = self.sources[f"{path}.{own}" if path else own]
-            parameter = decoder.get_submodule(path).get_parameter(own)
-            parts = [reader[tensor] for tensor in source.tensors]
-            if self.adapter is not None:
-                parts = [*map(self.adapter.merged, source.tensors, parts)]
-            source.fill(parameter, parts)
-            for tensor in source.tensors:
-                reader.release(tensor)
-                advance(self.files.stored[tensor].stop - self.files.stored[tensor].start)
-
-        return fill
+    def _read(self, source: WeightSource, parameter: Tensor, reader: TensorReader) -> None:
+        parts = [reader[tensor] for tensor in source.tensors]
+        if self.adapter is not None:
+            parts = [*map(self.adapter.merged, source.tensors, parts)]
+        source.fill(parameter, parts)
 
 
 def load_decoder(folder: Path, device: torch.device, dtype: torch.dtype) -> CausalDecoder:
@@ -205,8 +183,11 @@ def read_index(
     missing, unexpected and wrongly shaped ones.
     """
     raw, half_of = read_text_config(folder)
+    refuse_head(folder, raw)
     family = family_of(folder, raw, family)
     files = TensorFiles.read(folder)
+    refuse_head(folder, raw, files.stored)
+    files = split_experts(files, lambda: _wanted(folder, raw, family))
     if (scheme := scheme_of(folder, read_config(folder), files)) is not None:
         files = scheme.described(files, raw)
         if adapter is not None:
@@ -226,13 +207,13 @@ def dummy_index(folder: Path, family: Family | None = None) -> CheckpointIndex:
     Raises `CheckpointError` for the config of quantized weights, which random ones are not.
     """
     raw, half_of = read_text_config(folder)
+    refuse_head(folder, raw)
     if declared(folder, read_config(folder)) is not None:
         raise CheckpointError(
             f"`{folder}` has the config of quantized weights, and random ones are not: take its "
             "`quantization_config` out, or give one without, and `quantization=` if wanted."
         )
     family = family_of(folder, raw, family)
-    check_bounds(folder, raw)
     with _valid(folder, family):
         decoder = family(family.config_type.from_json(raw), torch.device("meta"), torch.float32)  # pyright: ignore[reportCallIssue]
     files = TensorFiles(folder, (), {})
@@ -244,9 +225,6 @@ def dummy_index(folder: Path, family: Family | None = None) -> CheckpointIndex:
 def _outlined(
     folder: Path, raw: dict[str, Any], family: Family, files: TensorFiles, scheme: Scheme | None
 ) -> CheckpointIndex:
-    shapes = {name: tensor.shape for name, tensor in files.stored.items()}
-    widest = max((max(shape, default=1) for shape in shapes.values()), default=1)
-    check_bounds(folder, raw, (len(shapes), widest))
     with _valid(folder, family):
         config = family.config_type.from_json(raw)
         decoder = family(config, torch.device("meta"), torch.float32)  # pyright: ignore[reportCallIssue]
@@ -259,16 +237,20 @@ def _outlined(
         shapes = {name: tensor.shape for name, tensor in files.stored.items()}
         sources = of_layers(named_as_stored(family, sources, shapes, head), files.stored)
     unused = _account(folder, decoder, sources, files, shapes, head)
-    second = (
-        head
-        if decoder.head is None and head in shapes and sources["embed"].tensors[0] != head
-        else None
-    )
+    has_second = decoder.head is None and head in shapes and sources["embed"].tensors[0] != head
+    second = head if has_second else None
     decoder = decoder.requires_grad_(False).eval()
     return CheckpointIndex(
         folder, raw, files, decoder, sources, second, removed=removed, unused=unused,
         scheme=scheme, ends=ends,
     )  # fmt: skip
+
+
+def _wanted(folder: Path, raw: dict[str, Any], family: Family) -> list[str]:
+    """The names of the tensors that a family reads."""
+    with _valid(folder, family):
+        sources = family.sources(family.config_type.from_json(raw))
+    return [tensor for source in sources.values() for tensor in source.tensors]
 
 
 @contextmanager
@@ -298,39 +280,29 @@ def _account(
 
     Raises `CheckpointError` for other tensors that no parameter uses, and for missing ones.
     """
-    parameters = dict(decoder.named_parameters())
-    wanted = {
-        tensor: shape
-        for name, parameter in parameters.items()
-        for tensor, shape in zip(
-            sources[name].tensors, sources[name].shapes(parameter.shape), strict=True
-        )
-    }
+    wanted: dict[str, tuple[int, ...]] = {}
+    for name, parameter in decoder.named_parameters():
+        source = sources[name]
+        wanted |= zip(source.tensors, source.shapes(parameter.shape), strict=True)
     # a duplicate of the tied matrix, unless `load` finds a difference
     if decoder.head is None and head in stored:
         wanted[head] = tuple(decoder.embed.shape)
     more = [name for name in stored if name not in wanted]
     unexpected = [n for n in more if not (is_unused(n, decoder) or files.stored[n].is_counter)]
-    wrong = [
-        f"{n} {list(stored[n])} instead of {list(wanted[n])}"
-        for n in wanted
-        if n in stored and stored[n] != wanted[n]
-    ]
+    both = [name for name in wanted if name in stored]
     findings = {
-        "missing": [n for n in wanted if n not in stored],
+        "missing": [name for name in wanted if name not in stored],
         "unexpected": without_zero_biases(unexpected, files),
-        "wrongly shaped": wrong,
+        "wrongly shaped": [
+            f"{n} {[*stored[n]]} instead of {[*wanted[n]]}" for n in both if stored[n] != wanted[n]
+        ],
     }
     refuse_differences(folder, findings, head)
-    if strange := [
-        f"{name} {files.stored[name].kind}"
-        for name in wanted
-        if files.stored[name].kind not in FLOATS
-    ]:
+    kinds = {name: files.stored[name].kind for name in wanted}
+    if strange := [f"{name} {kind}" for name, kind in kinds.items() if kind not in FLOATS]:
         raise CheckpointError(
             f"`{folder}` has {counted(len(strange), 'tensor')} of an unsupported type "
-            f"({some(sorted(strange))}): `bass` supports "
-            f"{', '.join(str(dtype).removeprefix('torch.') for dtype in FLOATS.values())}; give a "
+            f"({some(sorted(strange))}): `bass` supports float32, bfloat16, float16; give a "
             "checkpoint in one of them."
         )
     return tuple(sorted(more))
@@ -344,12 +316,8 @@ def narrow(decoder: CausalDecoder, vocab_size: int) -> CausalDecoder:
     decoder's distribution, conditioned on the remaining ids.
     """
     if vocab_size < decoder.shape.vocab_size:
-        for owner, name in (
-            (decoder, "embed"),
-            (decoder, "head_bias"),
-            (decoder.head, "weight"),
-            (decoder.head, "bias"),
-        ):
+        of_head = ((decoder.head, "weight"), (decoder.head, "bias"))
+        for owner, name in ((decoder, "embed"), (decoder, "head_bias"), *of_head):
             parameter = getattr(owner, name, None)
             if parameter is not None:
                 setattr(owner, name, nn.Parameter(parameter[:vocab_size], requires_grad=False))

@@ -19,18 +19,15 @@ dynamic scale for each token, also where the checkpoint has a static one.
 """
 
 from bass.checkpoints.quantized.layers import (
-    check_numbers,
     keep_in_four_bits,
     keep_quantized,
     of_layers,
     without_zero_biases,
 )
-from bass.checkpoints.quantized.schemes import Scheme, scheme_of, summary
-from bass.checkpoints.quantized.unread import declared
+from bass.checkpoints.quantized.schemes import Scheme, declared, scheme_of, summary
 
 __all__ = [
     "Scheme",
-    "check_numbers",
     "declared",
     "keep_in_four_bits",
     "keep_quantized",
