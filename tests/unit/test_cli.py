@@ -267,7 +267,6 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "an unknown option": (["--temprature", "1"], "Did you mean `--temperature`"),
     "the name of another library": (["--max-tokens", "8"], "give `--max-new-tokens` (most new"),
     "a name with a value": (["--enforce-eager"], "give `--cuda-graphs false`"),
-    "what is not here": (["--num-beams", "2"], "it is not here, since beam search"),
     "an abbreviation": (["--temp", "2"], "Unknown option `--temp`"),
     "a wrong type": (["--top-p", "hot"], 'Parser key "top_p": Expected a float. Got value: hot.'),
     "no value": (["--top-p"], "expected one argument"),

@@ -179,9 +179,7 @@ def test_info_names_chat_templates_and_what_has_no_tokenizer(
     assert (found["tokenizer"], found["chat template"]) == ("none: give token ids", "none")
 
 
-def test_info_names_the_experts_of_a_mixture(
-    bass_command: Command, tmp_path: Path
-) -> None:
+def test_info_names_the_experts_of_a_mixture(bass_command: Command, tmp_path: Path) -> None:
     import torch
 
     from bass.models.qwen3_moe import Qwen3Moe, Qwen3MoeConfig

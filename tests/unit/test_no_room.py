@@ -19,7 +19,7 @@ from bass.checkpoints.weights import CheckpointIndex
 from bass.cli import main
 from bass.errors import CheckpointError, RequestError, is_out_of_memory
 from bass.interfaces import Verifier
-from bass.models.llama import Llama
+from bass.models.decoder import CausalDecoder
 from bass.records import CacheBudget, DecoderShape, Draft, Noise, Verdict
 from bass.verifiers import Rejection
 from unit.checkpoints import Pair
@@ -157,7 +157,9 @@ def test_a_model_without_room_says_how_much_it_needs(
     def fails(*_: Any, **__: Any) -> None:
         raise full()
 
-    where: tuple[Any, str] = (Llama, "__init__") if at == "made" else (CheckpointIndex, "_fill")
+    where: tuple[Any, str] = (
+        (CausalDecoder, "__init__") if at == "made" else (CheckpointIndex, "_fill")
+    )
     made = where[0].__dict__[where[1]]
 
     def on_the_meta_device(self: Any, config: Any, device: Any, *rest: Any) -> None:

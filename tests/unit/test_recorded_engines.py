@@ -233,7 +233,7 @@ def test_a_call_that_fails_before_its_run_gives_the_storage_back(long_pair: Pair
     tokens(llm, PROMPTS[0])
     kept = llm._engines.engines
     with (
-        mock.patch("bass.api.llm.Run", side_effect=ZeroDivisionError),
+        mock.patch("bass.api.llm.EngineRun", side_effect=ZeroDivisionError),
         pytest.raises(ZeroDivisionError),
     ):
         tokens(llm, PROMPTS[0])

@@ -40,7 +40,8 @@ COUNTERPARTS: dict[str, str] = {
     **dict.fromkeys(("attention_backend", "attn_implementation"), "attention"),
     "cache_implementation": "cache",
     "quantization_config": "quantization",
-    **dict.fromkeys(("enforce_eager", "compile", "compile_prefill"), "cuda_graphs"),
+    "enforce_eager": "cuda_graphs=false",
+    **dict.fromkeys(("compile", "compile_prefill"), "cuda_graphs"),
     # in ablations
     "num_return_sequences": "samples",
     "max_batch_size": "batch",
