@@ -17,13 +17,13 @@ from bass.kernels import cpu
 from bass.models.qwen3 import Qwen3, Qwen3Config
 from bass.ops.recorded import RecordedPasses
 from bass.records import CacheBudget, Window
-from bass.testing.worlds import LlamaWorld
+from bass.testing.small_models import SmallLlama
 from support.cpu import UNSUPPORTED, cpu_kernels
 
 if UNSUPPORTED is not None:
     pytest.skip("the kernels for CPUs do not run here", allow_module_level=True)
 
-LLAMA = LlamaWorld(layers=3).models["target"]
+LLAMA = SmallLlama(layers=3).models["target"]
 CAPACITY = 40
 
 
@@ -46,7 +46,7 @@ def qwen() -> Qwen3:
     return model
 
 
-def scorer(model: LlamaWorld | nn.Module, batch: int, layers: tuple[int, ...] = ()) -> ModelScorer:
+def scorer(model: SmallLlama | nn.Module, batch: int, layers: tuple[int, ...] = ()) -> ModelScorer:
     budget = CacheBudget.of(np.full(batch, CAPACITY))
     cache = PaddedCache.allocate(model.shape, budget, torch.device("cpu"), torch.float32)
     return ModelScorer(model, cache, SDPA(), batch, layers)
@@ -111,7 +111,7 @@ class Doubled(nn.Module):
 @torch.inference_mode()
 def test_a_pass_with_other_operations_is_not_recorded() -> None:
     """The multiplication of the layer would be missing in a replay."""
-    model = LlamaWorld(seed=3).models["target"]
+    model = SmallLlama(seed=3).models["target"]
     model.blocks[0].attention.out = Doubled(model.blocks[0].attention.out)
     with cpu_kernels(model):
         score = scorer(model, 1)
@@ -126,7 +126,7 @@ def test_a_pass_with_other_operations_is_not_recorded() -> None:
 @torch.inference_mode()
 def test_a_weight_with_other_memory_is_recorded_again() -> None:
     """The old memory stays as long as a program reads it."""
-    model = LlamaWorld(seed=4).models["target"]
+    model = SmallLlama(seed=4).models["target"]
     with cpu_kernels(model):
         score, given = scorer(model, 2), windows(2, 1, 6)
         for window in given[:3]:

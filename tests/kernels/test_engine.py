@@ -8,15 +8,15 @@ import torch
 from bass.engine.requests import Request
 from bass.ops.noise import row_key
 from bass.sampling import Sampling
-from bass.testing.policies import OwnPast
-from bass.testing.worlds import LlamaWorld
+from bass.testing.doubles import OwnPast
+from bass.testing.small_models import SmallLlama
 from support.engines import SLOW, Setup
 from support.oracle import greedy
 
 PROMPTS, NEW = ([3, 1, 4, 1, 5], [9], [2, 6, 5, 3, 5, 8, 9, 7]), (3, 5, 2)
 
 
-def requests(world: LlamaWorld) -> list[Request]:
+def requests(world: SmallLlama) -> list[Request]:
     return [
         Request(prompt, len(prompt) + new, row_key(0, prompt, 0))
         for prompt, new in zip(PROMPTS, NEW, strict=True)
@@ -38,7 +38,7 @@ BY_DAY = ("padded+pad", "split+ragged", "paged+paged")
 def test_a_backend_that_is_slow_on_a_cpu_emits_the_oracles_tokens(
     pairing: str, dtype: torch.dtype, device: torch.device
 ) -> None:
-    world = LlamaWorld(dtype=dtype)
+    world = SmallLlama(dtype=dtype)
     outcome = Setup(
         world, device, SLOW[pairing], OwnPast(), warp=Sampling(temperature=0), batch=2
     ).outcome(requests(world))

@@ -12,7 +12,7 @@ from bass.interfaces import Quantization
 from bass.policies import Fixed
 from bass.quantization import Fp8, Int8, Int8Weight, quantize, quantize_head
 from bass.sampling import Sampling
-from bass.testing.worlds import LlamaWorld
+from bass.testing.small_models import SmallLlama
 from kernels.conftest import Choose
 from models.cases import FIRST
 from models.reference import causal_logits, make
@@ -56,7 +56,7 @@ def test_a_quantized_decoder_by_kernels_gives_the_logits_of_torch(
 def test_blocks_by_kernels_emit_the_oracles_tokens(
     batch: int, kernels: Choose, device: torch.device
 ) -> None:
-    world = LlamaWorld()
+    world = SmallLlama()
     requests = (
         mixed_requests(world, count=3, longest=7) if device.type == "cpu" else mixed_requests(world)
     )

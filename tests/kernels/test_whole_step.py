@@ -16,8 +16,8 @@ from bass.ops.noise import row_key
 from bass.policies import Fixed
 from bass.records import Draft, Noise, Sequences, Verdict
 from bass.sampling import Sampling
-from bass.testing.policies import OwnPast
-from bass.testing.worlds import LlamaWorld, TableWorld
+from bass.testing.doubles import OwnPast
+from bass.testing.small_models import SmallLlama, SmallTable
 from bass.verifiers import VERIFIERS
 from bass.verifiers.rejection import Rejection
 from kernels.conftest import Choose
@@ -31,7 +31,7 @@ PAIRINGS = {
     for backend in ON_CUDA
     if CACHES[cache].view_type is BACKENDS[backend].view_type  # type: ignore[attr-defined]
 }
-TABLE = TableWorld()
+TABLE = SmallTable()
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +112,7 @@ def test_a_pair_by_kernels_emits_what_it_does_by_torch(
     """Blocks, attention, cache, and the whole step; and two blocks of a row's cache, where it has
     blocks.
     """
-    world = LlamaWorld(layers=2 if drafter == "self" else 1)
+    world = SmallLlama(layers=2 if drafter == "self" else 1)
     requests = [
         Request(prompt, len(prompt) + new, row_key(1, prompt, 0))
         for prompt, new in (([3, 1, 3], 2), ([9], 3))

@@ -13,10 +13,15 @@ from bass.engine.requests import Request
 from bass.policies import BatchAdaptive, Fixed
 from bass.records import CacheBudget, Sequences
 from bass.sampling import Sampling
-from bass.testing.dense import dense_logits
-from bass.testing.policies import ByRow, Cycle, OwnPast
-from bass.testing.watch import Witness
-from bass.testing.worlds import CountingWorld, LlamaWorld, Pairing, TableWorld, World
+from bass.testing.doubles import ByRow, Cycle, OwnPast
+from bass.testing.small_models import (
+    Pairing,
+    SmallLlama,
+    SmallModel,
+    SmallTable,
+    dense_logits,
+)
+from support.doubles import CheckedScorer, SmallCounting
 from support.engines import (
     DRAFTER_MAKERS,
     LOSSLESS,
@@ -29,12 +34,14 @@ from support.engines import (
 from support.matrix import matrix
 from support.oracle import greedy
 
-LLAMA, TABLE = LlamaWorld(), TableWorld()
+LLAMA, TABLE = SmallLlama(), SmallTable()
 GREEDY = Sampling(temperature=0)
 EOS = (2, 5)  # both occur in the outputs of both worlds
 
 
-def expected(world: World, requests: list[Request], eos: tuple[int, ...] = ()) -> list[list[int]]:
+def expected(
+    world: SmallModel, requests: list[Request], eos: tuple[int, ...] = ()
+) -> list[list[int]]:
     return [greedy(world, request.prompt, request.limit, eos) for request in requests]
 
 
@@ -90,7 +97,7 @@ def test_a_target_that_hashes_its_whole_memory_emits_the_oracles_tokens(
 def test_a_model_in_float64_emits_the_oracles_tokens_and_its_log_probabilities(
     pairing: Pairing, device: torch.device
 ) -> None:
-    world = LlamaWorld(seed=8, dtype=torch.float64)
+    world = SmallLlama(seed=8, dtype=torch.float64)
     requests = mixed_requests(world)
     outcome = Setup(world, device, pairing, OwnPast(), warp=GREEDY).outcome(requests)
     assert outcome.tokens == expected(world, requests)
@@ -106,7 +113,7 @@ def test_a_model_in_float64_emits_the_oracles_tokens_and_its_log_probabilities(
 def test_many_models_and_batches_emit_the_oracles_tokens(
     pair: str, policy: str, drafter: str, seed: int, device: torch.device
 ) -> None:
-    world = LlamaWorld(
+    world = SmallLlama(
         vocab=9 + seed % 7,
         seed=100 + seed,
         unlikeness=(0.02, 0.1, 0.4)[seed % 3],
@@ -128,7 +135,7 @@ def test_many_models_and_batches_emit_the_oracles_tokens(
 
 @pytest.mark.parametrize("world", [LLAMA, TABLE], ids=["llama", "table"])
 def test_the_plain_loop_emits_the_oracles_tokens(
-    pairing: Pairing, world: World, device: torch.device
+    pairing: Pairing, world: SmallModel, device: torch.device
 ) -> None:
     requests = mixed_requests(world)
     capacities = np.array([request.limit for request in requests])
@@ -162,11 +169,11 @@ def test_every_query_finds_its_rows_committed_tokens_and_no_others(
     """Positions are contiguous, windows start at the last committed token, and nothing committed is
     missing or stale.
     """
-    witnesses: list[Witness] = []
+    witnesses: list[CheckedScorer] = []
 
     def watched(is_target: bool) -> Any:
-        def wrap(scorer: Any, sequences: Sequences) -> Witness:
-            witnesses.append(Witness(scorer, sequences, is_target))
+        def wrap(scorer: Any, sequences: Sequences) -> CheckedScorer:
+            witnesses.append(CheckedScorer(scorer, sequences, is_target))
             return witnesses[-1]
 
         return wrap
@@ -246,7 +253,7 @@ def test_an_end_of_sequence_within_an_accepted_draft_ends_that_row_there(
     """The world counts upwards, so the end comes `ahead` tokens after the prompt of the first row;
     the second has passed it.
     """
-    world = CountingWorld()
+    world = SmallCounting()
     requests = [Request([3], 20, 1), Request([20], 12, 2), Request([0, 2], 9, 3)]
     outcome = Setup(
         world, device, policy=Fixed(k), drafter=drafter, eos=(3 + ahead, 39), batch=2
@@ -328,7 +335,7 @@ def test_a_stop_rule_ends_a_draft_right_after_the_token_at_which_it_fires(
     """
     requests = [Request([start], 30, start) for start in (0, 1, 5)]
     outcome = Setup(
-        CountingWorld(), device, policy=Fixed(6), drafter="model that stops", batch=3
+        SmallCounting(), device, policy=Fixed(6), drafter="model that stops", batch=3
     ).outcome(requests)
     for i, request in enumerate(requests):
         last = request.prompt[0]

@@ -19,9 +19,9 @@ from bass.policies import Fixed
 from bass.records import CacheBudget, Sequences
 from bass.sampling import RowSampling, Sampling
 from bass.testing import engine
+from bass.testing.doubles import Cycle, OwnPast
 from bass.testing.engine import Scorers
-from bass.testing.policies import Cycle, OwnPast
-from bass.testing.worlds import LlamaWorld, TableWorld, World
+from bass.testing.small_models import SmallLlama, SmallModel, SmallTable
 from support.engines import (
     BY_STEP,
     DRAFTER_MAKERS,
@@ -33,7 +33,7 @@ from support.engines import (
 )
 from support.matrix import matrix
 
-LLAMA, TABLE = LlamaWorld(seed=7), TableWorld(seed=7)
+LLAMA, TABLE = SmallLlama(seed=7), SmallTable(seed=7)
 WARPS = [
     Sampling(temperature=1.0),
     Sampling(0.8, top_p=0.9, repetition_penalty=1.2),
@@ -42,7 +42,7 @@ WARPS = [
 # a row's lengths depend on nothing of the other rows
 OWN_POLICIES = {"fixed": Fixed(3), "plain": Fixed(0), "own-past": OwnPast()}
 # a table has no layout
-PLACES: dict[str, tuple[World, Any]] = {name: (LLAMA, pair) for name, pair in PAIRINGS.items()}
+PLACES: dict[str, tuple[SmallModel, Any]] = {name: (LLAMA, pair) for name, pair in PAIRINGS.items()}
 PLACES["table"] = (TABLE, next(iter(PAIRINGS.values())))
 
 
@@ -130,7 +130,7 @@ ROWS = [
 @pytest.mark.parametrize("drafter", ["model", "model that stops"])
 @pytest.mark.parametrize("world", [LLAMA, TABLE], ids=["llama", "table"])
 def test_a_request_with_options_of_its_own_gets_the_same_tokens_in_any_batch(
-    world: World, drafter: str, device: torch.device
+    world: SmallModel, drafter: str, device: torch.device
 ) -> None:
     """Whatever the options of the rows next to it, and of those that had its row before."""
     requests = [

@@ -19,27 +19,26 @@ from bass.models.llama import Llama, LlamaConfig
 from bass.policies import Fixed
 from bass.records import Sequences
 from bass.sampling import Sampling
-from bass.testing.dense import dense_logits
+from bass.testing.doubles import ByRow, Cycle, OwnPast
 from bass.testing.engine import By, Scorers
-from bass.testing.policies import ByRow, Cycle, OwnPast
+from bass.testing.small_models import SmallLlama, SmallModel, SmallTable, dense_logits
 from bass.testing.statistics import assert_law, count
-from bass.testing.watch import Witness
-from bass.testing.worlds import LlamaWorld, TableWorld, World
+from support.doubles import CheckedScorer
 from support.engines import PAIRINGS, Setup, mixed_requests
 from support.matrix import night
 from support.oracle import greedy, joint_law
 from support.samples import first_tokens
 
-LLAMA, TABLE = LlamaWorld(seed=7, layers=3), TableWorld(seed=7)
+LLAMA, TABLE = SmallLlama(seed=7, layers=3), SmallTable(seed=7)
 NARROW, NARROW_LLAMA = (
-    TableWorld(vocab=3, order=3, seed=1, sharpness=1.2, likeness=0.5),
-    LlamaWorld(vocab=3, seed=2, sharpness=0.3),
+    SmallTable(vocab=3, order=3, seed=1, sharpness=1.2, likeness=0.5),
+    SmallLlama(vocab=3, seed=2, sharpness=0.3),
 )
 PROMPT = [0, 2, 1, 0, 2]  # whose end occurred before
 SAMPLES = 53248
 
 
-def scripts(world: World) -> Replay:
+def scripts(world: SmallModel) -> Replay:
     """What every other of some requests will say, all but its last token but four."""
     known = [
         [*r.prompt, *greedy(world, r.prompt, r.limit)] for r in mixed_requests(world, seed=2)[::2]
@@ -76,7 +75,7 @@ DRAFTS = {
     ids=lambda part: type(part).__name__,
 )
 def test_the_joint_law_of_the_first_tokens_is_the_targets(
-    method: Any, world: World, device: torch.device
+    method: Any, world: SmallModel, device: torch.device
 ) -> None:
     """Of three tokens, at a false-failure rate of 1e-6; four are generated, so that drafts are
     longer than one token.
@@ -126,11 +125,11 @@ def test_a_model_in_an_ensemble_has_been_fed_every_committed_token(
     """By a witness of all that target and draft model are fed, in greedy steps, where scripts are
     accepted, and in sampled ones.
     """
-    witnesses: list[Witness] = []
+    witnesses: list[CheckedScorer] = []
 
     def watched(is_target: bool) -> Any:
-        def wrap(scorer: Scorer, sequences: Sequences) -> Witness:
-            witnesses.append(Witness(scorer, sequences, is_target))
+        def wrap(scorer: Scorer, sequences: Sequences) -> CheckedScorer:
+            witnesses.append(CheckedScorer(scorer, sequences, is_target))
             return witnesses[-1]
 
         return wrap
@@ -157,7 +156,7 @@ def test_a_model_equal_to_the_target_is_always_right_after_the_drafts_of_another
 
     def make(setup: Setup, _: list[Request], scorers: Scorers) -> Drafter:
         model = ModelDrafter(scorers("target"), setup.warp, OwnDraw())
-        return EnsembleDrafter((By(known)(setup, [], scorers), model), setup.world.vocab)
+        return EnsembleDrafter((By(known)(setup, [], scorers), model), setup.model.vocab)
 
     outcome = Setup(LLAMA, device, policy=policy, drafter=make).outcome(requests)
     drafted, accepted = outcome.acceptance()

@@ -20,16 +20,16 @@ from bass.interfaces import DraftLengthPolicy, StopRule
 from bass.policies import BatchAdaptive, Fixed
 from bass.sampling import Sampling
 from bass.stop_rules import STOP_RULES
+from bass.testing.doubles import ByRow, Cycle, OwnPast
 from bass.testing.engine import By
-from bass.testing.policies import ByRow, Cycle, OwnPast
+from bass.testing.small_models import SmallLlama, SmallTable
 from bass.testing.statistics import assert_law, count
-from bass.testing.worlds import LlamaWorld, TableWorld
 from support.engines import COUPLED, PAIRINGS, Setup, mixed_requests
 from support.matrix import matrix
 from support.oracle import greedy, joint_law
 from support.samples import first_tokens
 
-LLAMA = LlamaWorld(seed=7)
+LLAMA = SmallLlama(seed=7)
 PROMPT = [0, 2]
 # of which the law is that of the first three: so drafts of three tokens occur, and end after two
 NEW = 4
@@ -43,13 +43,13 @@ LAWS: list[tuple[DraftLengthPolicy[Any], Sampling]] = [
 
 
 @functools.cache
-def world_for(rule: StopRule, vocab: int) -> TableWorld:
+def world_for(rule: StopRule, vocab: int) -> SmallTable:
     """The first small world in which the rule never ends a draft after its first token, and now and
     then after its second; where draft and target are unlike, so that a token which is kept or
     dropped for a wrong reason shows.
     """
     for sharpness, seed in itertools.product((1.5, 3.0, 5.0, 2.0, 1.0, 0.7, 8.0), range(300)):
-        world = TableWorld(vocab, order=2, seed=seed, sharpness=sharpness, likeness=0.4)
+        world = SmallTable(vocab, order=2, seed=seed, sharpness=sharpness, likeness=0.4)
         first = own_probs(world, [PROMPT])
         second = own_probs(world, [[*PROMPT, token] for token in range(vocab)])
         fires = rule(torch.as_tensor(second), 1).double().numpy()
@@ -68,7 +68,7 @@ def world_for(rule: StopRule, vocab: int) -> TableWorld:
     )
 
 
-def own_probs(world: TableWorld, prefixes: list[list[int]]) -> np.ndarray:
+def own_probs(world: SmallTable, prefixes: list[list[int]]) -> np.ndarray:
     """The draft's own distributions, in float64."""
     return np.exp(log_softmax(world.oracle("draft", np.array(prefixes))))
 

@@ -20,17 +20,17 @@ from bass.ops.noise import row_key
 from bass.policies import Fixed
 from bass.sampling import RowSampling, Sampling
 from bass.testing import runs
+from bass.testing.doubles import ByRow, OwnPast
 from bass.testing.engine import By
-from bass.testing.policies import ByRow, OwnPast
+from bass.testing.small_models import SmallLlama, SmallTable
 from bass.testing.statistics import FALSE_FAILURE, MISS, SEEN_BIAS, LawTest, assert_law, count
-from bass.testing.worlds import LlamaWorld, TableWorld
 from support.engines import DRAFTER_MAKERS, LOSSLESS, PAIRINGS, TEST_POLICIES, Setup, same_prompt
 from support.matrix import matrix
 from support.oracle import joint_law
 from support.samples import first_tokens
 
-TABLE = TableWorld(vocab=3, order=2, seed=1, sharpness=1.2, likeness=0.5)
-LLAMA = LlamaWorld(vocab=3, layers=1, seed=2, unlikeness=0.4, sharpness=0.3)
+TABLE = SmallTable(vocab=3, order=2, seed=1, sharpness=1.2, likeness=0.5)
+LLAMA = SmallLlama(vocab=3, layers=1, seed=2, unlikeness=0.4, sharpness=0.3)
 PROMPT = [0, 2]
 ROWS = 8192  # a batch
 WARPS = [
@@ -62,14 +62,14 @@ def sampled(setup: Setup, new: int, samples: int, seed: int = 0) -> np.ndarray:
     `ROWS`.
     """
     outcome = setup.but(batch=ROWS).outcome(same_prompt(PROMPT, new, samples, seed))
-    return count(np.array(outcome.tokens), setup.world.vocab)
+    return count(np.array(outcome.tokens), setup.model.vocab)
 
 
 def stepped(setup: Setup, samples: int = 53248, new: int = 3) -> np.ndarray:
     """Counts of the first `new` tokens, by the engine's steps alone; rows that are given to one
     request after another are below.
     """
-    return count(first_tokens(setup, PROMPT, new, samples)[0], setup.world.vocab)
+    return count(first_tokens(setup, PROMPT, new, samples)[0], setup.model.vocab)
 
 
 @matrix(strength=1, warp=WARPS, drafter=("model", "model that stops"))
@@ -212,7 +212,7 @@ def test_rows_with_different_options_each_follow_their_own_law(device: torch.dev
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    "world", [TABLE, LLAMA, TableWorld(4, 3, 5, 1.0, 0.3), TableWorld(3, 2, 9, 3.0, 0.7)], ids=repr
+    "world", [TABLE, LLAMA, SmallTable(4, 3, 5, 1.0, 0.3), SmallTable(3, 2, 9, 3.0, 0.7)], ids=repr
 )
 @pytest.mark.parametrize("warp", WARPS, ids=repr)
 def test_the_joint_law_holds_to_one_percent(

@@ -19,14 +19,13 @@ from bass.interfaces import Drafter, DraftLengthPolicy, Scorer
 from bass.ops.noise import exponential_race, exponentials, minus_log, philox, uniforms
 from bass.policies import BatchAdaptive, Fixed
 from bass.sampling import Sampling
-from bass.testing.drafters import Scripted
-from bass.testing.policies import ByRow, Cycle, OwnPast
+from bass.testing.doubles import ByRow, Cycle, OwnPast, Scripted
+from bass.testing.small_models import SmallLlama, SmallTable
 from bass.testing.statistics import assert_law, count
-from bass.testing.worlds import LlamaWorld, TableWorld
 from support.engines import COUPLED, DRAFTER_MAKERS, PAIRINGS, DrafterMaker, Setup, mixed_requests
 from support.matrix import matrix
 
-LLAMA, TABLE = LlamaWorld(seed=7), TableWorld(seed=7)
+LLAMA, TABLE = SmallLlama(seed=7), SmallTable(seed=7)
 WARPS = [
     Sampling(temperature=1.0),
     Sampling(temperature=0.3),
@@ -51,7 +50,7 @@ def replaying(
 
     def make(setup: Setup, requests: list[Request], scorer: Callable[[str], Scorer]) -> Drafter:
         known = {r.key: r.prompt + out for r, out in zip(requests, tokens, strict=True)}
-        return Scripted(known, errs, setup.world.vocab, soft)
+        return Scripted(known, errs, setup.model.vocab, soft)
 
     return make
 
@@ -72,7 +71,7 @@ def test_every_layout_backend_and_batch_gives_the_tokens_of_plain_decoding(
     setup: Setup, pairing: str, warp: Sampling
 ) -> None:
     requests = mixed_requests(LLAMA, seed=2)
-    llama = setup.but(world=LLAMA, warp=warp)
+    llama = setup.but(model=LLAMA, warp=warp)
     plain = llama.outcome(requests).tokens
     for drafter, policy, batch in (
         ("none", Fixed(0), 9),

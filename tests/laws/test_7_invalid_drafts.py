@@ -28,12 +28,12 @@ from bass.interfaces import (
 from bass.policies import Fixed
 from bass.records import Draft, Noise, Scored, Sequences, Window
 from bass.sampling import Sampling
+from bass.testing.doubles import ByRow, Cycle
 from bass.testing.engine import By, Scorers
-from bass.testing.policies import ByRow, Cycle
-from bass.testing.worlds import TableWorld
+from bass.testing.small_models import SmallTable
 from support.engines import EVERY_VERIFIER, Setup, mixed_requests
 
-TABLE = TableWorld()
+TABLE = SmallTable()
 
 BAD_ROW, BAD_STEP = 1, 2
 

@@ -27,13 +27,13 @@ from bass.policies import Fixed
 from bass.records import Draft, History, Noise, Scored, Sequences, Verdict, Window
 from bass.sampling import Sampling
 from bass.testing.engine import By, Scorers, same_prompt
-from bass.testing.worlds import TableWorld
+from bass.testing.small_models import SmallTable
 from bass.verifiers.block import Block
 from laws.test_7_invalid_drafts import at, expect_error
 from support.engines import EVERY_VERIFIER, Setup
 from support.matrix import matrix
 
-TABLE = TableWorld()
+TABLE = SmallTable()
 END = 1  # the end of sequence of the tests of targets
 BAD_ROW, BAD_STEP = 1, 2
 

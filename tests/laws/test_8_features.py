@@ -32,14 +32,14 @@ from bass.records import (
     Window,
 )
 from bass.sampling import Sampling
+from bass.testing.doubles import ByRow, Cycle
 from bass.testing.engine import By
-from bass.testing.policies import ByRow, Cycle
-from bass.testing.worlds import LlamaWorld
+from bass.testing.small_models import SmallLlama
 from support.engines import FIRST_PAIRING, Setup, mixed_requests
 
 CPU = torch.device("cpu")
 LAYERS = 3
-WORLD = LlamaWorld(layers=LAYERS)
+WORLD = SmallLlama(layers=LAYERS)
 
 
 @final

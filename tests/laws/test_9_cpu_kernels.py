@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from bass.sampling import Sampling
-from bass.testing.policies import ByRow
+from bass.testing.doubles import ByRow
+from bass.testing.small_models import SmallLlama
 from bass.testing.statistics import SEEN_BIAS, assert_law, count
-from bass.testing.worlds import LlamaWorld
 from support.cpu import UNSUPPORTED, cpu_kernels
 from support.engines import (
     DRAFTER_MAKERS,
@@ -25,8 +25,8 @@ if UNSUPPORTED is not None:
     pytest.skip("the kernels for CPUs do not run here", allow_module_level=True)
 
 HERE = torch.device("cpu")
-LLAMA = LlamaWorld()
-THREE = LlamaWorld(vocab=3, layers=1, seed=2, unlikeness=0.4, sharpness=0.3)
+LLAMA = SmallLlama()
+THREE = SmallLlama(vocab=3, layers=1, seed=2, unlikeness=0.4, sharpness=0.3)
 EOS = (2, 5)
 
 

@@ -26,9 +26,8 @@ from bass.interfaces import Verifier
 from bass.models.llama import Llama, LlamaConfig
 from bass.records import CacheBudget, Sequences
 from bass.sampling import Sampling
-from bass.testing.drafters import Scripted
-from bass.testing.policies import OwnPast
-from bass.testing.worlds import LlamaWorld
+from bass.testing.doubles import OwnPast, Scripted
+from bass.testing.small_models import SmallLlama
 from bass.verifiers import VERIFIERS
 from support.engines import DRAFTER_MAKERS, EVERY_PAIRING, Setup, mixed_requests
 from unit.checkpoints import write_checkpoint
@@ -231,7 +230,7 @@ def test_the_laws_engines_are_captured_unless_something_reads_on_the_host(pairin
     """With the switch on: all but what is named here would go through the laws without a graph and
     nobody would notice.
     """
-    world = LlamaWorld()
+    world = SmallLlama()
     for drafter in DRAFTER_MAKERS:
         step = (
             Setup(world, torch.device("cuda"), EVERY_PAIRING[pairing], drafter=drafter, graphs=True)

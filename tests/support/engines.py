@@ -27,10 +27,9 @@ from bass.interfaces import Drafter, DraftLengthPolicy, Scorer, StopRule, Verifi
 from bass.policies import POLICIES
 from bass.stop_rules import STOP_RULES
 from bass.testing import engine
-from bass.testing.drafters import Scripted, Unsure
+from bass.testing.doubles import ByRow, Cycle, OwnPast, Scripted, Unsure
 from bass.testing.engine import By, DrafterMaker, Outcome, Scorers, mixed_requests, same_prompt
-from bass.testing.policies import ByRow, Cycle, OwnPast
-from bass.testing.worlds import LlamaWorld, Pairing
+from bass.testing.small_models import Pairing, SmallLlama
 from bass.verifiers import VERIFIERS
 from bass.verifiers.coupled import Coupled
 from support.oracle import greedy
@@ -94,9 +93,9 @@ def _scripted(errs: Callable[[int, int], bool], soft: bool = False) -> DrafterMa
         for r in requests:
             same = tuple(r.prompt), r.limit
             if same not in said:
-                said[same] = r.prompt + greedy(setup.world, r.prompt, r.limit + 4)
+                said[same] = r.prompt + greedy(setup.model, r.prompt, r.limit + 4)
             outputs[r.key] = said[same]
-        return Scripted(outputs, errs, setup.world.vocab, soft)
+        return Scripted(outputs, errs, setup.model.vocab, soft)
 
     return make
 
@@ -107,8 +106,8 @@ def _own_layers(
     """A table has no layers: there, the world's draft takes the place of the target's first
     ones.
     """
-    if isinstance(setup.world, LlamaWorld) and setup.world.layers > 1:
-        return By(SelfDraft(setup.world.layers - 1), rule)(setup, requests, scorers)
+    if isinstance(setup.model, SmallLlama) and setup.model.layers > 1:
+        return By(SelfDraft(setup.model.layers - 1), rule)(setup, requests, scorers)
     return By(ModelDraft(), rule)(setup, requests, scorers)
 
 
@@ -124,11 +123,11 @@ def _replay(setup: Setup, requests: list[Request], scorers: Scorers) -> Drafter:
     """Of the rows in turn: the right script, one that goes wrong after three tokens, one that ends
     early, none.
     """
-    scripts = [[setup.world.vocab - 1] * 40]  # so that there is one
+    scripts = [[setup.model.vocab - 1] * 40]  # so that there is one
     for i, r in enumerate(requests[:24]):
-        script = r.prompt + greedy(setup.world, r.prompt, r.limit + 4)
+        script = r.prompt + greedy(setup.model, r.prompt, r.limit + 4)
         wrong = [
-            (token + (place >= len(r.prompt) + 3)) % setup.world.vocab
+            (token + (place >= len(r.prompt) + 3)) % setup.model.vocab
             for place, token in enumerate(script)
         ]
         scripts += ([script], [wrong], [script[: len(r.prompt) + 4]], [])[i % 4]

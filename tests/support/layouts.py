@@ -9,7 +9,7 @@ import pytest
 
 from bass.caches import CACHES, paged
 from bass.interfaces import KVCache
-from bass.testing.reading import READ
+from bass.testing.properties_of_models import READ
 
 __all__ = ["LAYOUTS", "READ", "Make", "in_blocks_of"]
 

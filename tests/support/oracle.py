@@ -17,9 +17,9 @@ from transformers import (
 )
 
 from bass.sampling import Sampling
-from bass.testing import truth
-from bass.testing.truth import greedy
-from bass.testing.worlds import World
+from bass.testing import reference
+from bass.testing.reference import greedy
+from bass.testing.small_models import SmallModel
 
 __all__ = ["HuggingFace", "greedy", "joint_law"]
 
@@ -67,7 +67,7 @@ class HuggingFace:
 
 
 def joint_law(
-    world: World, prompt: list[int], new: int, options: Sampling
+    world: SmallModel, prompt: list[int], new: int, options: Sampling
 ) -> Float[np.ndarray, "..."]:
     """The target's law of the first `new` tokens, an array with one axis per token."""
-    return truth.joint_law(world, prompt, new, HuggingFace(options, len(prompt)).probs)
+    return reference.joint_law(world, prompt, new, HuggingFace(options, len(prompt)).probs)

@@ -22,12 +22,10 @@ from bass.testing import (
     check_policy,
     check_stop_rule,
     check_verifier,
-    proof,
+    checking,
 )
 from bass.testing.enumeration import rejection_cuts
 from unit import test_testing_broken_drafters as drafters
-from unit import test_testing_broken_drafters_in_use as in_use
-from unit import test_testing_broken_in_runs as in_runs
 from unit import test_testing_broken_pairs as pairs
 from unit import test_testing_broken_policies as policies
 from unit import test_testing_broken_verifiers as verifiers
@@ -38,21 +36,11 @@ Check = Callable[..., None]
 def known() -> Iterator[tuple[str, Check]]:
     """Every broken strategy of the tests, by name, with its check."""
     for check, test, count in (
-        (check_drafter, drafters.test_a_drafter_that_breaks_a_law_is_told_which_and_where, 1),
-        (
-            check_drafter,
-            in_use.test_a_drafter_that_is_right_in_a_plain_run_is_found_out_in_use,
-            1,
-        ),
-        (check_verifier, verifiers.test_a_verifier_that_breaks_a_law_is_told_which_and_where, 1),
-        (
-            check_verifier,
-            in_runs.test_a_verifier_that_is_right_in_each_step_alone_is_found_out_in_a_run,
-            1,
-        ),
-        (check_policy, policies.test_a_policy_that_breaks_a_law_is_told_which_and_where, 1),
-        (check_stop_rule, policies.test_a_stop_rule_that_breaks_a_law_is_told_which_and_where, 1),
-        (check_pair, pairs.test_a_cache_or_a_backend_that_breaks_a_law_is_told_which_and_where, 2),
+        (check_drafter, drafters.test_the_check_names_the_property_that_a_drafter_violates, 1),
+        (check_verifier, verifiers.test_the_check_names_the_property_that_a_verifier_violates, 1),
+        (check_policy, policies.test_the_check_names_the_property_that_a_policy_violates, 1),
+        (check_stop_rule, policies.test_the_check_names_the_property_that_a_rule_violates, 1),
+        (check_pair, pairs.test_the_check_names_the_property_that_a_cache_or_backend_violates, 2),
     ):
         for case in vars(test)["pytestmark"][0].args[1]:
             broken = getattr(case, "values", case)[:count]
@@ -80,7 +68,7 @@ def found(check: Check, **options: int) -> bool:
     """Whether the check finds the strategy out; cases are not made small, which takes most of the
     time.
     """
-    with mock.patch.object(proof, "PHASES", (Phase.generate,)):
+    with mock.patch.object(checking, "PHASES", (Phase.generate,)):
         try:
             check(**options)
         except ExactnessError:

@@ -20,8 +20,7 @@ from bass.attention.kernels import KernelBackend
 from bass.engine.scorer import CachedAttend, check_pairing
 from bass.errors import PairingError
 from bass.records import AttentionRule, CacheBudget, DecoderShape, Projection
-from bass.testing.dense import dense_attention
-from bass.testing.worlds import poisoned
+from bass.testing.small_models import dense_attention, poisoned
 from support.engines import EVERY_PAIRING, PAIRINGS, SLOW
 
 RULES = (

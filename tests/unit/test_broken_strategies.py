@@ -18,11 +18,11 @@ from bass.errors import StrategyError
 from bass.interfaces import Drafter, DraftLengthPolicy, StopRule, Verifier
 from bass.policies import Fixed
 from bass.records import Draft, Feedback, Noise, Sequences, Verdict
-from bass.testing.worlds import TableWorld
+from bass.testing.small_models import SmallTable
 from bass.verifiers.rejection import Rejection
 from support.engines import Setup, mixed_requests
 
-TABLE = TableWorld()
+TABLE = SmallTable()
 
 
 def unchecked(kind: type, **fields: object) -> Any:

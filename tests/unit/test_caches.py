@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bass.records import CacheBudget, PaddedView, PagedView, RaggedView, RowAssignment
-from bass.testing.dictionary import SHAPE, Both
-from bass.testing.worlds import POISON, poisoned
+from bass.testing.properties_of_models import SHAPE, CheckedCache
+from bass.testing.small_models import POISON, poisoned
 from support.layouts import LAYOUTS, READ, Make
 
 CPU = torch.device("cpu")
@@ -29,7 +29,7 @@ def test_a_cache_agrees_with_a_dictionary_under_writes_reserves_and_copies(
     batch = data.draw(st.integers(1, 4))
     sizes = st.lists(st.integers(1, 7), min_size=batch, max_size=batch)
     capacities = np.array(data.draw(sizes))
-    both = Both(
+    both = CheckedCache(
         LAYOUTS[name](SHAPE, CacheBudget.of(np.array(capacities)), CPU, torch.float32), capacities
     )
     for _ in range(data.draw(st.integers(1, 10))):
@@ -39,7 +39,7 @@ def test_a_cache_agrees_with_a_dictionary_under_writes_reserves_and_copies(
 
 def test_a_write_at_minus_one_is_seen_by_no_position_of_any_row(allocate: Make) -> None:
     capacities = np.array([3, 5, 1, 4])
-    both = Both(
+    both = CheckedCache(
         poisoned(allocate(SHAPE, CacheBudget.of(capacities), CPU, torch.float32)), capacities
     )
     both.write(0, [[-1, -1]] * 4)
@@ -74,7 +74,7 @@ def test_rows_that_go_on_while_others_follow_them_in_chains_keep_what_they_hold(
 ) -> None:
     """Row 1 follows row 0, which ends; row 2 follows row 1; then row 1 ends too."""
     capacities = np.array([7, 7, 7, 3])
-    both = Both(allocate(SHAPE, CacheBudget.of(capacities), CPU, torch.float32), capacities)
+    both = CheckedCache(allocate(SHAPE, CacheBudget.of(capacities), CPU, torch.float32), capacities)
     both.write(0, [[0, 1, 2, 3, 4, 5, 6], [-1] * 7, [-1] * 7, [0, 1, 2, -1, -1, -1, -1]])
     for source, ending in (([0, 0, 2, 3], 0), ([0, 1, 1, 3], 1)):
         both.copy_rows(np.array(source), 5)
@@ -88,7 +88,7 @@ def test_rows_keep_what_they_hold_when_rows_before_them_change_their_capacity(
     allocate: Make,
 ) -> None:
     capacities = np.array([3, 6, 4])
-    both = Both(allocate(SHAPE, CacheBudget.of(capacities), CPU, torch.float32), capacities)
+    both = CheckedCache(allocate(SHAPE, CacheBudget.of(capacities), CPU, torch.float32), capacities)
     both.write(0, [[0, 1, 2, -1], [0, 1, 2, 3], [0, 1, 2, 3]])
     for later in ([6, 3, 4], [4, 3, 6], [3, 6, 4]):
         both.reserve(np.array(later))
@@ -104,7 +104,7 @@ def test_a_cache_refuses_more_than_its_room(allocate: Make) -> None:
 
 def test_writes_move_no_storage(allocate: Make) -> None:
     """A captured graph holds the addresses."""
-    both = Both(
+    both = CheckedCache(
         allocate(SHAPE, CacheBudget.of(np.array([4, 6])), CPU, torch.float32), np.array([4, 6])
     )
 

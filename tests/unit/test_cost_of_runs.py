@@ -29,7 +29,7 @@ from bass.ops.batch_state import last
 from bass.policies import Fixed
 from bass.records import Draft, Feedback, Noise, Sequences, Window
 from bass.stop_rules import Confidence, Svip
-from bass.testing.policies import ByRow, Cycle, OwnPast
+from bass.testing.doubles import ByRow, Cycle, OwnPast
 from unit.checkpoints import Pair
 
 PROMPTS = [[5, 6, 7, 5, 6], [9], [30, 2, 4, 8, 30, 2], [11, 12, 11, 12]]

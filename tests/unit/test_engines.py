@@ -29,8 +29,8 @@ from bass.interfaces import Verifier
 from bass.interfaces.lengths import captured_lengths
 from bass.policies import BatchTable, Clamped, EmaTiers, Fixed
 from bass.records import Draft, Noise, Verdict, Window
-from bass.testing.policies import ByRow
-from bass.testing.worlds import LlamaWorld, TableWorld
+from bass.testing.doubles import ByRow
+from bass.testing.small_models import SmallLlama, SmallTable
 from support.engines import DRAFTER_MAKERS, PAIRINGS, Setup, mixed_requests
 from support.matrix import matrix, night
 from support.prepared_steps import Captured
@@ -82,7 +82,7 @@ def test_a_step_in_a_longer_shape_emits_the_same_tokens(
     pairing: str, drafter: str, lengths: tuple[int, ...], device: torch.device
 ) -> None:
     """Rows near their limits, too, where less is left than the shape's draft length."""
-    world = TableWorld() if drafter != "self" else LlamaWorld()
+    world = SmallTable() if drafter != "self" else SmallLlama()
     setup = Setup(world, device, PAIRINGS[pairing], ByRow(4), drafter=drafter, graphs=False)
     requests = mixed_requests(world, count=6)
     expected = setup.outcome(requests)

@@ -112,14 +112,15 @@ def test_a_file_of_the_api_imports_only_from_what_comes_before_it(path: Path) ->
 
 
 def test_no_function_is_over_60_lines() -> None:
-    """But for kernels, which cannot be split."""
+    """Without its docstring, and but for kernels, which cannot be split."""
     assert not [
         f"{path}: {node.name}"
         for path in READ
         if not path.is_relative_to(SOURCE / "kernels")
         for node in nodes(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        if node.end_lineno is not None and node.end_lineno - node.lineno >= 60
+        if node.end_lineno is not None
+        if node.end_lineno - node.lineno - len((ast.get_docstring(node) or "").splitlines()) >= 60
     ]
 
 

@@ -20,7 +20,7 @@ from bass.engine.passes import PassLog
 from bass.engine.prefill import PrefillGraphs, captured_windows, feed_prompts, windows_of
 from bass.interfaces import RowStore
 from bass.records import CacheBudget, Features, RowAssignment, Sequences, Window
-from bass.testing.drafters import Scripted
+from bass.testing.doubles import Scripted
 from bass.verifiers import Rejection
 from unit.checkpoints import Pair
 

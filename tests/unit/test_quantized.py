@@ -25,8 +25,8 @@ from bass.quantization import (
     quantize_head,
 )
 from bass.records import CacheBudget, Window
-from bass.testing.policies import ByRow
-from bass.testing.worlds import LlamaWorld
+from bass.testing.doubles import ByRow
+from bass.testing.small_models import SmallLlama
 from support.engines import FIRST_PAIRING, Setup, mixed_requests
 from support.matrix import matrix
 from unit.checkpoints import Pair
@@ -152,8 +152,8 @@ def test_a_row_by_itself_gives_the_integers_that_it_gives_in_a_batch(device: tor
     assert torch.equal(torch.cat([made(row[None]) for row in x]), made(x))
 
 
-def world(quantization: Any, dtype: torch.dtype = torch.float32) -> LlamaWorld:
-    made = LlamaWorld(dtype=dtype)
+def world(quantization: Any, dtype: torch.dtype = torch.float32) -> SmallLlama:
+    made = SmallLlama(dtype=dtype)
     made.models.update(
         {role: quantize(deepcopy(model), quantization) for role, model in made.models.items()}
     )
@@ -161,7 +161,7 @@ def world(quantization: Any, dtype: torch.dtype = torch.float32) -> LlamaWorld:
     return made
 
 
-def logits(of: LlamaWorld, device: torch.device) -> Tensor:
+def logits(of: SmallLlama, device: torch.device) -> Tensor:
     tokens = torch.randint(0, of.vocab, (3, 20), generator=torch.Generator().manual_seed(5)).to(
         device
     )
@@ -173,7 +173,7 @@ def logits(of: LlamaWorld, device: torch.device) -> Tensor:
 def test_the_logits_of_a_quantized_decoder_are_near_those_of_the_plain_one(
     name: str, device: torch.device
 ) -> None:
-    plain, ours = logits(LlamaWorld(), device), logits(world(EIGHT_BITS[name]), device)
+    plain, ours = logits(SmallLlama(), device), logits(world(EIGHT_BITS[name]), device)
     assert 1e-4 < (ours - plain).norm() / plain.norm() < 4 * NEAR[name]
 
 
@@ -194,7 +194,7 @@ def test_greedy_drafts_change_no_token_of_a_quantized_target(
 
 
 def test_a_quantization_of_none_is_the_decoder_itself(device: torch.device) -> None:
-    assert torch.equal(logits(world(NoQuantization()), device), logits(LlamaWorld(), device))
+    assert torch.equal(logits(world(NoQuantization()), device), logits(SmallLlama(), device))
 
 
 @final

@@ -8,11 +8,11 @@ from bass.engine.parts import PARTS, parts_of
 from bass.engine.requests import Request, StepRecord
 from bass.records import History
 from bass.sampling import Sampling
-from bass.testing.policies import Cycle
-from bass.testing.worlds import LlamaWorld, TableWorld
+from bass.testing.doubles import Cycle
+from bass.testing.small_models import SmallLlama, SmallTable
 from support.engines import DRAFTER_MAKERS, Outcome, Setup, mixed_requests
 
-TABLE, LLAMA = TableWorld(), LlamaWorld()
+TABLE, LLAMA = SmallTable(), SmallLlama()
 WARP = Sampling(temperature=0.8, top_p=0.9)
 SURE = ("ngram", "replay")  # they put all mass on their token
 

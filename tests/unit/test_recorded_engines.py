@@ -17,7 +17,7 @@ from bass.drafters import ModelDrafter
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.kernels.cpu.program import Recording
 from bass.policies import Fixed
-from bass.testing.policies import ByRow
+from bass.testing.doubles import ByRow
 from support.cpu import UNSUPPORTED, cpu_kernels
 from unit.checkpoints import Pair, write_checkpoint
 from unit.test_steps import Learns

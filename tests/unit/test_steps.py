@@ -22,12 +22,12 @@ from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.ops import batch_state
 from bass.policies import BatchAdaptive, Fixed
 from bass.records import Draft, Feedback, Noise, Sequences
-from bass.testing.worlds import LlamaWorld, TableWorld, World
+from bass.testing.small_models import SmallLlama, SmallModel, SmallTable
 from support.engines import DRAFTER_MAKERS, PAIRINGS, Setup, mixed_requests
 from support.matrix import night
 from unit.checkpoints import Pair
 
-TABLE = TableWorld()
+TABLE = SmallTable()
 CAPTURE, STEP, HOST = 100.0, 1.0, 0.125  # seconds
 
 
@@ -180,12 +180,12 @@ class Tried(Step):
         (TABLE, name, drafter)
         for name, drafter in zip(itertools.cycle(PAIRINGS), DRAFTER_MAKERS, strict=False)
     ]
-    + [(LlamaWorld(), next(iter(PAIRINGS)), "model")]
-    + [night(LlamaWorld(), name, "model") for name in [*PAIRINGS][1:]],
+    + [(SmallLlama(), next(iter(PAIRINGS)), "model")]
+    + [night(SmallLlama(), name, "model") for name in [*PAIRINGS][1:]],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_a_trial_of_a_step_changes_nothing_even_of_rows_near_their_limit(
-    world: World, pairing: str, drafter: str, device: torch.device
+    world: SmallModel, pairing: str, drafter: str, device: torch.device
 ) -> None:
     setup = Setup(world, device, PAIRINGS[pairing], Fixed(3), drafter=drafter)
     requests = mixed_requests(world, count=6)

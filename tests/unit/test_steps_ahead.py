@@ -20,11 +20,11 @@ from bass.interfaces import DraftLengthPolicy
 from bass.ops.noise import row_key, step_noise
 from bass.policies import Clamped, Fixed
 from bass.records import Sequences
-from bass.testing.worlds import LlamaWorld, TableWorld
+from bass.testing.small_models import SmallLlama, SmallTable
 from support.engines import DRAFTER_MAKERS, PAIRINGS, Outcome, Setup, mixed_requests
 from support.matrix import matrix
 
-TABLE = TableWorld()
+TABLE = SmallTable()
 
 # in every run with a draft length of 0 too; the others every night
 ALSO_WITHOUT = ("model", "none")
@@ -213,7 +213,7 @@ def test_a_row_that_ended_at_its_limit_is_not_drafted_for_by_steps_ahead(
     pairing: str, drafter: str, device: torch.device
 ) -> None:
     """It has no room: what is drafted for it would be written over a neighbour's keys."""
-    world = LlamaWorld()
+    world = SmallLlama()
     last: Any = world.models["target"].blocks[-1]
     # the first layers say what the target says: every draft is kept
     for layer in (last.attention.out, last.mlp.down):
@@ -239,7 +239,7 @@ def test_a_row_that_ended_at_its_limit_is_not_drafted_for_by_steps_ahead(
 
 def test_a_step_drafts_nothing_for_an_idle_row_that_has_room(device: torch.device) -> None:
     requests = [Request([1, 2, 3], 30, row_key(0, [1, 2, 3], i), i) for i in range(2)]
-    run = Setup(TableWorld(), device, policy=Fixed(3), graphs=False).engine(requests)
+    run = Setup(SmallTable(), device, policy=Fixed(3), graphs=False).engine(requests)
     run.schedule.admit()
     step, rows, lengths = run.step, run.sequences, torch.tensor([3, 3], device=device)
     assert isinstance(step, SpeculativeStep)

@@ -27,14 +27,14 @@ from bass.records import (
 )
 from bass.sampling import Sampling
 from bass.testing import ExactnessError
+from bass.testing.checking import Checker
 from bass.testing.engine import By
-from bass.testing.laws_of_drafters import LATER, LEAVES, Watched
-from bass.testing.proof import Proof
-from bass.testing.worlds import LlamaWorld
+from bass.testing.properties_of_drafters import LATER, LEAVES, CheckedDrafter
+from bass.testing.small_models import SmallLlama
 from bass.verifiers.rejection import Rejection
 from support.engines import PAIRINGS, Outcome, Setup, mixed_requests, same_prompt
 
-WORLD = LlamaWorld()
+WORLD = SmallLlama()
 
 
 @dataclass(frozen=True)
@@ -318,8 +318,8 @@ class Meddles(Drafter):
 @pytest.mark.parametrize("where", ["propose", "observe", "fill", "reserve", "copy_rows", "nowhere"])
 def test_the_kit_reports_a_drafter_that_writes_to_the_rows_of_the_run(where: str) -> None:
     """Where the run itself cannot notice it."""
-    proof = Proof("Meddles", 1)
-    watched = Watched(Meddles(where), proof, WORLD.vocab)
+    checker = Checker("Meddles", 1)
+    watched = CheckedDrafter(Meddles(where), checker, WORLD.vocab)
     setup = Setup(WORLD, torch.device("cpu"), policy=Fixed(3), drafter=lambda *_: watched)
     requests = mixed_requests(WORLD) + same_prompt([1, 2, 3], 7, 3)
     if where == "nowhere":
@@ -327,4 +327,4 @@ def test_the_kit_reports_a_drafter_that_writes_to_the_rows_of_the_run(where: str
         return
     with pytest.raises(ExactnessError) as error:
         setup.outcome(requests)
-    assert error.value.law == (LEAVES if where == "propose" else LATER)
+    assert error.value.property == (LEAVES if where == "propose" else LATER)

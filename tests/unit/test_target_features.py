@@ -19,12 +19,12 @@ from bass.models.decoder import CausalDecoder
 from bass.records import CacheBudget, DecoderShape, Draft, Features, Noise, Sequences, Window
 from bass.testing import check_drafter
 from bass.testing.engine import By
-from bass.testing.worlds import LlamaWorld, TableWorld
+from bass.testing.small_models import SmallLlama, SmallTable
 from support.engines import FIRST_PAIRING, Setup, mixed_requests
 from unit.checkpoints import Pair
 
 CPU = torch.device("cpu")
-WORLD = LlamaWorld(layers=3)
+WORLD = SmallLlama(layers=3)
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,9 @@ def test_a_layer_that_the_target_lacks_is_an_error_at_load(pair: Pair) -> None:
 
 
 def test_a_world_without_hidden_states_says_so() -> None:
-    setup = Setup(TableWorld(), CPU, drafter=By(Reads((0,))))
-    with pytest.raises(PairingError, match=r"`Reads` reads hidden states .* use `LlamaWorld`"):
-        setup.engine(mixed_requests(setup.world))
+    setup = Setup(SmallTable(), CPU, drafter=By(Reads((0,))))
+    with pytest.raises(PairingError, match=r"`Reads` reads hidden states .* use `SmallLlama`"):
+        setup.engine(mixed_requests(setup.model))
 
 
 @dataclass(frozen=True)

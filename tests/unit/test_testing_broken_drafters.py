@@ -1,18 +1,26 @@
-"""The public kit finds out drafters that break a law, names it, and shows a small case."""
+"""`check_drafter` finds drafters that violate a property, some only with a stop rule, another
+verifier, or the sampling options of rows.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from bass.drafters import ModelDrafter
+from bass.engine.drafter_context import SharedDraw
+from bass.errors import OptionError
 from bass.interfaces import Drafter, DraftMethod, ForwardingRowStore, RowStore
-from bass.ops.batch_state import last
-from bass.records import Draft
+from bass.ops import batch_state
+from bass.records import Draft, Window
 from bass.testing import ExactnessError, check_drafter
-from bass.testing import laws_of_drafters as drafters
+from bass.testing import properties_of_drafters as drafters
+from bass.testing.checking import NO_ERROR
 from support.matrix import night
+from unit.checkpoints import Pair
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 MOST = 32  # tokens of a vocabulary of the kit, at most
@@ -53,192 +61,103 @@ class Spoilt(ForwardingRowStore, Drafter):
         )
 
 
-class AnotherDistribution(Model):
-    """Reports a flatter distribution than the one that it drew from."""
-
-    def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
-        flat = draft.probs.sqrt()
-        return replace(draft, probs=flat / flat.sum(2, keepdim=True))
+def spoilt(name: str, **methods: Any) -> type[Model]:
+    """A `Model` with other methods."""
+    return type(name, (Model,), methods)
 
 
-class Unwarped(Model):
-    """Draws at another temperature than it reports."""
-
-    def build(self, context: Any) -> Drafter:
-        def sharper(probs: Any, noise: Any, i: int) -> Any:
-            return context.draw(probs.square() / probs.square().sum(1, keepdim=True), noise, i)
-
-        return ModelDrafter(context.draft(), context.warp, sharper)
+def reports(name: str, change: Any) -> type[Model]:
+    """A `Model` that reports other distributions than it drew from."""
+    return spoilt(name, after=lambda self, d, *_: replace(d, probs=change(d.probs)))
 
 
-class TopFive(Model):
-    """Draws from its five most probable tokens, and reports the distribution of all."""
+def draws(name: str, change: Any) -> type[Model]:
+    """A `Model` that draws from other distributions than it reports."""
 
-    def build(self, context: Any) -> Drafter:
-        def cut(probs: Any, noise: Any, i: int) -> Any:
-            least = probs.topk(min(5, probs.shape[1]), 1).values[:, -1:]
-            kept = torch.where(probs >= least, probs, 0)
-            return context.draw(kept / kept.sum(1, keepdim=True), noise, i)
+    def build(self: Model, context: Any) -> Drafter:
+        def draw(probs: Any, noise: Any, i: int) -> Any:
+            return context.draw(change(probs), noise, i)
 
-        return ModelDrafter(context.draft(), context.warp, cut)
+        return ModelDrafter(context.draft(), context.warp, draw)
 
-
-class Coarse(Model):
-    """Reports probabilities in steps of about 1/32, and none below."""
-
-    def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
-        coarse = (draft.probs * 32).round().clamp(min=1)
-        return replace(draft, probs=coarse / coarse.sum(2, keepdim=True))
+    return spoilt(name, build=build)
 
 
-class LateLie(Model):
-    """Reports a flatter distribution from the third token on."""
-
-    def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
-        flat = (draft.probs + 1 / draft.probs.shape[2]) / 2
-        return replace(
-            draft,
-            probs=torch.where(torch.arange(draft.probs.shape[1])[:, None] < 2, draft.probs, flat),
-        )
+def whole(weights: Tensor) -> Tensor:
+    return weights / weights.sum(-1, keepdim=True)
 
 
-class LongRowsLie(Model):
-    """Reports a flatter distribution for rows of more than 32 tokens."""
-
-    def after(self, draft: Draft, sequences: Any, lengths: Any) -> Draft:
-        assert draft.probs is not None
-        flat = (draft.probs + 1 / draft.probs.shape[2]) / 2
-        return replace(
-            draft, probs=torch.where((sequences.lens > 32)[:, None, None], flat, draft.probs)
-        )
+def flatter(probs: Tensor) -> Tensor:
+    return (probs + 1 / probs.shape[-1]) / 2
 
 
-class OneUniform(Model):
-    """Draws all tokens of a draft with the same number."""
-
-    def before(self, noise: Any) -> Any:
-        return replace(noise, uniforms=noise.uniforms[:, :1].expand_as(noise.uniforms))
+def top_five(probs: Tensor) -> Tensor:
+    least = probs.topk(min(5, probs.shape[1]), 1).values[:, -1:]
+    return whole(torch.where(probs >= least, probs, 0))
 
 
-class Untruncated(Model):
-    """Reports a flatter distribution where the one that it drew from has zeros."""
-
-    def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
-        flat = (draft.probs + 1 / draft.probs.shape[2]) / 2
-        return replace(
-            draft, probs=torch.where((draft.probs == 0).any(2, keepdim=True), flat, draft.probs)
-        )
+def late(probs: Tensor) -> Tensor:
+    return torch.where(torch.arange(probs.shape[1])[:, None] < 2, probs, flatter(probs))
 
 
-class SharedNoise(Model):
-    """Draws with the uniforms that decide whether a token is accepted."""
-
-    def before(self, noise: Any) -> Any:
-        return replace(noise, uniforms=noise.uniforms[..., [1, 1, 2, 3]])
+def where_cut(probs: Tensor) -> Tensor:
+    return torch.where((probs == 0).any(2, keepdim=True), flatter(probs), probs)
 
 
-class Retracting(Model):
-    """Takes back a token that turned out improbable."""
-
-    def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
-        own = draft.probs.gather(2, draft.tokens[..., None])[..., 0]
-        return replace(draft, lengths=torch.minimum(draft.lengths, (own > 0.3).cumprod(1).sum(1)))
+def in_long_rows(self: Model, draft: Any, sequences: Any, lengths: Any) -> Draft:
+    long = (sequences.lens > 32)[:, None, None]
+    return replace(draft, probs=torch.where(long, flatter(draft.probs), draft.probs))
 
 
-class AtLeastOne(Model):
-    """Drafts for rows of length 0."""
-
-    def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
-        return replace(draft, lengths=draft.lengths.clamp(min=1))
+def one_uniform(self: Model, noise: Any) -> Any:
+    return replace(noise, uniforms=noise.uniforms[:, :1].expand_as(noise.uniforms))
 
 
-class Beyond(Model):
-    """Tokens that are none."""
-
-    def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
-        return replace(draft, tokens=draft.tokens + 100)
+def of_acceptance(self: Model, noise: Any) -> Any:
+    return replace(noise, uniforms=noise.uniforms[..., [1, 1, 2, 3]])
 
 
-class Unnormalised(Model):
-    def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
-        return replace(draft, probs=draft.probs / 2)
+def retracting(self: Model, draft: Any, *_: Any) -> Draft:
+    own = draft.probs.gather(2, draft.tokens[..., None])[..., 0]
+    return replace(draft, lengths=torch.minimum(draft.lengths, (own > 0.3).cumprod(1).sum(1)))
 
 
-class NotFinite(Model):
-    """As of a draft model that overflows: NaN for every distribution of some token."""
-
-    def after(self, draft: Draft, sequences: Any, lengths: Any) -> Draft:
-        return replace(
-            draft, probs=torch.where((draft.tokens == 1)[..., None], torch.nan, draft.probs)
-        )
-
-
-class Infinite(Model):
-    def after(self, draft: Draft, sequences: Any, lengths: Any) -> Draft:
-        return replace(draft, probs=draft.probs / 0)
-
-
-class Negative(Model):
-    """Of sum 1 all the same."""
-
-    def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
-        probs = draft.probs.clone()
-        probs[..., 0] += 2 * probs[..., 1]
-        probs[..., 1] *= -1
-        return replace(draft, probs=probs)
-
-
-class Rounded(Model):
-    """Sums to 1.002, as of a softmax in half precision."""
-
-    def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
-        return replace(draft, probs=draft.probs * 1.002)
-
-
-class BelowZero(Model):
-    """A token that is none."""
-
-    def after(self, draft: Draft, sequences: Any, lengths: Any) -> Draft:
-        return replace(draft, tokens=torch.where(draft.tokens == 1, -1, draft.tokens))
-
-
-class NoDraft(Model):
-    """A tuple."""
-
-    def after(self, draft: Draft, sequences: Any, lengths: Any) -> Any:
-        return draft.tokens, draft.probs, draft.lengths
-
-
-class NoTensor(Model):
-    """Lists."""
-
-    def after(self, draft: Draft, sequences: Any, lengths: Any) -> Any:
-        return Draft(draft.tokens.tolist(), None, draft.lengths)
-
-
-class Impossible(Model):
+def impossible(self: Model, draft: Any, *_: Any) -> Draft:
     """Reports that the drawn token could not be drawn."""
-
-    def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
-        probs = torch.zeros_like(draft.probs).scatter(
-            2, (draft.tokens[..., None] + 1) % draft.probs.shape[2], 1
-        )
-        return replace(draft, probs=probs)
+    next_token = (draft.tokens + 1) % draft.probs.shape[2]
+    return replace(draft, probs=F.one_hot(next_token, draft.probs.shape[2]).float())
 
 
-class Eager(Model):
-    """Commits what it drafts."""
+def writes_steps(self: Model, draft: Any, sequences: Any, lengths: Any) -> Draft:
+    sequences.steps.add_(1)
+    return draft
 
-    def after(self, draft: Any, sequences: Any, lengths: Any) -> Draft:
-        sequences.steps.add_(1)
-        return draft
+
+AnotherDistribution = reports("AnotherDistribution", lambda p: whole(p.sqrt()))
+Coarse = reports("Coarse", lambda p: whole((p * 32).round().clamp(min=1)))  # steps of 1/32
+LateLie = reports("LateLie", late)
+Untruncated = reports("Untruncated", where_cut)
+Unnormalised = reports("Unnormalised", lambda p: p / 2)
+NotFinite = reports("NotFinite", lambda p: p.where(p > 0.3, torch.nan))  # as of an overflow
+LongRowsLie = spoilt("LongRowsLie", after=in_long_rows)
+Unwarped = draws("Unwarped", lambda p: whole(p.square()))
+TopFive = draws("TopFive", top_five)
+OneUniform = spoilt("OneUniform", before=one_uniform)
+SharedNoise = spoilt("SharedNoise", before=of_acceptance)
+Retracting = spoilt("Retracting", after=retracting)
+AtLeastOne = spoilt(
+    "AtLeastOne", after=lambda self, d, *_: replace(d, lengths=d.lengths.clamp(min=1))
+)
+Beyond = spoilt("Beyond", after=lambda self, d, *_: replace(d, tokens=d.tokens + 100))
+Impossible = spoilt("Impossible", after=impossible)
+Eager = spoilt("Eager", after=writes_steps)
 
 
 class Copying(Drafter):
     """Every row drafts what row 0 said last."""
 
     def propose(self, sequences: Any, lengths: Any, k: int, noise: Any, span: int) -> Draft:
-        tokens = last(sequences, 1)[0][:1].expand(len(lengths), k)
+        tokens = batch_state.last(sequences, 1)[0][:1].expand(len(lengths), k)
         return Draft(tokens, None, lengths.clone())
 
 
@@ -252,7 +171,7 @@ class Pooled(Drafter):
         pairs = tokens[:, :-1] * MOST + tokens[:, 1:]
         followed = sequences.active[:, None] & (torch.arange(pairs.shape[1]) < lens[:, None] - 1)
         after = torch.bincount(pairs[followed], minlength=MOST * MOST).reshape(MOST, MOST).argmax(1)
-        columns = [after[last(sequences, 1)[0]]]
+        columns = [after[batch_state.last(sequences, 1)[0]]]
         for _ in range(k - 1):
             columns.append(after[columns[-1]])
         return Draft(torch.cat(columns, 1), None, lengths.clone())
@@ -291,7 +210,141 @@ class BatchWideAndForgetful(BatchWide):
         return replace(draft, lengths=lengths * (self.runs % 2))
 
 
-def laws_broken(check: Any, *arguments: Any, **options: Any) -> ExactnessError:
+class Looped(Model):
+    """Correct: a draft loop of its own, which obeys stop rules, to be spoilt."""
+
+    @property
+    def obeys_stop_rules(self) -> bool:
+        return True
+
+    def build(self, context: Any) -> Drafter:
+        return Loop(context.draft(), context, self)
+
+    def warped(self, context: Any, logits: Any, history: Any) -> Any:
+        """The distribution of the next token."""
+        return context.warp(logits, history)
+
+    def ends(self, fires: Any, own: Any, token: Any) -> Any:
+        """How many tokens fewer than one a row keeps where its draft ends, and 1 elsewhere."""
+        return torch.where(fires, 0, 1)
+
+    def reported(self, context: Any, probs: Any, logits: Any, history: Any) -> Any:
+        return probs
+
+
+@dataclass(frozen=True)
+class Loop(ForwardingRowStore, Drafter):
+    scorer: Any
+    context: Any
+    by: Looped
+
+    @property
+    def store(self) -> RowStore:
+        return self.scorer
+
+    def propose(self, sequences: Any, lengths: Any, k: int, noise: Any, span: int) -> Draft:
+        tokens, positions = batch_state.last(sequences, 2)
+        later = batch_state.draft_positions(sequences.lens, lengths, k)
+        drafted, all_probs, all_logits = sequences.tokens[:, :0], [], []
+        for i in range(k):
+            logits = self.scorer(Window(tokens, positions, span)).logits[:, -1:]
+            probs = self.by.warped(self.context, logits, sequences.history(drafted))
+            token = self.context.draw(probs[:, 0], noise, i)
+            if self.context.stop_rule is not None:
+                own = logits[:, 0].softmax(-1)
+                more = self.by.ends(self.context.stop_rule(own, i), own, token)
+                lengths = torch.where(more < 1, lengths.clamp(max=i + 1 + more), lengths)
+            drafted = torch.cat((drafted, token[:, None]), 1)
+            all_probs.append(probs)
+            all_logits.append(logits)
+            tokens, positions = token[:, None], later[:, i : i + 1]
+        probs, logits = torch.cat(all_probs, 1), torch.cat(all_logits, 1)
+        return Draft(
+            drafted,
+            self.by.reported(self.context, probs, logits, sequences.history(drafted)),
+            lengths.clamp(min=0),
+        )
+
+
+class RetractsAtTheRule(Looped):
+    """Takes back the token at which the rule fires, if that is improbable."""
+
+    def ends(self, fires: Any, own: Any, token: Any) -> Any:
+        improbable = own.gather(1, token[:, None])[:, 0] < 0.3
+        return torch.where(fires, -improbable.long(), 1)
+
+
+class StopsTogether(Looped):
+    """Ends every row's draft where the rule fires in one."""
+
+    def ends(self, fires: Any, own: Any, token: Any) -> Any:
+        return super().ends(fires.any().expand_as(fires), own, token)
+
+
+class ByPosition(Model):
+    """Draws with noise of positions: the next step uses that of rejected tokens again."""
+
+    def build(self, context: Any) -> Drafter:
+        return ModelDrafter(context.draft(), context.warp, SharedDraw())
+
+
+class LateReport(Looped):
+    """Reports by one call of the warp, whose last distribution follows the last drafted token."""
+
+    def reported(self, context: Any, probs: Any, logits: Any, history: Any) -> Any:
+        return context.warp(logits, history)
+
+
+class LatePenalties(LateReport):
+    """The same, but for the distributions that exclude the token that was drawn."""
+
+    def reported(self, context: Any, probs: Any, logits: Any, history: Any) -> Any:
+        late = super().reported(context, probs, logits, history)
+        own = late.gather(2, history.drafted[..., None])
+        return torch.where(own > 0, late, probs)
+
+
+class RawReport(Looped):
+    """Reports the distribution before temperature, top-k, top-p and min-p."""
+
+    def reported(self, context: Any, probs: Any, logits: Any, history: Any) -> Any:
+        return logits.softmax(-1)
+
+
+class OptionsOfRowZero(Looped):
+    """Draws by the options of the first row, and reports so."""
+
+    def warped(self, context: Any, logits: Any, history: Any) -> Any:
+        first = history.sampling[:1].expand_as(history.sampling)
+        return super().warped(context, logits, replace(history, sampling=first))
+
+
+class EndsEarly(Looped):
+    """Reports a draft's distributions without `min_new_tokens`."""
+
+    def reported(self, context: Any, probs: Any, logits: Any, history: Any) -> Any:
+        sampling = history.sampling.clone()
+        sampling[:, -1] = 0
+        before = [replace(history, sampling=sampling, drafted=d) for d in prefixes(history.drafted)]
+        return torch.cat([context.warp(logits[:, [i]], h) for i, h in enumerate(before)], 1)
+
+
+def prefixes(drafted: Any) -> list[Any]:
+    """The drafted tokens before each."""
+    return [drafted[:, :i] for i in range(drafted.shape[1])]
+
+
+class Contrasts(Model):
+    """Subtracts the mean logit, which is -inf where the draft model knows fewer tokens."""
+
+    def build(self, context: Any) -> Drafter:
+        def warp(logits: Any, history: Any) -> Any:
+            return context.warp(logits - logits.mean(-1, keepdim=True), history)
+
+        return ModelDrafter(context.draft(), warp, context.draw)
+
+
+def violation(check: Any, *arguments: Any, **options: Any) -> ExactnessError:
     with pytest.raises(ExactnessError) as error:
         check(*arguments, **options)
     assert len(str(error.value).splitlines()) == 4
@@ -299,7 +352,7 @@ def laws_broken(check: Any, *arguments: Any, **options: Any) -> ExactnessError:
 
 
 @pytest.mark.parametrize(
-    ("drafter", "law", "shown"),
+    ("drafter", "property", "shown"),
     [
         night(AnotherDistribution, drafters.LAW, "temperature"),
         night(Unwarped, drafters.LAW, "temperature"),
@@ -312,28 +365,47 @@ def laws_broken(check: Any, *arguments: Any, **options: Any) -> ExactnessError:
         night(SharedNoise, drafters.LAW, "temperature"),
         night(Retracting, drafters.LAW, "temperature"),
         (AtLeastOne, drafters.LENGTHS, "prompt"),
-        (Beyond, drafters.TOKENS, "1 row(s), ends of sequence []; prompt"),
-        (Unnormalised, drafters.PROBS, "1 row(s), ends of sequence []; prompt"),
-        (NotFinite, drafters.PROBS, "1 row(s), ends of sequence []; prompt"),
-        (Infinite, drafters.PROBS, "1 row(s), ends of sequence []; prompt"),
-        (Negative, drafters.PROBS, "1 row(s), ends of sequence []; prompt"),
-        (Rounded, drafters.PROBS, "1 row(s), ends of sequence []; prompt"),
-        (BelowZero, drafters.TOKENS, "1 row(s), ends of sequence []; prompt"),
-        (NoDraft, drafters.DRAFT, "1 row(s), ends of sequence []; prompt"),
-        (NoTensor, drafters.SHAPES, "1 row(s), ends of sequence []; prompt"),
-        (Impossible, drafters.PROBS, "1 row(s), ends of sequence []; prompt"),
+        (Beyond, NO_ERROR, "1 row(s), ends of sequence []; prompt"),
+        (Unnormalised, NO_ERROR, "1 row(s), ends of sequence []; prompt"),
+        (NotFinite, NO_ERROR, "1 row(s), ends of sequence []; prompt"),
+        (Impossible, NO_ERROR, "1 row(s), ends of sequence []; prompt"),
         (Eager, drafters.LEAVES, "1 row(s), ends of sequence []; prompt"),
         night(Copying, drafters.MATES, "prompt"),
         night(Pooled, drafters.MATES, "prompt"),
         night(BatchWideAndBroken, drafters.LAW, "temperature"),
         night(BatchWideAndForgetful, drafters.AGAIN, "prompt"),
+        night(RetractsAtTheRule, drafters.LAW_WITH_A_RULE, "3 tokens"),
+        night(StopsTogether, drafters.MATES_WITH_A_RULE, "prompt"),
+        night(ByPosition, drafters.LAW_BY_BLOCK, "3 tokens"),
+        (LateReport, NO_ERROR, "prompt"),
+        night(LatePenalties, drafters.LAW_OF_OPTIONS, "rows of 5 sampling options"),
+        night(RawReport, drafters.LAW, "top_p=0.8"),
+        night(OptionsOfRowZero, drafters.MATES, "prompt"),
+        night(EndsEarly, drafters.LAW_OF_OPTIONS, "rows of 5 sampling options"),
+        night(Contrasts, NO_ERROR, "24 tokens"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
-def test_a_drafter_that_breaks_a_law_is_told_which_and_where(
-    drafter: type, law: str, shown: str
+def test_the_check_names_the_property_that_a_drafter_violates(
+    drafter: type, property: str, shown: str
 ) -> None:
-    broken = laws_broken(check_drafter, drafter, examples=20)
-    assert broken.law == law
+    broken = violation(check_drafter, drafter, examples=20)
+    assert broken.property == property
     assert shown in broken.case
     assert broken.case.count("; prompt") <= 6
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("drafter", [Model, BatchWide, Looped])
+def test_the_drafters_that_these_are_made_from_violate_nothing(drafter: type) -> None:
+    check_drafter(drafter, examples=3)
+
+
+def test_a_drafter_is_checked_on_a_given_pair(pair: Pair) -> None:
+    """A drafter that reports a flatter distribution than its own is found on any pair."""
+    paths = {"target": pair.target, "draft": pair.target}
+    check_drafter(Model, examples=1, **paths)
+    broken = violation(check_drafter, AnotherDistribution, examples=8, **paths)
+    assert broken.property == drafters.LAW
+    with pytest.raises(OptionError, match="needs a draft model"):
+        check_drafter("model", target=pair.target)

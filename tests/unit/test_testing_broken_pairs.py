@@ -1,6 +1,4 @@
-"""The public kit finds out caches and backends that break a law, names it, and shows a small
-case.
-"""
+"""`check_pair` and `check_family` find caches, backends and families that violate a property."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -12,10 +10,11 @@ from torch import Tensor
 from bass.attention.sdpa import MaskPlan
 from bass.errors import PairingError
 from bass.interfaces import AttentionBackend, KVCache
+from bass.models.llama import Llama, LlamaConfig
 from bass.ops.attention import padded
 from bass.records import AttentionRule, PaddedView
-from bass.testing import ExactnessError, check_pair
-from bass.testing import laws_of_pairs as pairs
+from bass.testing import ExactnessError, check_family, check_pair
+from bass.testing import properties_of_models as properties
 from bass.testing.runs import GREEDY
 from support.matrix import night
 
@@ -42,67 +41,45 @@ class Plain(AttentionBackend[Any, Any]):
     def run(self, q: Tensor, view: Any, plan: MaskPlan, rule: AttentionRule) -> Tensor:
         return self.attended(q, view, plan.positions, plan.span, rule)
 
-    def attended(
-        self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule
-    ) -> Tensor:
+    def attended(self, q: Any, view: Any, positions: Any, span: int, rule: Any) -> Tensor:
         return padded(q, view.k, view.v, positions, span, rule.scale, rule.window, rule.softcap)
 
 
 class OneStaleKey(Plain):
-    def attended(
-        self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule
-    ) -> Tensor:
-        return super().attended(
-            q, view, torch.where(positions < 0, -1, (positions + 1).clamp(max=span - 1)), span, rule
-        )
+    def attended(self, q: Any, view: Any, positions: Any, span: int, rule: Any) -> Tensor:
+        above = torch.where(positions < 0, -1, (positions + 1).clamp(max=span - 1))
+        return super().attended(q, view, above, span, rule)
 
 
 class NotItself(Plain):
-    def attended(
-        self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule
-    ) -> Tensor:
-        return super().attended(
-            q, view, torch.where(positions > 0, positions - 1, positions), span, rule
-        )
+    def attended(self, q: Any, view: Any, positions: Any, span: int, rule: Any) -> Tensor:
+        below = torch.where(positions > 0, positions - 1, positions)
+        return super().attended(q, view, below, span, rule)
 
 
 class NoWindow(Plain):
-    def attended(
-        self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule
-    ) -> Tensor:
-        return super().attended(
-            q, view, positions, span, AttentionRule(rule.scale, None, rule.softcap)
-        )
+    def attended(self, q: Any, view: Any, positions: Any, span: int, rule: Any) -> Tensor:
+        unlimited = replace(rule, window=None)
+        return super().attended(q, view, positions, span, unlimited)
 
 
 class NoCap(Plain):
-    def attended(
-        self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule
-    ) -> Tensor:
-        return super().attended(q, view, positions, span, AttentionRule(rule.scale, rule.window))
+    def attended(self, q: Any, view: Any, positions: Any, span: int, rule: Any) -> Tensor:
+        return super().attended(q, view, positions, span, replace(rule, softcap=None))
 
 
 class RowZero(Plain):
     """Reads the first row for all."""
 
-    def attended(
-        self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule
-    ) -> Tensor:
-        return super().attended(
-            q,
-            PaddedView(view.k[:1].expand_as(view.k), view.v[:1].expand_as(view.v)),
-            positions,
-            span,
-            rule,
-        )
+    def attended(self, q: Any, view: Any, positions: Any, span: int, rule: Any) -> Tensor:
+        first = PaddedView(view.k[:1].expand_as(view.k), view.v[:1].expand_as(view.v))
+        return super().attended(q, first, positions, span, rule)
 
 
 class Overflowing(Plain):
     """Gives NaN for the second token of a window."""
 
-    def attended(
-        self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule
-    ) -> Tensor:
+    def attended(self, q: Any, view: Any, positions: Any, span: int, rule: Any) -> Tensor:
         out = super().attended(q, view, positions, span, rule)
         out[:, 1:2] = torch.nan
         return out
@@ -111,9 +88,7 @@ class Overflowing(Plain):
 class Leaking(Plain):
     """Dense within tolerance, but what lies above a query shows in the last bits."""
 
-    def attended(
-        self, q: Tensor, view: Any, positions: Tensor, span: int, rule: AttentionRule
-    ) -> Tensor:
+    def attended(self, q: Any, view: Any, positions: Any, span: int, rule: Any) -> Tensor:
         return super().attended(q, view, positions, span, rule) + 1e-10 * view.v[:, :span].mean()
 
 
@@ -127,13 +102,8 @@ class Rows(KVCache[Any]):
 
     @classmethod
     def allocate(cls, shape: Any, budget: Any, device: Any, dtype: Any) -> Any:
-        size = (
-            shape.layers,
-            budget.batch,
-            int(budget.limits.max()) + 1,
-            shape.kv_heads,
-            shape.head_dim,
-        )
+        rows = budget.batch, int(budget.limits.max()) + 1
+        size = shape.layers, *rows, shape.kv_heads, shape.head_dim
         return cls(*(torch.zeros(size, device=device, dtype=dtype) for _ in range(2)))
 
     def write(self, layer: int, k: Tensor, v: Tensor, positions: Tensor) -> None:
@@ -153,9 +123,8 @@ class Rows(KVCache[Any]):
         for stored in (self.k, self.v):
             before = stored.clone()
             for row in assignment.followers:
-                stored[:, row, : assignment.shared[row]] = before[
-                    :, assignment.source[row], : assignment.shared[row]
-                ]
+                shared = assignment.shared[row]
+                stored[:, row, :shared] = before[:, assignment.source[row], :shared]
 
 
 class Forgetful(Rows):
@@ -168,12 +137,7 @@ class OneShort(Rows):
     """Followers take a position too few."""
 
     def copy_rows(self, assignment: Any) -> None:
-        for stored in (self.k, self.v):
-            before = stored.clone()
-            for row in assignment.followers:
-                stored[:, row, : assignment.shared[row] - 1] = before[
-                    :, assignment.source[row], : assignment.shared[row] - 1
-                ]
+        super().copy_rows(replace(assignment, shared=assignment.shared - 1))
 
 
 class FirstBlock(Rows):
@@ -217,48 +181,42 @@ class OwnBackend(Plain):
 
 
 @pytest.mark.parametrize(
-    ("cache", "backend", "law"),
+    ("cache", "backend", "property"),
     [
-        night("padded", OneStaleKey, pairs.DENSE),
-        ("padded", NotItself, pairs.DENSE),
-        night("padded", NoWindow, pairs.DENSE),
-        night("padded", NoCap, pairs.DENSE),
-        night("padded", RowZero, pairs.DENSE),
-        night("padded", Overflowing, pairs.FINITE),
-        night("padded", Leaking, pairs.ABOVE),
-        (Forgetful, Plain(), pairs.DICTIONARY),
-        (OneShort, "sdpa", pairs.DICTIONARY),
-        (FirstBlock, "sdpa", pairs.DICTIONARY),
-        (NothingFar, "sdpa", pairs.DICTIONARY),
-        (NoSpare, "sdpa", pairs.DICTIONARY),
-        (FirstRows, "sdpa", pairs.DICTIONARY),
+        night("padded", OneStaleKey, properties.DENSE),
+        ("padded", NotItself, properties.DENSE),
+        night("padded", NoWindow, properties.DENSE),
+        night("padded", NoCap, properties.DENSE),
+        night("padded", RowZero, properties.DENSE),
+        night("padded", Overflowing, properties.FINITE),
+        night("padded", Leaking, properties.ABOVE),
+        (Forgetful, Plain(), properties.DICTIONARY),
+        (OneShort, "sdpa", properties.DICTIONARY),
+        (FirstBlock, "sdpa", properties.DICTIONARY),
+        (NothingFar, "sdpa", properties.DICTIONARY),
+        (NoSpare, "sdpa", properties.DICTIONARY),
+        (FirstRows, "sdpa", properties.DICTIONARY),
         night(OwnedForgetful, OwnBackend, GREEDY),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
-def test_a_cache_or_a_backend_that_breaks_a_law_is_told_which_and_where(
-    cache: Any, backend: Any, law: str
+def test_the_check_names_the_property_that_a_cache_or_backend_violates(
+    cache: Any, backend: Any, property: str
 ) -> None:
     with pytest.raises(ExactnessError) as error:
         check_pair(cache, backend, examples=40)
     broken = error.value
-    assert broken.law == law
+    assert broken.property == property
     assert len(str(broken).splitlines()) == 4
-    assert broken.case.startswith(
-        {
-            pairs.DENSE: "rows with",
-            pairs.FINITE: "rows with",
-            pairs.ABOVE: "rows with",
-            pairs.DICTIONARY: "room for rows",
-        }.get(law, "")
-    )
+    starts = {properties.DICTIONARY: "room for rows", GREEDY: ""}
+    assert broken.case.startswith(starts.get(property, "Pass("))
     assert len(broken.case) < 500
 
 
 @pytest.mark.parametrize(
     ("cache", "backend"), [(Rows, Plain), night(Rows, "auto"), night(Owned, OwnBackend)]
 )
-def test_what_the_broken_ones_were_made_from_breaks_no_law(cache: type, backend: Any) -> None:
+def test_the_pairs_that_these_are_made_from_violate_nothing(cache: type, backend: Any) -> None:
     check_pair(cache, backend, examples=12)
 
 
@@ -270,3 +228,35 @@ def test_two_view_types_are_refused_by_name() -> None:
         ),
     ):
         check_pair(Owned, "sdpa")
+
+
+LLAMA = LlamaConfig(13, 32, 48, 2, 4, 2, 8, max_position_embeddings=64)
+
+
+class ByColumn(Llama):  # type: ignore[misc]
+    """Rotates by the column of the window, not by the position."""
+
+    def rotations(self, positions: Tensor) -> Any:
+        return super().rotations(torch.arange(positions.shape[1]).expand_as(positions))
+
+
+class Mixes(Llama):  # type: ignore[misc]
+    """Adds the mean embedding of all rows of the batch, or of all tokens of the window."""
+
+    over = 0
+
+    def embedded(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        own = super().embedded(tokens, positions)
+        return own + own.mean(self.over, keepdim=True)
+
+
+class MixesTokens(Mixes):
+    over = 1
+
+
+@pytest.mark.parametrize("family", [ByColumn, Mixes, MixesTokens])
+def test_a_family_is_checked_without_a_twin(family: Any) -> None:
+    check_family(Llama, LLAMA, examples=4)
+    with pytest.raises(ExactnessError) as error:
+        check_family(family, LLAMA, examples=10)
+    assert error.value.property == properties.WHOLE

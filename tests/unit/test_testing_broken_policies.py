@@ -1,10 +1,11 @@
-"""The public kit finds out policies and stop rules that break a law, names it, and shows a small
-case.
-"""
+"""`check_policy` and `check_stop_rule` find strategies that violate a property."""
 
+import itertools
+import random
 import time
-from collections import deque
 from collections.abc import Callable
+from datetime import datetime
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,8 @@ from torch import Tensor
 
 from bass.interfaces import DraftLengthPolicy, StopRule
 from bass.testing import ExactnessError, check_policy, check_stop_rule
-from bass.testing import laws_of_policies as policies
-from bass.testing import laws_of_stop_rules as rules
-from bass.testing.proof import NO_ERROR
+from bass.testing import properties_of_policies as properties
+from bass.testing.checking import NO_ERROR
 from support.matrix import night
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -45,16 +45,6 @@ class OneTooMany(Steps):
 class Floats(Steps):
     def lengths(self, state: Any) -> Any:
         return np.full(state[0], 1.0)
-
-
-class OneForAll(Steps):
-    def lengths(self, state: Any) -> Any:
-        return np.array([2])
-
-
-class Lists(Steps):
-    def lengths(self, state: Any) -> Any:
-        return [1] * state[0]
 
 
 class Mutating(Steps):
@@ -87,16 +77,6 @@ class Rolling(Steps):
         return np.random.randint(0, 4, state[0])
 
 
-class Rng(Steps):
-    """A generator in the state, which every look at the lengths moves on."""
-
-    def init(self, batch_size: int) -> Any:
-        return [batch_size, 0, np.random.default_rng(0)]
-
-    def lengths(self, state: Any) -> Any:
-        return state[2].integers(0, 4, state[0])
-
-
 class Counting(Steps):
     """Keeps count outside the state."""
 
@@ -118,17 +98,6 @@ class OnSelf(Steps):
 
     def update(self, state: Any, feedback: Any) -> Any:
         self.kept = np.minimum(feedback.accepted, 2)
-
-
-class Queue(Steps):
-    """Changes a deque in place."""
-
-    def init(self, batch_size: int) -> Any:
-        return [batch_size, 0, deque([1], maxlen=2)]
-
-    def update(self, state: Any, feedback: Any) -> Any:
-        state[2].append(int(feedback.accepted.max()))
-        return [state[0], state[1] + 1, state[2]]
 
 
 class OnDevice(Steps):
@@ -161,38 +130,63 @@ class Failing(Steps):
         return state
 
 
+class Slow(Steps):
+    """Shorter drafts after a slow step, by a clock of its own."""
+
+    def update(self, state: Any, feedback: Any) -> Any:
+        began = perf_counter()
+        return [state[0], 1 if perf_counter() - began > 5 else 3]
+
+
+class OfTheDay(Steps):
+    def update(self, state: Any, feedback: Any) -> Any:
+        return [state[0], datetime.now().hour]
+
+
+class Unseeded(Steps):
+    def update(self, state: Any, feedback: Any) -> Any:
+        return [state[0], int(np.random.default_rng().integers(4))]
+
+
+class GlobalGenerator(Steps):
+    def update(self, state: Any, feedback: Any) -> Any:
+        return [state[0], random.randrange(4)]
+
+
 @pytest.mark.parametrize(
-    ("policy", "law", "found"),
+    ("policy", "property", "found"),
     [
-        night(OneTooMany, policies.LENGTHS, "[4]"),
-        (Floats, policies.LENGTHS, "float64 of shape [1]: [1.0]"),
-        (OneForAll, policies.LENGTHS, "int64 of shape [1]: [2]"),
-        (Lists, policies.LENGTHS, "list: [1]"),
-        (Mutating, policies.STATE.format("update"), "[1, 1]"),
-        night(MutatingWhenReset, policies.STATE.format("reset"), ""),
-        night(RarelyInPlace, policies.STATE.format("reset"), ""),
-        night(Greedy, policies.FEEDBACK, "accepted [0]"),
-        (OfTheHour, policies.TWICE, ""),
-        (Rolling, policies.TWICE, ""),
-        (Rng, policies.STATE.format("lengths"), "Generator"),
-        (Counting, policies.SAME, ""),
-        (OnSelf, policies.TWICE, ""),
-        (Queue, policies.STATE.format("update"), "deque"),
-        (OnDevice, policies.HOST, "tensor"),
-        night(Unsteady, policies.STEADY, ""),
+        night(OneTooMany, NO_ERROR, "returned 4; every length must be"),
+        (Floats, NO_ERROR, "returned float64 of shape [1]"),
+        (Mutating, properties.STATE.format("update"), "[1, 1]"),
+        night(MutatingWhenReset, properties.STATE.format("reset"), ""),
+        night(RarelyInPlace, properties.STATE.format("reset"), ""),
+        night(Greedy, properties.FEEDBACK, "accepted=array([0"),
+        (OfTheHour, properties.CLOCK, "time.time"),
+        (Rolling, properties.TWICE, ""),
+        (Counting, properties.SAME, ""),
+        (OnSelf, properties.TWICE, ""),
+        (OnDevice, properties.HOST, "tensor"),
+        night(Unsteady, properties.CONSTANT, ""),
         (Failing, NO_ERROR, "KeyError: 'two'"),
+        (Slow, properties.CLOCK, "`time.perf_counter`"),
+        (OfTheDay, properties.CLOCK, "`datetime.now`"),
+        (Unseeded, properties.SAME, ""),
+        (GlobalGenerator, properties.SAME, ""),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
-def test_a_policy_that_breaks_a_law_is_told_which_and_where(
-    policy: type, law: str, found: str
+def test_the_check_names_the_property_that_a_policy_violates(
+    policy: type, property: str, found: str
 ) -> None:
     with pytest.raises(ExactnessError) as error:
         check_policy(policy, examples=40)
     broken = error.value
-    assert broken.law == law
+    assert broken.property == property
     assert found in broken.found
-    assert str(broken).startswith(f"`{policy.__name__}` violates a property: {law}\n  expected: ")
+    assert str(broken).startswith(
+        f"`{policy.__name__}` violates a property: {property}\n  expected: "
+    )
     assert broken.case.startswith(("1 row(s); step 1", "2 row(s); step 1", "4 row(s); step 1"))
     assert broken.case.count("step") <= 5
     assert len(str(broken).splitlines()) == 4
@@ -205,79 +199,47 @@ class Decisive(StopRule):
         return draft_probs.amax(1) > 0.5
 
 
-class OtherRow(Decisive):
-    def __call__(self, draft_probs: Tensor, so_far: int) -> Any:
-        return draft_probs.roll(1, 0).amax(1) > 0.5
+def rule(name: str, answer: Callable[[Tensor], Any]) -> type[Decisive]:
+    """A rule that answers so."""
+    return type(name, (Decisive,), {"__call__": lambda self, probs, so_far: answer(probs)})
 
 
-class Mean(Decisive):
-    """The same for rows in any order, but of all of them together."""
-
-    def __call__(self, draft_probs: Tensor, so_far: int) -> Any:
-        return (draft_probs.amax(1).mean() > 0.5).expand(len(draft_probs))
-
-
-class Place(Decisive):
-    def __call__(self, draft_probs: Tensor, so_far: int) -> Any:
-        return torch.arange(len(draft_probs)) % 2 == 0
-
-
-class Numbers(Decisive):
-    def __call__(self, draft_probs: Tensor, so_far: int) -> Any:
-        return draft_probs.argmax(1)
-
-
-class WholeBatch(Decisive):
-    def __call__(self, draft_probs: Tensor, so_far: int) -> Any:
-        return draft_probs.amax() > 0.5
-
-
-class Overwriting(Decisive):
-    def __call__(self, draft_probs: Tensor, so_far: int) -> Any:
-        return draft_probs.mul_(2).amax(1) > 1
-
-
-class Alternating(Decisive):
-    calls = 0
-
-    def __call__(self, draft_probs: Tensor, so_far: int) -> Any:
-        type(self).calls += 1
-        return torch.full((len(draft_probs),), self.calls % 2 == 0)
-
-
-class FullBatch(Decisive):
-    """Ends the first row's draft in a batch of more than five."""
-
-    def __call__(self, draft_probs: Tensor, so_far: int) -> Any:
-        first = (torch.arange(len(draft_probs)) == 0) & (len(draft_probs) > 5)
-        return (draft_probs.amax(1) > 0.5) | first
-
-
-class TopFive(Decisive):
-    """Correct: needs five tokens."""
-
-    def __call__(self, draft_probs: Tensor, so_far: int) -> Any:
-        return draft_probs.topk(5).values.sum(1) < 0.9
+calls = itertools.count()
+OtherRow = rule("OtherRow", lambda p: p.roll(1, 0).amax(1) > 0.5)
+# the same for rows in any order, but of all of them together
+Mean = rule("Mean", lambda p: (p.amax(1).mean() > 0.5).expand(len(p)))
+Place = rule("Place", lambda p: torch.arange(len(p)) % 2 == 0)
+Numbers = rule("Numbers", lambda p: p.argmax(1))
+WholeBatch = rule("WholeBatch", lambda p: p.amax() > 0.5)
+Overwriting = rule("Overwriting", lambda p: p.mul_(2).amax(1) > 1)
+Alternating = rule("Alternating", lambda p: torch.full((len(p),), next(calls) % 2 == 0))
+# ends the first row's draft in a batch of more than five
+FullBatch = rule(
+    "FullBatch", lambda p: (p.amax(1) > 0.5) | (torch.arange(len(p)) == 0) & (len(p) > 5)
+)
+TopFive = rule("TopFive", lambda p: p.topk(5).values.sum(1) < 0.9)  # correct: needs five tokens
 
 
 @pytest.mark.parametrize(
-    ("rule", "laws"),
+    ("broken", "expected"),
     [
-        night(OtherRow, [rules.OWN]),
-        night(Mean, [rules.OWN]),
-        night(Place, [rules.OWN]),
-        night(Numbers, [rules.ANSWER]),
-        (WholeBatch, [rules.ANSWER]),
-        (Overwriting, [rules.PURE]),
-        night(Alternating, [rules.PURE]),
-        night(FullBatch, [rules.OWN]),
+        night(OtherRow, [properties.OWN]),
+        night(Mean, [properties.OWN]),
+        night(Place, [properties.OWN]),
+        night(Numbers, [properties.ANSWER]),
+        (WholeBatch, [properties.ANSWER]),
+        (Overwriting, [properties.PURE]),
+        night(Alternating, [properties.PURE]),
+        night(FullBatch, [properties.OWN]),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
-def test_a_stop_rule_that_breaks_a_law_is_told_which_and_where(rule: type, laws: list[str]) -> None:
+def test_the_check_names_the_property_that_a_rule_violates(
+    broken: type, expected: list[str]
+) -> None:
     with pytest.raises(ExactnessError) as error:
-        check_stop_rule(rule, examples=40)
-    assert error.value.law in laws
+        check_stop_rule(broken, examples=40)
+    assert error.value.property in expected
     assert error.value.case.startswith("distributions [[")
     assert len(error.value.case) < 600
 
@@ -290,7 +252,7 @@ def test_a_stop_rule_that_breaks_a_law_is_told_which_and_where(rule: type, laws:
         (check_stop_rule, TopFive),
     ],
 )
-def test_what_the_broken_ones_were_made_from_breaks_no_law(
+def test_the_strategies_that_these_are_made_from_violate_nothing(
     check: Callable[..., None], strategy: type
 ) -> None:
     check(strategy, examples=3)

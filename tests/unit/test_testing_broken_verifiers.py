@@ -1,24 +1,27 @@
-"""The public kit finds out verifiers that break a law, names it, and shows a small case."""
+"""`check_verifier` finds verifiers that violate a property, in a verdict or over several steps."""
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import pytest
 import torch
+from torch import Tensor
 
 from bass.errors import OptionError
-from bass.interfaces import Drafter, Verifier
+from bass.interfaces import Verifier
 from bass.ops.batch_state import leading
-from bass.ops.noise import exponential_race
+from bass.ops.noise import exponential_race, exponentials, step_noise
 from bass.ops.sampling import draw
 from bass.ops.verification import accept_probs, emit, next_probs, target_after
-from bass.records import Draft, Verdict
-from bass.testing import check_drafter, check_verifier
-from bass.testing import laws_of_verifiers as verifiers
+from bass.records import Draft, Noise, Verdict
+from bass.testing import check_verifier
+from bass.testing import properties_of_verifiers as verifiers
+from bass.testing.checking import NO_ERROR
 from bass.testing.enumeration import exact_match_cuts, rejection_cuts
+from bass.verifiers.block import Block
 from bass.verifiers.rejection import Rejection
 from support.matrix import night
-from unit.test_testing_broken_drafters import BatchWide, Model, laws_broken
+from unit.test_testing_broken_drafters import violation
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 MOST = 16  # tokens of a vocabulary of the kit, at most
@@ -48,172 +51,106 @@ class Spoiled(Verifier):
         return Rejection()(draft, target_probs, noise)
 
 
-class BonusOfTheDraft(Spoiled):
+def spoilt(name: str, call: Any) -> type[Spoiled]:
+    """A verifier that judges by `call(draft, target_probs, noise)`."""
+    return type(name, (Spoiled,), {"__call__": lambda self, *given: call(*given)})
+
+
+def by_uniforms(name: str, change: Any) -> type[Spoiled]:
+    """Rejection with other uniforms [batch, window, stream]: draft, accept, residual, spare."""
+
+    def call(draft: Any, probs: Any, noise: Any) -> Verdict:
+        return Rejection()(draft, probs, replace(noise, uniforms=change(noise)))
+
+    return spoilt(name, call)
+
+
+def changed(name: str, change: Any) -> type[Spoiled]:
+    """The verdict of rejection, then changed by `change(verdict, draft, target_probs, noise)`."""
+    return spoilt(name, lambda *given: change(Rejection()(*given), *given))
+
+
+ACCEPT = torch.arange(4) == 1  # the stream
+
+
+def more_late(noise: Any) -> Tensor:
+    late = torch.arange(noise.uniforms.shape[1]) >= 3
+    return torch.where(late[:, None] & ACCEPT, noise.uniforms / 2, noise.uniforms)
+
+
+def more_far(noise: Any) -> Tensor:
+    far = (noise.first > 20)[:, None, None]
+    return torch.where(far & ACCEPT, noise.uniforms * 0.3, noise.uniforms)
+
+
+def bonus_of_the_draft(verdict: Any, draft: Any, probs: Any, noise: Any) -> Verdict:
     """After a row's whole draft, the next token comes from the distribution of its last one."""
-
-    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
-        verdict = super().__call__(draft, target_probs, noise)
-        return emit(
-            draft,
-            verdict.accepted,
-            target_after(target_probs, (verdict.accepted - 1).clamp(min=0)),
-            noise,
-        )
+    after = target_after(probs, (verdict.accepted - 1).clamp(min=0))
+    return emit(draft, verdict.accepted, after, noise)
 
 
-class DraftsUniform(Spoiled):
-    """Replaces a refused token with the uniform that drew it."""
-
-    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
-        return super().__call__(
-            draft, target_probs, replace(noise, uniforms=noise.uniforms[..., [0, 1, 0, 3]])
-        )
-
-
-class SeesBeyond(Spoiled):
+def sees_beyond(draft: Any, probs: Any, noise: Any) -> Verdict:
     """Weighs all places of a window, with zero those beyond a row's own: right, unless they hold
     what is not finite.
     """
-
-    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
-        places = torch.arange(target_probs.shape[1])
-        own = (places <= draft.lengths[:, None])[..., None]
-        return super().__call__(
-            draft,
-            target_probs + (1e-30 * (1 - own * 1.0) * target_probs).sum(1, keepdim=True),
-            noise,
-        )
+    own = (torch.arange(probs.shape[1]) <= draft.lengths[:, None])[..., None]
+    others = (1e-30 * (1 - own * 1.0) * probs).sum(1, keepdim=True)
+    return Rejection()(draft, probs + others, noise)
 
 
-class LateBias(Spoiled):
-    """Accepts too much from the fourth drafted token on."""
-
-    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
-        late = torch.arange(noise.uniforms.shape[1]) >= 3
-        uniforms = torch.where(
-            late[:, None] & (torch.arange(4) == 1), noise.uniforms / 2, noise.uniforms
-        )
-        return super().__call__(draft, target_probs, replace(noise, uniforms=uniforms))
-
-
-class FarBias(Spoiled):
-    """Accepts too much where a row is long."""
-
-    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
-        far = (noise.first > 20)[:, None, None] & (torch.arange(4) == 1)
-        return super().__call__(
-            draft,
-            target_probs,
-            replace(noise, uniforms=torch.where(far, noise.uniforms * 0.3, noise.uniforms)),
-        )
-
-
-class Random(Spoiled):
-    """Draws noise of its own."""
-
-    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
-        return super().__call__(
-            draft, target_probs, replace(noise, uniforms=torch.rand_like(noise.uniforms))
-        )
-
-
-class Crowded(Spoiled):
+def crowded(verdict: Any, draft: Any, probs: Any, noise: Any) -> Verdict:
     """Replaces a rejected token with one of the eight most probable ones of the residual."""
-
-    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
-        verdict = super().__call__(draft, target_probs, noise)
-        residual = (
-            next_probs(draft, target_probs, verdict.accepted)
-            if draft.tokens.shape[1]
-            else target_probs[:, 0]
-        )
-        least = residual.topk(min(8, residual.shape[1]), -1).values[:, -1:]
-        return emit(draft, verdict.accepted, torch.where(residual < least, 0, residual), noise)
+    drafts = draft.tokens.shape[1]
+    residual = next_probs(draft, probs, verdict.accepted) if drafts else probs[:, 0]
+    least = residual.topk(min(8, residual.shape[1]), -1).values[:, -1:]
+    return emit(draft, verdict.accepted, torch.where(residual < least, 0, residual), noise)
 
 
-class AcceptsAll(Spoiled):
-    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
-        return emit(draft, draft.lengths, target_after(target_probs, draft.lengths), noise)
+def leaves_lengths_out(draft: Any, probs: Any, noise: Any) -> Verdict:
+    full = torch.full_like(draft.lengths, draft.tokens.shape[1])
+    return Rejection()(replace(draft, lengths=full), probs, noise)
 
 
-class LeavesLengthsOut(Spoiled):
-    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
-        return super().__call__(
-            replace(draft, lengths=torch.full_like(draft.lengths, draft.tokens.shape[1])),
-            target_probs,
-            noise,
-        )
-
-
-class ByTheMinimum(Spoiled):
-    """Every row accepts as many as the worst."""
-
-    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
-        verdict = super().__call__(draft, target_probs, noise)
-        return replace(
-            verdict, accepted=verdict.accepted.amin().expand(len(verdict.accepted)).clone()
-        )
-
-
-class OfThePlace(Spoiled):
-    """Refuses everything in every other row, and draws from the target there, which is lossless in
+def of_the_place(draft: Any, probs: Any, noise: Any) -> Verdict:
+    """Rejects everything in every other row, and draws from the target there, which is lossless in
     itself.
     """
-
-    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
-        nothing = replace(
-            draft, lengths=draft.lengths * (torch.arange(len(draft.lengths)) % 2 == 0)
-        )
-        return super().__call__(nothing, target_probs, noise)
+    lengths = draft.lengths * (torch.arange(len(draft.lengths)) % 2 == 0)
+    return Rejection()(replace(draft, lengths=lengths), probs, noise)
 
 
-class Narrow(Spoiled):
-    """Without the token after the accepted ones."""
-
-    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
-        verdict = super().__call__(draft, target_probs, noise)
-        return replace(verdict, tokens=verdict.tokens[:, :-1])
+def by_the_minimum(verdict: Any, *_: Any) -> Verdict:
+    """Every row accepts as many as the worst."""
+    least = verdict.accepted.amin().expand(len(verdict.accepted)).clone()
+    return replace(verdict, accepted=least)
 
 
-class Shifted(Spoiled):
-    """Emits the draft one token late."""
-
-    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
-        verdict = super().__call__(draft, target_probs, noise)
-        return replace(verdict, tokens=verdict.tokens.roll(1, 1))
-
-
-class InPlace(Spoiled):
-    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
-        target_probs /= 2
-        return super().__call__(draft, target_probs, noise)
-
-
-class Cleans(Spoiled):
-    """Replaces what is not finite where it stands."""
-
-    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
-        return super().__call__(draft, target_probs.nan_to_num_(), noise)
-
-
-class MarksDraft(Spoiled):
+def marks_draft(verdict: Any, draft: Any, *_: Any) -> Verdict:
     """Writes zero for what was rejected."""
-
-    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
-        verdict = super().__call__(draft, target_probs, noise)
-        if draft.probs is not None and draft.tokens.shape[1]:
-            rejected = torch.arange(draft.tokens.shape[1]) >= verdict.accepted[:, None]
-            draft.probs.masked_fill_(rejected[..., None], 0)
-        return verdict
+    if draft.probs is not None and draft.tokens.shape[1]:
+        rejected = torch.arange(draft.tokens.shape[1]) >= verdict.accepted[:, None]
+        draft.probs.masked_fill_(rejected[..., None], 0)
+    return verdict
 
 
-class MovesOn(Spoiled):
-    """Counts the positions of the noise on."""
-
-    def __call__(self, draft: Any, target_probs: Any, noise: Any) -> Verdict:
-        verdict = super().__call__(draft, target_probs, noise)
-        noise.first.add_(verdict.accepted + 1)
-        return verdict
+DraftsUniform = by_uniforms("DraftsUniform", lambda noise: noise.uniforms[..., [0, 1, 0, 3]])
+LateBias = by_uniforms("LateBias", more_late)
+FarBias = by_uniforms("FarBias", more_far)
+Random = by_uniforms("Random", lambda noise: torch.rand_like(noise.uniforms))
+BonusOfTheDraft = changed("BonusOfTheDraft", bonus_of_the_draft)
+SeesBeyond = spoilt("SeesBeyond", sees_beyond)
+Crowded = changed("Crowded", crowded)
+AcceptsAll = spoilt(
+    "AcceptsAll", lambda d, p, noise: emit(d, d.lengths, target_after(p, d.lengths), noise)
+)
+LeavesLengthsOut = spoilt("LeavesLengthsOut", leaves_lengths_out)
+ByTheMinimum = changed("ByTheMinimum", by_the_minimum)
+OfThePlace = spoilt("OfThePlace", of_the_place)
+Narrow = changed("Narrow", lambda v, *_: replace(v, tokens=v.tokens[:, :-1]))
+Shifted = changed("Shifted", lambda v, *_: replace(v, tokens=v.tokens.roll(1, 1)))
+InPlace = spoilt("InPlace", lambda d, p, noise: Rejection()(d, p.div_(2), noise))
+Cleans = spoilt("Cleans", lambda d, p, noise: Rejection()(d, p.nan_to_num_(), noise))
+MarksDraft = changed("MarksDraft", marks_draft)
 
 
 @dataclass(frozen=True)
@@ -242,8 +179,99 @@ class OwnNoise(Verifier):
         return Verdict(tokens, leading(draft.tokens == tokens[:, :-1], draft.lengths))
 
 
+@dataclass(frozen=True)
+class OneNoise(Verifier):
+    """Exact match with noise of the row's key: the same in every `period` steps."""
+
+    lossless: ClassVar[bool] = True
+    judges_jointly: ClassVar[bool] = False
+    period: ClassVar[int] = 1
+
+    def __call__(self, draft: Draft, target_probs: Any, noise: Noise) -> Verdict:
+        turn, window = noise.first % self.period, target_probs.shape[1]
+        own = step_noise(noise.keys, turn, noise.first, window - 1)
+        tokens = draw(target_probs, own.residual[:, :window])
+        return Verdict(tokens, leading(draft.tokens == tokens[:, :-1], draft.lengths))
+
+
+class EveryThird(OneNoise):
+    """The noise of three steps before."""
+
+    period = 3
+
+
+class Doubtful(Spoiled):
+    """Rejection with noise of the row's key: the same in every step."""
+
+    def __call__(self, draft: Draft, target_probs: Any, noise: Noise) -> Verdict:
+        own = step_noise(noise.keys, 0 * noise.first, noise.first, target_probs.shape[1] - 1)
+        return super().__call__(draft, target_probs, own)
+
+
+class DoubtfulOfTheCertain(Doubtful):
+    """The same, with deterministic drafts alone."""
+
+    def __call__(self, draft: Draft, target_probs: Any, noise: Noise) -> Verdict:
+        if draft.probs is None and draft.tokens.shape[1]:
+            return super().__call__(draft, target_probs, noise)
+        return Rejection()(draft, target_probs, noise)
+
+
+@dataclass(frozen=True)
+class ByPosition(Verifier):
+    """Block, with noise of positions: the next step uses that of rejected tokens again."""
+
+    lossless: ClassVar[bool] = True
+
+    def __call__(self, draft: Draft, target_probs: Any, noise: Noise) -> Verdict:
+        batch, window = target_probs.shape[:2]
+        own = exponentials(noise.keys, noise.first, window, 1).neg().exp()
+        uniforms = noise.uniforms.clone()
+        uniforms[:, :window, 1] = own.reshape(batch, window)
+        return Block()(draft, target_probs, Noise(noise.keys, noise.first, uniforms))
+
+
+@dataclass(frozen=True)
+class Remembers(Spoiled):
+    """Keeps the noise of the step before, and takes it again in rows that went on."""
+
+    kept: list[Noise] = field(default_factory=list)
+
+    def __call__(self, draft: Draft, target_probs: Any, noise: Noise) -> Verdict:
+        fits = self.kept and self.kept[0].uniforms.shape == noise.uniforms.shape
+        old = self.kept[0] if fits else noise
+        went_on = ((old.keys == noise.keys) & (old.first < noise.first))[:, None, None]
+        uniforms = torch.where(went_on, old.uniforms, noise.uniforms)
+        self.kept[:] = [Noise(noise.keys.clone(), noise.first.clone(), noise.uniforms.clone())]
+        return super().__call__(draft, target_probs, Noise(noise.keys, noise.first, uniforms))
+
+
+class InFloat64(Spoiled):
+    """Works in the precision of the kit's own problems alone."""
+
+    def __call__(self, draft: Draft, target_probs: Any, noise: Noise) -> Verdict:
+        assert target_probs.dtype == torch.float64
+        return super().__call__(draft, target_probs, noise)
+
+
+@dataclass(frozen=True)
+class EveryFourth(Verifier):
+    """Coupled, and every fourth position has the same noise: plain decoding has it too."""
+
+    lossless: ClassVar[bool] = True
+    coupled: ClassVar[bool] = True
+
+    def __call__(self, draft: Draft, target_probs: Any, noise: Noise) -> Verdict:
+        window, vocab = target_probs.shape[1:]
+        raced = exponentials(noise.keys, 0 * noise.first, 4, vocab)
+        places = (noise.first[:, None] + torch.arange(window)) % 4
+        own = raced.gather(1, places[..., None].expand(-1, -1, vocab))
+        tokens = (own / target_probs).argmin(2)
+        return Verdict(tokens, leading(draft.tokens == tokens[:, :-1], draft.lengths))
+
+
 @pytest.mark.parametrize(
-    ("verifier", "law"),
+    ("verifier", "property"),
     [
         night(Boundary, verifiers.BEYOND),
         night(SeesBeyond, verifiers.BEYOND),
@@ -256,31 +284,41 @@ class OwnNoise(Verifier):
         night(LeavesLengthsOut, verifiers.COUNTS),
         night(ByTheMinimum, verifiers.MATES),
         night(OfThePlace, verifiers.MATES),
-        (Narrow, verifiers.SHAPES),
+        (Narrow, NO_ERROR),
         night(Shifted, verifiers.PREFIX),
         (InPlace, verifiers.LEAVES),
         night(Cleans, verifiers.LEAVES),
         night(MarksDraft, verifiers.LEAVES),
-        (MovesOn, verifiers.LEAVES),
         night(OwnNoise, verifiers.SEED),
         night(StepsRace, verifiers.SEED),
+        night(OneNoise, verifiers.RUN_LAW),
+        night(EveryThird, verifiers.RUN_LAW),
+        night(Doubtful, verifiers.RUN_LAW),
+        night(DoubtfulOfTheCertain, verifiers.RUN_LAW),
+        night(ByPosition, verifiers.RUN_LAW),
+        night(Remembers, verifiers.RUN_MATES),
+        night(InFloat64, NO_ERROR),
+        night(EveryFourth, verifiers.RUN_LAW),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
-def test_a_verifier_that_breaks_a_law_is_told_which_and_where(verifier: type, law: str) -> None:
-    broken = laws_broken(check_verifier, verifier, examples=30)
-    assert broken.law == law
+def test_the_check_names_the_property_that_a_verifier_violates(
+    verifier: type, property: str
+) -> None:
+    broken = violation(check_verifier, verifier, examples=30)
+    assert broken.property == property
     assert len(broken.case) < 700
 
 
 @pytest.mark.nightly
 def test_with_its_breakpoints_a_verifier_is_judged_without_chance() -> None:
     check_verifier(Spoiled, rejection_cuts, examples=4)
-    broken = laws_broken(check_verifier, AcceptsAll, rejection_cuts, examples=10)
-    assert broken.law == verifiers.LAW
+    broken = violation(check_verifier, AcceptsAll, rejection_cuts, examples=10)
+    assert broken.property == verifiers.LAW
     assert "total variation" not in broken.found
     assert (
-        laws_broken(check_verifier, Spoiled, exact_match_cuts, examples=10).law == verifiers.BOXES
+        violation(check_verifier, Spoiled, exact_match_cuts, examples=10).property
+        == verifiers.BOXES
     )
     with pytest.raises(OptionError, match="leave it out"):
         check_verifier("coupled", rejection_cuts)
@@ -290,20 +328,37 @@ def test_with_its_breakpoints_a_verifier_is_judged_without_chance() -> None:
 
 @pytest.mark.nightly
 def test_with_its_breakpoints_a_bias_of_late_tokens_is_found() -> None:
-    assert laws_broken(check_verifier, LateBias, rejection_cuts, examples=30).law == verifiers.LAW
-
-
-class InEightBits(Drafter):
-    """Token 1, in eight bits."""
-
-    def propose(self, sequences: Any, lengths: Any, k: int, noise: Any, span: int) -> Draft:
-        tokens = torch.ones(len(lengths), k, dtype=torch.int8, device=lengths.device)
-        return Draft(tokens, None, lengths.to(torch.int16))
+    assert (
+        violation(check_verifier, LateBias, rejection_cuts, examples=30).property == verifiers.LAW
+    )
 
 
 @pytest.mark.nightly
-def test_what_the_broken_ones_were_made_from_breaks_no_law() -> None:
-    check_drafter(InEightBits, examples=2)
-    check_drafter(Model, examples=2)
-    check_drafter(BatchWide, examples=2)
-    check_verifier(Spoiled, examples=2)
+def test_breakpoints_do_not_spare_a_verifier_the_run() -> None:
+    broken = violation(check_verifier, InFloat64, rejection_cuts, examples=4)
+    assert broken.property == NO_ERROR
+
+
+def lossy(name: str, change: Any) -> Any:
+    """Accepts every drafted token that the target may emit, and says that it is not lossless."""
+
+    def call(self: Any, draft: Any, probs: Any, noise: Any) -> Verdict:
+        possible = probs[:, :-1].gather(2, draft.tokens[..., None])[..., 0] > 0
+        accepted = leading(possible, draft.lengths)
+        return change(emit(draft, accepted, target_after(probs, accepted), noise), draft)
+
+    return type(name, (Spoiled,), {"__call__": call, "lossless": False})
+
+
+def one_more(verdict: Any, draft: Any) -> Verdict:
+    most = draft.tokens.shape[1]
+    return replace(verdict, accepted=(verdict.accepted + 1).clamp(max=most))
+
+
+def test_a_lossy_verifier_is_checked_for_all_but_its_distribution() -> None:
+    check_verifier(lossy("Sound", lambda verdict, draft: verdict), examples=4)
+    for change, property in ((by_the_minimum, verifiers.MATES), (one_more, verifiers.COUNTS)):
+        broken = violation(check_verifier, lossy("Broken", change), examples=30)
+        assert broken.property == property
+    with pytest.raises(OptionError, match="has `lossless = False`"):
+        check_verifier("typical", rejection_cuts)

@@ -18,7 +18,7 @@ from bass.api.results import Completion
 from bass.checkpoints.folder import SINGLE
 from bass.checkpoints.weights import load_decoder, read_index
 from bass.models.llama import Llama, LlamaConfig
-from bass.testing.dense import dense_logits
+from bass.testing.small_models import dense_logits
 from unit.checkpoints import byte_tokenizer, write_checkpoint
 from unit.test_package import ROOT, TRAINED
 

@@ -14,13 +14,8 @@ written, so a check is deterministic. Statistical properties state their false-f
 
 import importlib.util
 
-from bass.errors import BassError, install
+from bass.errors import install
 
-if not __debug__:
-    raise BassError(
-        "`bass.testing` checks with `assert`, which `python -O` removes: run without `-O`, and "
-        "with PYTHONOPTIMIZE unset."
-    )
 if importlib.util.find_spec("hypothesis") is None:
     raise ModuleNotFoundError(
         "`bass.testing` draws its cases with Hypothesis, which is not installed: "
@@ -28,25 +23,25 @@ if importlib.util.find_spec("hypothesis") is None:
     )
 
 from bass.testing import strategies
+from bass.testing.checking import ExactnessError
 from bass.testing.enumeration import Problem, output_laws
-from bass.testing.laws_of_drafters import check_drafter
-from bass.testing.laws_of_pairs import check_pair
-from bass.testing.laws_of_policies import check_policy
-from bass.testing.laws_of_stop_rules import check_stop_rule
-from bass.testing.laws_of_verifiers import check_verifier
-from bass.testing.proof import ExactnessError
+from bass.testing.properties_of_drafters import check_drafter
+from bass.testing.properties_of_models import check_family, check_pair
+from bass.testing.properties_of_policies import check_policy, check_stop_rule
+from bass.testing.properties_of_verifiers import check_verifier
+from bass.testing.small_models import SmallLlama, SmallTable
 from bass.testing.statistics import FALSE_FAILURE, LawTest, assert_law, count
-from bass.testing.worlds import LlamaWorld, TableWorld
 
 __all__ = [
     "FALSE_FAILURE",
     "ExactnessError",
     "LawTest",
-    "LlamaWorld",
     "Problem",
-    "TableWorld",
+    "SmallLlama",
+    "SmallTable",
     "assert_law",
     "check_drafter",
+    "check_family",
     "check_pair",
     "check_policy",
     "check_stop_rule",

@@ -1,4 +1,4 @@
-"""Builds the real engine on a small world, runs it, and collects the output of each request."""
+"""Builds the real engine on a small model, runs it, and collects the output of each request."""
 
 import functools
 from collections.abc import Callable
@@ -8,10 +8,13 @@ from typing import Any, final
 import numpy as np
 import torch
 
+from bass.api.assembly import Storage, assemble
+from bass.api.loading import Models
+from bass.api.plan import Strategies
 from bass.attention import SDPA
 from bass.caches import PaddedCache
 from bass.drafters import ModelDraft
-from bass.drafters.validity import features_of
+from bass.drafters.validity import built, features_of
 from bass.engine.drafter_context import RunContext, check_features, draw_for
 from bass.engine.graphs import GraphedStep
 from bass.engine.requests import Request, StepRecord
@@ -27,6 +30,7 @@ from bass.interfaces import (
     DraftLengthPolicy,
     DraftMethod,
     Draw,
+    KVCache,
     Scorer,
     StopRule,
     Verifier,
@@ -35,10 +39,10 @@ from bass.interfaces import (
 from bass.interfaces.lengths import captured_lengths
 from bass.ops.noise import row_key
 from bass.policies import Fixed
-from bass.records import SAMPLING_OPTIONS, CacheBudget, Sequences
+from bass.records import SAMPLING_OPTIONS, CacheBudget, DecoderShape, Sequences
 from bass.sampling import RowSampling, Sampling
-from bass.testing.drafters import Scripted
-from bass.testing.worlds import LlamaWorld, Pairing, World
+from bass.testing.doubles import Scripted
+from bass.testing.small_models import DecoderPair, Pairing, SmallModel, poisoned
 from bass.verifiers.rejection import Rejection
 
 NO_OPTIONS = tuple(SAMPLING_OPTIONS.values())
@@ -55,7 +59,7 @@ class Scorers:
 
     def __call__(self, role: str) -> Scorer:
         s = self.setup
-        return s.wrap_draft(s.world.scorer(role, s.pairing, self.budget, s.device), self.sequences)
+        return s.wrap_draft(s.model.scorer(role, s.pairing, self.budget, s.device), self.sequences)
 
 
 DrafterMaker = Callable[["Setup", list[Request], Scorers], Drafter]
@@ -63,8 +67,8 @@ DrafterMaker = Callable[["Setup", list[Request], Scorers], Drafter]
 
 @final
 @dataclass(frozen=True)
-class WorldContext(DrafterContext):
-    """The `DrafterContext` of a run in a small world."""
+class SmallContext(DrafterContext):
+    """The `DrafterContext` of a run of a small model."""
 
     method: DraftMethod
     scorers: Scorers
@@ -80,7 +84,7 @@ class WorldContext(DrafterContext):
 
     @property
     def vocab_size(self) -> int:
-        return self.scorers.setup.world.vocab
+        return self.scorers.setup.model.vocab
 
     def draft(self) -> Scorer:
         if not self.method.needs_draft:
@@ -90,57 +94,56 @@ class WorldContext(DrafterContext):
         return self.scorers("draft")
 
     def first_layers(self, count: int) -> Scorer:
-        target = self.scorers.target
-        if count > self.method.target_layers or not isinstance(target, ModelScorer):
+        target, declared = self.scorers.target, self.method.target_layers
+        if count > declared or not isinstance(target, ModelScorer):
             raise PairingError(
                 f"The drafter uses {count} layers of the target, but its `target_layers` is "
-                f"{self.method.target_layers}."
+                f"{declared}."
             )
-        run = RunContext(
-            target, None, self.warp, self.draw, self.stop_rule, self.batch, self.capacity
-        )
-        return run.first_layers(count)
+        run = self.warp, self.draw, self.stop_rule, self.batch, self.capacity
+        return RunContext(target, None, *run).first_layers(count)
 
 
 @final
 @dataclass(frozen=True)
 class By:
-    """Builds a run's drafter from a method, as `bass.load` does.
-
-    `watch`: wraps the drafter; its second argument is the size of the vocabulary.
-    """
+    """Builds a run's drafter from a method, as `bass.load` does."""
 
     method: DraftMethod
     stop_rule: StopRule | None = None
-    watch: Callable[[Drafter, int], Drafter] | None = None
 
     def __call__(self, setup: "Setup", requests: list[Request], scorers: Scorers) -> Drafter:
-        drafter = self.method.build(
-            WorldContext(
-                self.method,
-                scorers,
-                setup.step_warp,
-                draw_for(setup.verifier),
-                self.stop_rule,
-                len(scorers.sequences.lens),
-                scorers.sequences.capacity,
-            )
-        )
-        return drafter if self.watch is None else self.watch(drafter, setup.world.vocab)
+        rows = len(scorers.sequences.lens), scorers.sequences.capacity
+        strategies = setup.step_warp, draw_for(setup.verifier), self.stop_rule
+        return built(self.method, SmallContext(self.method, scorers, *strategies, *rows))
 
 
-def _as_it_is(scorer: Scorer, _: Sequences) -> Scorer:
+@final
+@dataclass(frozen=True)
+class PoisonedLayout:
+    """A cache class whose caches are poisoned when they are allocated."""
+
+    layout: Any
+
+    def allocate(
+        self, shape: DecoderShape, budget: CacheBudget, device: torch.device, dtype: torch.dtype
+    ) -> KVCache[Any]:
+        """A cache with a large finite value everywhere."""
+        return poisoned(self.layout.allocate(shape, budget, device, dtype))
+
+
+def _unwrapped(scorer: Scorer, _: Sequences) -> Scorer:
     return scorer
 
 
 @dataclass(frozen=True)
 class Setup:
-    """The configuration of an engine: the world, the strategies, and the number of rows.
+    """The configuration of an engine: the small model, the strategies, and the number of rows.
 
     `graphs`: steps run as CUDA graphs, unless `reads_on_the_host` names a reason against it.
     """
 
-    world: World
+    model: SmallModel
     device: torch.device
     pairing: Pairing = (PaddedCache, SDPA)
     policy: DraftLengthPolicy[Any] = Fixed(3)  # noqa: RUF009  (frozen)
@@ -149,17 +152,23 @@ class Setup:
     warp: Warp = Sampling(temperature=0)  # noqa: RUF009  (frozen)
     eos: tuple[int, ...] = ()
     batch: int = 3
-    wrap_target: Callable[[Scorer, Sequences], Scorer] = _as_it_is
-    wrap_draft: Callable[[Scorer, Sequences], Scorer] = _as_it_is
+    wrap_target: Callable[[Scorer, Sequences], Scorer] = _unwrapped
+    wrap_draft: Callable[[Scorer, Sequences], Scorer] = _unwrapped
     graphs: bool = False
 
     def but(self, **changes: Any) -> "Setup":
+        """The setup with other values of some fields."""
         return replace(self, **changes)
 
     @property
     def step_warp(self) -> Warp:
         """The warp of the step: as in `LLM`, `warp` by row if it consists of sampling options."""
         return RowSampling() if isinstance(self.warp, Sampling) else self.warp
+
+    @property
+    def wraps(self) -> bool:
+        """Whether a wrapper of a scorer reads every pass on the host."""
+        return (self.wrap_target, self.wrap_draft) != (_unwrapped, _unwrapped)
 
     def maker(self) -> DrafterMaker:
         """The function that builds the run's drafter."""
@@ -170,22 +179,35 @@ class Setup:
         budget = room_for(requests, min(self.batch, len(requests)))
         requests = [self._with_options(request) for request in requests]
         longest = max(len(request.end_tokens) for request in requests)
-        sequences = Sequences.empty(
-            budget.batch, int(budget.limits.max()), [], self.device, longest
-        )
-        scorer = self.world.scorer("target", self.pairing, budget, self.device)
-        if isinstance(self.drafter, By):
-            scorer = with_features(scorer, self.drafter.method)
+        model, by = self.model, self.drafter
+        warps = isinstance(self.step_warp, RowSampling)
+        if isinstance(model, DecoderPair) and isinstance(by, By) and warps and not self.wraps:
+            storage, graphs = self.storage(model, by, budget, longest), self.captures()
+            engine = assemble(storage, budget.batch, graphs)
+            return EngineRun(requests, engine.sequences, engine.step, self.policy)
+        capacity = int(budget.limits.max())
+        sequences = Sequences.empty(budget.batch, capacity, [], self.device, longest)
+        scorer = self.model.scorer("target", self.pairing, budget, self.device)
+        if isinstance(by, By):
+            scorer = with_features(scorer, by.method)
         target = self.wrap_target(scorer, sequences)
         drafter = self.maker()(self, requests, Scorers(self, budget, sequences, target))
-        step = SpeculativeStep(target, drafter, self.verifier, self.step_warp, self.world.vocab)
-        graphed = self.graphs and self.reads_on_the_host(drafter) is None
-        if graphed:
+        step = SpeculativeStep(target, drafter, self.verifier, self.step_warp, self.model.vocab)
+        if self.captures(drafter):
             lengths, reads = captured_lengths(self.policy), self.pairing[1]().reads_lengths
-            shapes = StepShapes.of(lengths, sequences.capacity, reads)
-            graphs = GraphedStep(step, sequences, shapes)
+            graphs = GraphedStep(step, sequences, StepShapes.of(lengths, capacity, reads))
             return EngineRun(requests, sequences, graphs, self.policy)
         return EngineRun(requests, sequences, step, self.policy)
+
+    def storage(self, pair: DecoderPair, by: By, budget: CacheBudget, end_tokens: int) -> Storage:
+        """The rows and caches of a pair, as `bass.load` makes them; the caches are poisoned."""
+        target, draft = (decoder.to(self.device) for decoder in pair.models.values())
+        used = draft if by.method.needs_draft else None
+        models = Models(target, used, None, [], self.device, pair.dtype)
+        layout, backend = PoisonedLayout(self.pairing[0]), self.pairing[1]()
+        drafting = by.method, by.stop_rule
+        strategies = Strategies(self.policy, layout, backend, self.verifier, *drafting)
+        return Storage(models, strategies, budget, end_tokens)
 
     @functools.cached_property
     def options(self) -> tuple[float, ...] | None:
@@ -200,19 +222,22 @@ class Setup:
         ends = tuple(dict.fromkeys((*request.end_tokens, *self.eos)))
         return replace(request, end_tokens=ends, sampling=sampling)
 
-    def reads_on_the_host(self, drafter: Drafter) -> str | None:
+    def captures(self, drafter: Drafter | None = None) -> bool:
+        """Whether steps run as CUDA graphs."""
+        return self.graphs and self.reads_on_the_host(drafter) is None
+
+    def reads_on_the_host(self, drafter: Drafter | None) -> str | None:
         """Why the step cannot be captured in a graph; None if it can."""
         if self.device.type != "cuda":
             return "only a CUDA device has graphs"
-        if isinstance(self.world, LlamaWorld) and not self.pairing[1]().capturable:
+        if isinstance(self.model, DecoderPair) and not self.pairing[1]().capturable:
             return "the backend reads rows' lengths on the host"
         if isinstance(drafter, Scripted):
             return "the script is looked up on the host"
-        if (self.wrap_target, self.wrap_draft) != (_as_it_is, _as_it_is):
-            return "a wrapper of a scorer reads every pass on the host"
-        return None
+        return "a wrapper of a scorer reads every pass on the host" if self.wraps else None
 
     def outcome(self, requests: list[Request]) -> "Outcome":
+        """Run the engine on these requests."""
         return Outcome.of(self.engine(requests))
 
 
@@ -223,7 +248,7 @@ def with_features(scorer: Scorer, method: DraftMethod) -> Scorer:
     if features_of(method):
         raise PairingError(
             f"`{type(method).__name__}` reads hidden states of the target (`target_features`), and "
-            "this world has none: use `LlamaWorld`."
+            "this small model has none: use `SmallLlama`."
         )
     return scorer
 
@@ -240,9 +265,9 @@ class Outcome:
     @classmethod
     def of(cls, run: EngineRun) -> "Outcome":
         """Run the engine and collect its output."""
-        count = len(run.requests)
+        count = range(len(run.requests))
         outcome = cls(
-            [[] for _ in range(count)], [[] for _ in range(count)], run.trace.steps, [False] * count
+            [[] for _ in count], [[] for _ in count], run.trace.steps, [False for _ in count]
         )
         for emission in run:
             outcome.tokens[emission.request].extend(emission.tokens)
@@ -254,24 +279,26 @@ class Outcome:
 
     def history(self, request: int) -> list[tuple[int, int, int]]:
         """(drafted, accepted, emitted) of each step that the request took part in."""
-        rows = [
-            (step, int(row))
+        return [
+            (int(step.drafted[row]), int(step.accepted[row]), int(step.emitted[row]))
             for step in self.steps
             for row in np.flatnonzero(step.requests == request)
         ]
-        return [(int(s.drafted[b]), int(s.accepted[b]), int(s.emitted[b])) for s, b in rows]
 
     def acceptance(self) -> tuple[int, int]:
         """(drafted, accepted) of the whole run."""
-        return sum(int(s.drafted.sum()) for s in self.steps), sum(
-            int(s.accepted.sum()) for s in self.steps
+        drafted, accepted = (
+            [getattr(s, n).sum() for s in self.steps] for n in ("drafted", "accepted")
         )
+        return int(sum(drafted)), int(sum(accepted))
 
 
-def mixed_requests(world: World, seed: int = 0, count: int = 9, longest: int = 18) -> list[Request]:
+def mixed_requests(
+    model: SmallModel, seed: int = 0, count: int = 9, longest: int = 18
+) -> list[Request]:
     """Ragged prompts, some repeated, some of one token; different limits, some of one token."""
     random = np.random.default_rng(seed)
-    prompts = [random.integers(0, world.vocab, size).tolist() for size in (5, 1, 8, 2, 3, 7, 1, 4)]
+    prompts = [random.integers(0, model.vocab, size).tolist() for size in (5, 1, 8, 2, 3, 7, 1, 4)]
     prompts = (prompts * (count // len(prompts) + 1))[:count]
     prompts[count // 2] = prompts[0]
     new = [longest, 1, longest - 5, 6, 2, longest, 9, 3]

@@ -29,6 +29,7 @@ from bass.verifiers.exact_match import ExactMatch
 from bass.verifiers.rejection import Rejection
 
 Prefix = tuple[int, ...]
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,16 @@ class Problem:
             self.draft[prefix] if self.path is None else np.eye(self.vocab)[self.path[len(prefix)]]
         )
 
+    def continuation(self, tokens: Prefix, first: int = 0) -> float:
+        """The probability of tokens from index `first` on, given those before, by the target."""
+        at = range(first, len(tokens))
+        return float(np.prod([self.target[tokens[:i]][tokens[i]] for i in at]))
+
     def target_law(self) -> Float[np.ndarray, "..."]:
         """The target's joint distribution of length + 1 tokens."""
         law = np.zeros((self.vocab,) * (self.length + 1))
-        for tokens in itertools.product(range(self.vocab), repeat=self.length + 1):
-            law[tokens] = np.prod(
-                [self.target[tokens[:i]][tokens[i]] for i in range(self.length + 1)]
-            )
+        for tokens in np.ndindex(law.shape):
+            law[tokens] = self.continuation(tokens)
         return law
 
 
@@ -89,9 +93,8 @@ def block_cuts(problem: Problem, path: Prefix) -> list[tuple[list[float], list[f
         residual = edges(joint * target - guess)
         passes = joint = min(1.0, joint * target[token] / guess[token])
         if i + 1 < len(path) and joint < 1:
-            rest = np.maximum(
-                joint * problem.target[path[: i + 1]] - problem.guess(path[: i + 1]), 0
-            ).sum()
+            after = path[: i + 1]
+            rest = np.maximum(joint * problem.target[after] - problem.guess(after), 0).sum()
             passes = rest / (rest + 1 - joint)
         cuts.append(([passes], [*edges(target), *residual]))
     return [*cuts, ([], edges(problem.target[path]))]
@@ -118,6 +121,53 @@ def edges(probs: Float[np.ndarray, " vocab"]) -> list[float]:
 
 
 @dataclass(frozen=True)
+class VerifierInput:
+    """The arguments of a verifier, in NumPy."""
+
+    tokens: Int[np.ndarray, "rows k"]
+    draft_probs: Float[np.ndarray, "rows k vocab"] | None
+    target_probs: Float[np.ndarray, "rows window vocab"]
+    lengths: Int[np.ndarray, " rows"]
+    uniforms: Float[np.ndarray, "rows window 4"]
+
+    @classmethod
+    def filled(
+        cls, problems: list[Problem], each: list[int], k: int, junk: int = 0, garbage: tuple = ()
+    ) -> "VerifierInput":
+        """Random values everywhere, with the seed `junk`, for `each` rows of every problem.
+
+        `garbage`: numbers in place of the probabilities.
+        """
+        random, rows, vocab = np.random.default_rng(1000 + junk), sum(each), problems[0].vocab
+        target, guess = (random.dirichlet(np.ones(vocab), (rows, n)) for n in (k + 1, k))
+        if garbage:
+            target, guess = np.resize(garbage, target.shape), np.resize(garbage, guess.shape)
+        return cls(
+            random.integers(0, vocab, (rows, k)),
+            None if problems[0].path is not None else guess,
+            target,
+            np.repeat([problem.length for problem in problems], each),
+            random.uniform(size=(rows, k + 1, 4)),
+        )
+
+    def tensors(
+        self, order: np.ndarray | None = None, device: torch.device = CPU
+    ) -> tuple[Draft, torch.Tensor, Noise]:
+        """The arguments as new tensors, with the rows in this order. A row keeps its key and its
+        first position, from 1 to 199, which must not bias a verifier.
+        """
+        rows = np.arange(len(self.lengths)) if order is None else order
+
+        def on(array: np.ndarray) -> torch.Tensor:
+            return torch.as_tensor(array[rows].copy(), device=device)
+
+        probs = None if self.draft_probs is None else on(self.draft_probs)
+        keys = np.arange(len(self.lengths))
+        noise = Noise(on(keys), on(keys * 37 % 199 + 1), on(self.uniforms))
+        return Draft(on(self.tokens), probs, on(self.lengths)), on(self.target_probs), noise
+
+
+@dataclass(frozen=True)
 class Rows:
     """The boxes of a problem as rows of a batch. Axis `slots` is length + 1."""
 
@@ -131,20 +181,16 @@ class Rows:
 def boxes(problem: Problem, cuts: Cuts) -> Rows:
     """Every draft of positive probability times every box of its noise."""
     tokens, low, high, drawn, weight = [], [], [], [], []
-    for path in (
-        itertools.product(range(problem.vocab), repeat=problem.length)
-        if problem.path is None
-        else (problem.path,)
-    ):
-        probability = float(
-            np.prod([problem.guess(path[:i])[path[i]] for i in range(problem.length)])
-        )
-        if probability == 0:
+    drafts = itertools.product(range(problem.vocab), repeat=problem.length)
+    for path in drafts if problem.path is None else (problem.path,):
+        guesses = [problem.guess(path[:i]) for i in range(problem.length)]
+        own = [guess[token] for guess, token in zip(guesses, path, strict=True)]
+        if not all(own):
             continue
-        uniforms = []
-        for i in range(problem.length):
-            running = np.concatenate(([0.0], np.cumsum(problem.guess(path[:i]))))
-            uniforms.append((running[path[i]] + running[path[i] + 1]) / 2)
+        uniforms = [
+            guess[:token].sum() + guess[token] / 2
+            for guess, token in zip(guesses, path, strict=True)
+        ]
         cells = [_cells(breakpoints) for slot in cuts(problem, path) for breakpoints in slot]
         for box in itertools.product(*cells):
             corners = np.array(box).reshape(problem.length + 1, 2, 2)
@@ -152,14 +198,9 @@ def boxes(problem: Problem, cuts: Cuts) -> Rows:
             low.append(corners[..., 0])
             high.append(corners[..., 1])
             drawn.append([*uniforms, 0.5])
-            weight.append(probability * np.prod(corners[..., 1] - corners[..., 0]))
-    return Rows(
-        np.array(tokens, dtype=np.int64).reshape(len(tokens), problem.length),
-        np.array(low),
-        np.array(high),
-        np.array(drawn),
-        np.array(weight),
-    )
+            weight.append(np.prod(own) * np.prod(corners[..., 1] - corners[..., 0]))
+    drafted = np.array(tokens, dtype=np.int64).reshape(len(tokens), problem.length)
+    return Rows(drafted, *map(np.array, (low, high, drawn, weight)))
 
 
 def _cells(breakpoints: list[float]) -> list[tuple[float, float]]:
@@ -185,42 +226,21 @@ def judge(
     Values beyond a row's own length (tokens, distributions, noise) are random, as they must not
     matter. `cuts`: for a verifier without an entry in `CUTS`.
     """
-    vocab, sure = problems[0].vocab, problems[0].path is not None
     rows = [boxes(problem, CUTS[type(verifier)] if cuts is None else cuts) for problem in problems]
-    count = sum(len(r.weight) for r in rows)
-    random = np.random.default_rng(0)
-    tokens = random.integers(0, vocab, (count, k))
-    target_probs = random.dirichlet(np.ones(vocab), (count, k + 1))
-    draft_probs = random.dirichlet(np.ones(vocab), (count, k))
-    uniforms = random.uniform(size=(count, k + 1, 4))
+    given = VerifierInput.filled(problems, [len(r.weight) for r in rows], k)
     first = 0
     for problem, part in zip(problems, rows, strict=True):
         n, here = problem.length, slice(first, first + len(part.weight))
-        tokens[here, :n] = part.tokens
-        uniforms[here, : n + 1, 0] = part.drawn
-        uniforms[here, : n + 1, 1:3] = inside(part)
-        for i in range(n + 1):
-            target_probs[here, i] = [
-                problem.target[tuple(path[:i])] for path in part.tokens.tolist()
-            ]
-            if i < n and not sure:
-                draft_probs[here, i] = [
-                    problem.draft[tuple(path[:i])] for path in part.tokens.tolist()
-                ]
+        given.tokens[here, :n] = part.tokens
+        given.uniforms[here, : n + 1, 0] = part.drawn
+        given.uniforms[here, : n + 1, 1:3] = inside(part)
+        for row, path in enumerate(map(tuple, part.tokens.tolist()), first):
+            for i in range(n + 1):
+                given.target_probs[row, i] = problem.target[path[:i]]
+                if i < n and given.draft_probs is not None:
+                    given.draft_probs[row, i] = problem.draft[path[:i]]
         first += len(part.weight)
-
-    def on(array: np.ndarray) -> torch.Tensor:
-        return torch.as_tensor(array, device=device)
-
-    lengths = np.concatenate(
-        [np.full(len(r.weight), p.length) for p, r in zip(problems, rows, strict=True)]
-    )
-    draft = Draft(on(tokens), None if sure else on(draft_probs), on(lengths))
-    return rows, verifier(
-        draft,
-        on(target_probs),
-        Noise(on(np.arange(count)), on(np.arange(count) * 37 % 199 + 1), on(uniforms)),
-    )
+    return rows, verifier(*given.tensors(device=device))
 
 
 def middle(rows: Rows) -> Float[np.ndarray, "rows slots two"]:
@@ -239,13 +259,11 @@ def output_laws(
     then the target's.
     """
     rows, verdict = judge(verifier, problems, k, middle, device, cuts)
-    emitted, accepted = verdict.tokens.cpu().numpy(), verdict.accepted.cpu().numpy()
-    laws, first = [], 0
-    for problem, part in zip(problems, rows, strict=True):
-        here = slice(first, first + len(part.weight))
-        laws.append(_law(problem, emitted[here], accepted[here], part.weight))
-        first += len(part.weight)
-    return laws
+    ends = np.cumsum([len(r.weight) for r in rows])[:-1]
+    emitted = np.split(verdict.tokens.cpu().numpy(), ends)
+    accepted = np.split(verdict.accepted.cpu().numpy(), ends)
+    each = zip(problems, rows, emitted, accepted, strict=True)
+    return [_law(problem, tokens, counts, r.weight) for problem, r, tokens, counts in each]
 
 
 def mean_accepted(
@@ -253,9 +271,8 @@ def mean_accepted(
 ) -> list[float]:
     """Each problem's expected number of accepted tokens."""
     rows, verdict = judge(verifier, problems, k, middle, device)
-    accepted = np.split(
-        verdict.accepted.cpu().numpy(), np.cumsum([len(r.weight) for r in rows])[:-1]
-    )
+    ends = np.cumsum([len(r.weight) for r in rows])[:-1]
+    accepted = np.split(verdict.accepted.cpu().numpy(), ends)
     return [float(a @ r.weight) for a, r in zip(accepted, rows, strict=True)]
 
 
@@ -269,12 +286,7 @@ def _law(
         some = accepted == count - 1
         mass = np.zeros((problem.vocab,) * count)
         np.add.at(mass, tuple(emitted[some, :count].T), weight[some])
-        rest = problem.length + 1 - count
-        for head in np.argwhere(mass > 0):
-            for tail in itertools.product(range(problem.vocab), repeat=rest):
-                whole = (*head.tolist(), *tail)
-                onwards = np.prod(
-                    [problem.target[whole[:i]][whole[i]] for i in range(count, problem.length + 1)]
-                )
-                law[whole] += mass[tuple(head)] * onwards
+        for tokens in np.ndindex(law.shape):
+            if mass[tokens[:count]] > 0:
+                law[tokens] += mass[tokens[:count]] * problem.continuation(tokens, count)
     return law

@@ -1,5 +1,5 @@
-"""Properties of a whole engine: greedy decoding equals the truth, and the joint distribution of the
-first tokens is the target's.
+"""Properties of a whole engine: greedy decoding equals the reference, and the joint distribution of
+the first tokens is the target's.
 """
 
 import contextlib
@@ -14,22 +14,29 @@ from hypothesis import reject
 from bass.engine.requests import Request
 from bass.records import SAMPLING_OPTIONS
 from bass.sampling import RowSampling, Sampling
+from bass.testing.checking import COSTLY, Checker
 from bass.testing.engine import Setup, same_prompt
-from bass.testing.proof import COSTLY, Proof
+from bass.testing.reference import NearTie, Reference, ended, greedy, joint_law
+from bass.testing.small_models import SmallLlama, SmallModel, SmallTable
 from bass.testing.statistics import FALSE_FAILURE, LawTest, count
-from bass.testing.strategies import LONGEST, SIZES, Work, columns, many_requests, requests
-from bass.testing.truth import NearTie, Reference, ended, greedy, joint_law
-from bass.testing.worlds import LlamaWorld, TableWorld, World
+from bass.testing.strategies import (
+    LONGEST,
+    SIZES,
+    RequestBatch,
+    columns,
+    many_requests,
+    requests,
+)
 
 CPU = torch.device("cpu")
 NARROW, LARGE = 3, 24  # sizes of vocabularies
 PROMPT = (0, 2)
-# for narrow worlds: some defects show only in long rows
+# for narrow models: some defects show only in long rows
 LONG_PROMPT = tuple(np.random.default_rng(0).integers(0, 3, 40).tolist())
 MANY = 2  # batches of many requests
 NEW = 2  # tokens whose distribution is tested
 BEYOND = 2  # further generated tokens, so that drafts are longer than that
-ROWS = 8192  # of a batch of samples
+ROWS, SPARSE_ROWS = 8192, 256  # of a batch of samples
 PER_EXAMPLE = 768  # samples
 END = 1  # ends a sequence in rows with `min_new_tokens`
 
@@ -38,158 +45,146 @@ LAW = "the first two tokens are distributed as the target's own."
 
 
 @functools.cache
-def wide() -> TableWorld:
+def wide() -> SmallTable:
     """A table that hashes its whole memory: one stale or missing token in a row's past changes all
     later ones.
     """
-    return TableWorld()
+    return SmallTable()
 
 
 @functools.cache
-def narrow() -> TableWorld:
+def narrow() -> SmallTable:
     """Three tokens: a wide vocabulary hides noise that is used twice."""
-    return TableWorld(vocab=NARROW, order=2, seed=1, sharpness=1.2, likeness=0.5)
+    return SmallTable(vocab=NARROW, order=2, seed=1, sharpness=1.2, likeness=0.5)
 
 
 @functools.cache
-def large() -> TableWorld:
+def large() -> SmallTable:
     """24 tokens: with three, top-k and rounded probabilities change little. Each token depends on
     the one before, so the distributions of pairs show all that goes wrong after a token. The draft
     knows fewer tokens than the target.
     """
-    return TableWorld(vocab=LARGE, order=1, sharpness=1.0, likeness=0.5, draft_vocab=LARGE - 2)
+    return SmallTable(vocab=LARGE, order=1, sharpness=1.0, likeness=0.5, draft_vocab=LARGE - 2)
 
 
 @functools.cache
-def coin() -> TableWorld:
+def coin() -> SmallTable:
     """Two tokens, of probability 1/2 in the target and 0.1 and 0.9 in the draft, at every position:
     rejections are frequent, so noise of rejected tokens that is used again shows.
     """
-    return TableWorld(vocab=2, order=1, seed=555, sharpness=1.2, likeness=0.0, entries=1)
+    return SmallTable(vocab=2, order=1, seed=555, sharpness=1.2, likeness=0.0, entries=1)
 
 
 @functools.cache
-def unlike() -> TableWorld:
+def unlike() -> SmallTable:
     """`coin` with three tokens, for drafters that know token ids up to 2: 0.50, 0.01 and 0.49 in
     the target, 0.83, 0.02 and 0.15 in the draft.
     """
-    return TableWorld(vocab=NARROW, order=1, seed=1301, sharpness=2.0, likeness=0.0, entries=1)
+    return SmallTable(vocab=NARROW, order=1, seed=1301, sharpness=2.0, likeness=0.0, entries=1)
 
 
 @functools.cache
-def llama(layers: int = 2, vocab: int = 13) -> LlamaWorld:
+def llama(layers: int = 2) -> SmallLlama:
     """A tiny Llama, in the library's caches and backends."""
-    return LlamaWorld(vocab=vocab, layers=layers)
+    return SmallLlama(layers=layers)
 
 
 @functools.cache
-def sampled_llama(layers: int, vocab: int) -> LlamaWorld:
+def sampled_llama(layers: int, vocab: int) -> SmallLlama:
     """The same with flat distributions, and a draft unlike its target."""
-    return LlamaWorld(vocab=vocab, layers=layers, seed=2, unlikeness=0.4, sharpness=0.3)
+    return SmallLlama(vocab, layers=layers, seed=2, unlikeness=0.4, sharpness=0.3)
 
 
-def greedy_world(target_layers: int) -> World:
+def greedy_model(target_layers: int) -> SmallModel:
     """A table, or a Llama for a drafter that runs the target's first layers."""
     return llama(target_layers + 1) if target_layers else wide()
 
 
-def sampled_world(target_layers: int, vocab: int) -> World:
+def sampled_model(target_layers: int, vocab: int) -> SmallModel:
     """The same, for tests of distributions over `NARROW` or `LARGE` tokens."""
     if target_layers:
         return sampled_llama(target_layers + 1, vocab)
     return narrow() if vocab == NARROW else large()
 
 
-def greedy_tokens(world: World, work: Work) -> list[list[int]]:
-    """The expected tokens of each request. Each prompt's output is computed once."""
-    whole = [greedy(world, r.prompt, len(r.prompt) + LONGEST) for r in work.requests]
-    return [
-        ended(tokens[:new], work.eos) for tokens, (_, new) in zip(whole, work.pairs, strict=True)
-    ]
-
-
-def prove_greedy(
-    proof: Proof, setup: Setup, examples: int, law: str = GREEDY, sizes: tuple = SIZES
+def require_greedy(
+    checker: Checker, setup: Setup, examples: int, property: str = GREEDY, sizes: tuple = SIZES
 ) -> None:
-    """Test `GREEDY` on drawn requests with prompts of these sizes."""
+    """Check `GREEDY` on drawn requests with prompts of these sizes."""
 
-    def attempt(work: Work) -> None:
-        expected = greedy_tokens(setup.world, work)
-        got = setup.but(batch=work.rows, eos=work.eos).outcome(work.requests).tokens
-        proof.require(law, got == expected, expected, got)
+    def attempt(batch: RequestBatch) -> None:
+        # each prompt's output is computed once
+        whole = [greedy(setup.model, r.prompt, len(r.prompt) + LONGEST) for r in batch.requests]
+        pairs = zip(whole, batch.pairs, strict=True)
+        expected = [ended(tokens[:new], batch.eos) for tokens, (_, new) in pairs]
+        got = setup.but(batch=batch.rows, eos=batch.eos).outcome(batch.requests).tokens
+        checker.require(property, got == expected, expected, got)
 
-    for_requests(proof, law, attempt, examples, setup.world.vocab, sizes)
+    for_requests(checker, attempt, examples, setup.model.vocab, sizes)
 
 
 def for_requests(
-    proof: Proof,
-    law: str,
-    attempt: Callable[[Work], None],
+    checker: Checker,
+    attempt: Callable[[RequestBatch], None],
     examples: int,
     vocab: int,
     sizes: tuple = SIZES,
 ) -> None:
-    """Test drawn requests, and shrink a failing case; then test a few large batches."""
+    """Try drawn requests, and shrink a failing case; then try a few large batches."""
 
-    def drawn(work: Work) -> None:
+    def drawn(batch: RequestBatch) -> None:
         try:
-            attempt(work)
+            attempt(batch)
         except NearTie:  # rounding would decide
             reject()
 
-    def many(work: Work) -> None:
-        with contextlib.suppress(NearTie):
-            attempt(work)
-
-    proof.for_all(law, requests(vocab, sizes=sizes), drawn, examples, COSTLY)
+    checker.for_all(requests(vocab, sizes=sizes), drawn, examples, COSTLY)
     for i in range(MANY):
-        work = many_requests(vocab, proof.seed * MANY + i, sizes=sizes)
-        proof.attempt(law, work, lambda work=work: many(work))
+        batch = many_requests(vocab, checker.seed * MANY + i, sizes=sizes)
+        with contextlib.suppress(NearTie):
+            checker.attempt(batch, lambda batch=batch: attempt(batch))
 
 
-def prove_law(
-    proof: Proof,
+def require_law(
+    checker: Checker,
     setup: Setup,
     options: Sampling | tuple[Sampling, ...],
-    law: str = LAW,
+    property: str = LAW,
     new: int = NEW,
     prompt: tuple = PROMPT,
-    parts: Sequence[tuple[int, ...]] = (),
+    subsets: Sequence[tuple[int, ...]] = (),
 ) -> None:
-    """Test `LAW` on the first `new` tokens, at the false-failure rate `FALSE_FAILURE`.
+    """Check the distribution of the first `new` tokens, at the false-failure rate `FALSE_FAILURE`.
 
     `options`: of all rows, or several that the rows have in turn, each with its share of the
-    samples. `parts`: the indices of the tokens whose joint distribution is tested, several times;
+    samples. `subsets`: the indices of the tokens whose joint distribution is tested, several times;
     all by default. For a large vocabulary, where the samples do not fill the cells of all tokens.
     """
     kinds = (options,) if isinstance(options, Sampling) else options
-    samples, vocab, parts = (
-        PER_EXAMPLE * proof.examples,
-        setup.world.vocab,
-        parts or ((*range(new),),),
-    )
+    samples, vocab = PER_EXAMPLE * checker.examples, setup.model.vocab
+    subsets = subsets or ((*range(new),),)
     mixed = setup.but(warp=RowSampling(), batch=min(ROWS, samples))
-    reported = f"prompt {list(prompt)}" if len(prompt) < 9 else f"a prompt of {len(prompt)} tokens"
+    of_prompt = f"prompt {list(prompt)}" if len(prompt) < 9 else f"a prompt of {len(prompt)} tokens"
     of_rows = named(kinds[0]) if len(kinds) == 1 else f"rows of {len(kinds)} sampling options"
-    case = f"{vocab} tokens, {reported}, {of_rows}, {samples} samples of seed {proof.seed}"
+    case = f"{vocab} tokens, {of_prompt}, {of_rows}, {samples} samples of seed {checker.seed}"
 
     def attempt() -> None:
-        requests = same_prompt(list(prompt), new + BEYOND, samples, proof.seed)
+        requests = same_prompt(list(prompt), new + BEYOND, samples, checker.seed)
         tokens = mixed.outcome(with_options(requests, kinds)).tokens
         # an output that ended is filled with its last token, as in `Reference`
         first = np.array([(row + row[-1:] * new)[:new] for row in tokens])
-        for turn, kind in enumerate(kinds):
+        for i, kind in enumerate(kinds):
             reference = Reference(kind, len(prompt), END if kind.min_new_tokens else None)
-            expected = joint_law(setup.world, list(prompt), new, reference)
-            for part in parts:
-                rest = tuple(i for i in range(new) if i not in part)
+            expected = joint_law(setup.model, list(prompt), new, reference)
+            for subset in subsets:
+                rest = tuple(n for n in range(new) if n not in subset)
                 of = f"{named(kind)}: " if len(kinds) > 1 else ""
-                of += f"tokens {[i + 1 for i in part]}: " if rest else ""
-                counts = count(first[turn :: len(kinds)][:, part], vocab)
-                share = FALSE_FAILURE / (len(parts) * len(kinds))
-                follows(proof, law, counts, expected.sum(rest), share, of)
+                of += f"tokens {[n + 1 for n in subset]}: " if rest else ""
+                counts = count(first[i :: len(kinds)][:, subset], vocab)
+                share = FALSE_FAILURE / (len(subsets) * len(kinds))
+                require_samples(checker, property, counts, expected.sum(rest), share, of)
 
-    proof.attempt(law, case, attempt)
+    checker.attempt(case, attempt)
 
 
 def with_options(requests: list[Request], kinds: Sequence[Sampling]) -> list[Request]:
@@ -210,9 +205,9 @@ def named(options: Sampling) -> str:
     )
 
 
-def follows(
-    proof: Proof,
-    law: str,
+def require_samples(
+    checker: Checker,
+    property: str,
     counts: np.ndarray,
     expected: np.ndarray,
     false_failure: float,
@@ -220,39 +215,86 @@ def follows(
 ) -> None:
     """Check that the counts are samples of the distribution `expected`."""
     test = LawTest(expected, int(counts.sum()), false_failure)
-    never = (counts > 0) & (expected == 0)
-    distance = test.distance(counts)
-    proof.require(
-        law,
-        distance <= test.threshold and not never.any(),
-        f"{of}probabilities {cells(expected, expected, counts / test.n)}; total variation up to "
-        f"{test.threshold:.4f}, which an exact one "
-        f"exceeds with probability {false_failure:.0e}",
-        (
-            f"{of}frequencies {cells(counts / test.n, expected, counts / test.n)} of {test.n} "
-            f"samples; total variation {distance:.4f}"
-        ),
+    distance, found = test.distance(counts), counts / test.n
+    checker.require(
+        property,
+        distance <= test.threshold and not counts[expected == 0].any(),
+        f"{of}probabilities {cells(expected, expected - found)}; total variation up to "
+        f"{test.threshold:.4f}, which an exact one exceeds with probability {false_failure:.0e}",
+        f"{of}frequencies {cells(found, expected - found)} of {test.n} samples; total variation "
+        f"{distance:.4f}",
     )
 
 
-def cells(law: np.ndarray, expected: np.ndarray, found: np.ndarray, most: int = 4) -> str:
-    """The entries of a distribution at which two others differ most."""
-    order = np.argsort(-np.abs(expected - found), axis=None)[:most]
-    places = [tuple(int(i) for i in np.unravel_index(cell, law.shape)) for cell in order]
-    return ", ".join(f"{' '.join(map(str, place))}: {law[place]:.3f}" for place in sorted(places))
+def cells(law: np.ndarray, difference: np.ndarray, most: int = 4) -> str:
+    """The entries of a distribution where the difference from another one is largest."""
+    order = np.argsort(-np.abs(difference), axis=None)[:most]
+    indices = sorted(tuple(map(int, np.unravel_index(cell, law.shape))) for cell in order)
+    return ", ".join(f"{' '.join(map(str, index))}: {law[index]:.3f}" for index in indices)
 
 
-def sampled(setup: Setup, work: Work, backwards: bool = False) -> list[list[int]]:
+def sampled(setup: Setup, batch: RequestBatch, backwards: bool = False) -> list[list[int]]:
     """The tokens of each request by its own options; `backwards`: admitted in reverse order."""
-    step = -1 if backwards else 1
-    return (
-        setup.but(batch=work.rows, eos=work.eos, warp=RowSampling())
-        .outcome(work.requests[::step])
-        .tokens[::step]
-    )
+    step, mixed = -1 if backwards else 1, setup.but(warp=RowSampling())
+    outcome = mixed.but(batch=batch.rows, eos=batch.eos).outcome(batch.requests[::step])
+    return outcome.tokens[::step]
 
 
-def one_by_one(setup: Setup, work: Work) -> list[list[int]]:
-    """The tokens of each request when it runs alone, with the same noise as in the batch."""
-    single = setup.but(batch=1, eos=work.eos, warp=RowSampling())
-    return [single.outcome([request]).tokens[0] for request in work.requests]
+def require_same_alone(
+    checker: Checker, setup: Setup, examples: int, property: str, alone: bool = True
+) -> None:
+    """Check that a request's tokens are the same in any row, and, with `alone`, by itself."""
+
+    def attempt(batch: RequestBatch) -> None:
+        together = sampled(setup, batch)
+        backwards = sampled(setup, batch, backwards=True)
+        expected = f"{together} in the other order too"
+        checker.require(property, backwards == together, expected, backwards)
+        if alone:
+            single = setup.but(batch=1, eos=batch.eos, warp=RowSampling())
+            each = [single.outcome([request]).tokens[0] for request in batch.requests]
+            checker.require(property, each == together, f"{together} when each is alone too", each)
+
+    for_requests(checker, attempt, examples, setup.model.vocab)
+
+
+def require_repeatable(checker: Checker, setup: Setup, examples: int, property: str) -> None:
+    """Check that the same requests with the same noise give the same tokens."""
+
+    def attempt(batch: RequestBatch) -> None:
+        first, second = (sampled(setup, batch) for _ in range(2))
+        checker.require(property, first == second, f"{first} again", second)
+
+    for_requests(checker, attempt, examples, setup.model.vocab)
+
+
+def require_sparse_law(checker: Checker, setup: Setup, property: str, new: int) -> None:
+    """Check the distribution of the first `new` tokens with top-k 2, for any vocabulary: it has at
+    most 2^new sequences, at the false-failure rate `FALSE_FAILURE`.
+    """
+    options, samples = Sampling(top_k=2), PER_EXAMPLE * checker.examples
+    prompt = np.random.default_rng(checker.seed).integers(0, setup.model.vocab, 8).tolist()
+
+    def attempt() -> None:
+        reference = Reference(options, len(prompt))
+        expected: dict[tuple[int, ...], float] = {(): 1.0}
+        for _ in range(new):
+            prefixes = np.array([[*prompt, *tokens] for tokens in expected])
+            following = reference(prefixes, setup.model.oracle("target", prefixes))
+            expected = {
+                (*tokens, int(token)): probability * row[token]
+                for (tokens, probability), row in zip(expected.items(), following, strict=True)
+                for token in np.flatnonzero(row)
+            }
+        index = {tokens: i for i, tokens in enumerate(expected)}
+        mixed = setup.but(warp=RowSampling(), batch=min(SPARSE_ROWS, samples))
+        requests = same_prompt(prompt, new + BEYOND, samples, checker.seed)
+        rows = mixed.outcome(with_options(requests, (options,))).tokens
+        # the last cell: sequences that are impossible
+        found = [index.get(tuple(row[:new]), len(index)) for row in rows]
+        counts = np.bincount(found, minlength=len(index) + 1)
+        of = f"of the sequences {[list(tokens) for tokens in expected]}, then all others: "
+        law = np.array([*expected.values(), 0.0])
+        require_samples(checker, property, counts, law, FALSE_FAILURE, of)
+
+    checker.attempt(f"prompt {prompt}, {named(options)}, {samples} samples", attempt)

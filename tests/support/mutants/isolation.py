@@ -81,14 +81,14 @@ MUTANTS = (
     ),
     Mutant(
         "the kit overlooks a draft that writes to the rows",
-        "laws_of_drafters.Watched.propose",
+        "properties_of_drafters.CheckedDrafter.propose",
         "self.unchanged(LEAVES, sequences, lengths, noise)",
         "self.unchanged(LEAVES, lengths, noise)",
         (ROWS,),
     ),
     Mutant(
         "the kit overlooks a drafter that writes to the rows later",
-        "laws_of_drafters.Watched.rows_unchanged",
+        "properties_of_drafters.CheckedDrafter.rows_unchanged",
         "self.unchanged(LATER, *self.received)",
         "self.unchanged(LATER)",
         (ROWS,),

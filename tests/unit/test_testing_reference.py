@@ -5,8 +5,8 @@ import pytest
 
 from bass.sampling import Sampling
 from bass.testing import runs
+from bass.testing.reference import Reference, joint_law
 from bass.testing.strategies import MIXED
-from bass.testing.truth import Reference, joint_law
 from support.oracle import HuggingFace
 
 OPTIONS = (
@@ -20,11 +20,11 @@ OPTIONS = (
 
 @pytest.mark.parametrize("options", OPTIONS, ids=runs.named)
 def test_the_reference_of_the_kit_is_that_of_transformers(options: Sampling) -> None:
-    world, random = runs.large(), np.random.default_rng(0)
+    model, random = runs.large(), np.random.default_rng(0)
     for length in (2, 3, 4, 6):
-        prefixes = random.integers(0, world.vocab, (64, length))
+        prefixes = random.integers(0, model.vocab, (64, length))
         prefixes[:, 2:][prefixes[:, 2:] == runs.END] = 0  # else the output has ended
-        logits = world.oracle("target", prefixes)
+        logits = model.oracle("target", prefixes)
         own = Reference(options, 2, runs.END)(prefixes, logits)
         theirs = HuggingFace(options, 2, (runs.END,)).probs(prefixes, logits)
         np.testing.assert_allclose(own, theirs, atol=1e-9)
@@ -41,18 +41,18 @@ def test_an_output_that_ended_is_filled_with_its_last_token() -> None:
     assert law[0, 0, 0, runs.END] > 0
 
 
-def test_the_draft_of_a_world_may_know_fewer_tokens_than_the_target() -> None:
-    world, prefixes = runs.large(), np.array([[0, 23], [0, 21], [23, 0]])
-    known = world.known("draft")
-    assert known < world.known("target") == world.vocab
-    draft = world.oracle("draft", prefixes)
+def test_the_draft_of_a_small_model_may_know_fewer_tokens_than_the_target() -> None:
+    model, prefixes = runs.large(), np.array([[0, 23], [0, 21], [23, 0]])
+    known = model.known("draft")
+    assert known < model.known("target") == model.vocab
+    draft = model.oracle("draft", prefixes)
     assert np.isneginf(draft[:, known:]).all()
     assert np.isfinite(draft[:, :known]).all()
     assert (draft[0] == draft[1]).all()
-    assert np.isfinite(world.oracle("target", prefixes)).all()
+    assert np.isfinite(model.oracle("target", prefixes)).all()
 
 
-def test_no_two_logits_of_the_small_worlds_are_nearly_equal() -> None:
+def test_no_two_logits_of_the_small_models_are_nearly_equal() -> None:
     """A greedy row of `MIXED` would be decided by rounding."""
     greedy = next(options for options in MIXED if options.temperature == 0)
     reference = Reference(greedy, 2)

@@ -1,11 +1,11 @@
-"""Properties, the cases that they are tested on, and the error for a violation."""
+"""Checks properties on drawn cases, and the error for a violation."""
 
 import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from hypothesis import HealthCheck, Phase, Verbosity, configuration, given, reject, seed, settings
@@ -20,75 +20,69 @@ PHASES = (Phase.generate, Phase.shrink)
 NO_ERROR = "it runs without an error."
 
 
-class Enough(BaseException):
-    """Ends shrinking: the case is small enough. No `Exception`, so that Hypothesis passes it on."""
+class SmallEnough(BaseException):
+    """Ends shrinking. No `Exception`, so that Hypothesis passes it on."""
 
 
 class ExactnessError(AssertionError):
     """A strategy violates a property.
 
-    `law`: the property, a sentence. `case`: the smallest failing case. `expected` and `found`: the
+    `property`: a sentence. `case`: the smallest failing case. `expected` and `found`: the
     difference in it.
     """
 
-    def __init__(self, name: str, law: str, expected: str, found: str, case: str) -> None:
+    def __init__(self, name: str, property: str, expected: str, found: str, case: str) -> None:
         super().__init__(
-            f"`{name}` violates a property: {law}\n  expected: {expected}\n  found: {found}\n"
+            f"`{name}` violates a property: {property}\n  expected: {expected}\n  found: {found}\n"
             f"  smallest case: {case}"
         )
-        self.law, self.expected, self.found, self.case = law, expected, found, case
+        self.property, self.expected, self.found, self.case = property, expected, found, case
 
 
 @dataclass
-class Proof:
-    """Tests the properties of one strategy in order, up to the first violation.
+class Checker:
+    """Checks the properties of one strategy in order, up to the first violation.
 
-    `seed`: of cases and of samples.
+    `seed`: of cases and of samples. `case`: the current one.
     """
 
     name: str
     examples: int
     seed: int = 0
-    law: str = field(default="", init=False)
     case: object = field(default="", init=False)
 
     def __post_init__(self) -> None:
         check_integer("examples", self.examples, 1)
         check_integer("seed", self.seed, 0)
 
-    def require(self, law: str, holds: bool, expected: object, found: object) -> None:
-        """Check a property of the current case."""
-        self.law = law
+    def require(self, property: str, holds: bool, expected: object, found: object) -> None:
+        """Raise `ExactnessError` unless the property holds in the current case."""
         if not holds:
-            self.break_(expected, found)
+            texts = shown(expected), shown(found), shown(self.case)
+            raise ExactnessError(self.name, property, *texts)
 
-    def break_(self, expected: object, found: object) -> NoReturn:
-        """Raise `ExactnessError` for the current property."""
-        raise ExactnessError(self.name, self.law, shown(expected), shown(found), shown(self.case))
-
-    def attempt(self, law: str, case: object, action: Callable[[], Any]) -> Any:
+    def attempt(self, case: object, action: Callable[[], Any]) -> None:
         """Run `action` for one case; an exception in it is a violation."""
-        self.law, self.case = law, case
+        self.case = case
         try:
-            return action()
+            action()
         except (ExactnessError, HypothesisException):
             raise
         except Exception as error:
-            text = " ".join(str(error).split())
-            expected, found = "no error", f"{type(error).__name__}: {text[:300]}"
-            raise ExactnessError(self.name, NO_ERROR, expected, found, shown(self.case)) from error
+            found = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            case = shown(self.case)
+            raise ExactnessError(self.name, NO_ERROR, "no error", found, case) from error
 
     def for_all(
         self,
-        law: str,
         cases: st.SearchStrategy[Any],
         action: Callable[[Any], None],
         examples: int | None = None,
         most: int = CHEAP,
     ) -> None:
-        """Draw cases, the same in every run. Hypothesis shrinks a failing one."""
-        broken: list[ExactnessError] = []
-        smaller = 0
+        """Draw cases, the same in every run. Hypothesis shrinks a failing one in `most` tries."""
+        violations: list[ExactnessError] = []
+        attempts = 0
 
         @seed(self.seed)
         @settings(
@@ -103,27 +97,27 @@ class Proof:
         )
         @given(case=cases)
         def tried(case: Any) -> None:
-            nonlocal smaller
-            smaller += bool(broken)
-            if smaller > most:
-                raise Enough
+            nonlocal attempts
+            attempts += bool(violations)
+            if attempts > most:
+                raise SmallEnough
             try:
-                self.attempt(law, case, lambda: action(case))
+                self.attempt(case, lambda: action(case))
             except ExactnessError as error:
-                if broken and error.law != broken[0].law:
+                if violations and error.property != violations[0].property:
                     reject()  # another property than the one that is shrinking
-                broken.append(error)
+                violations.append(error)
                 raise
 
         try:
             with no_files():
                 tried()
-        except (Exception, Enough):
-            if not broken:
+        except (Exception, SmallEnough):
+            if not violations:
                 raise
         # the last is the smallest; for a strategy that fails at random, one that occurred
-        if broken:
-            raise broken[-1] from broken[-1].__cause__
+        if violations:
+            raise violations[-1] from violations[-1].__cause__
 
 
 @contextlib.contextmanager
@@ -139,14 +133,8 @@ def no_files() -> Iterator[None]:
 
 def shown(value: object) -> str:
     """A value as text: numbers with four digits, arrays and tensors as lists."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Tensor):
-        return shown(value.tolist())
-    if isinstance(value, np.ndarray):
+    if isinstance(value, Tensor | np.ndarray):
         return shown(value.tolist())
     if isinstance(value, list | tuple):
-        return f"[{', '.join(shown(part) for part in value)}]"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return str(value)
+        return f"[{', '.join(map(shown, value))}]"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

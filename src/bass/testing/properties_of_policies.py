@@ -1,0 +1,287 @@
+"""The properties of every draft-length policy, and of every stop rule."""
+
+import contextlib
+import copy
+import itertools
+import pickle
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bass.api.plan import check_max_length
+from bass.api.resolve import make
+from bass.drafters import ModelDraft
+from bass.interfaces import DraftLengthPolicy, StopRule
+from bass.interfaces.lengths import requested_lengths
+from bass.sampling import Sampling
+from bass.testing import runs
+from bass.testing.checking import Checker, shown
+from bass.testing.doubles import ByRow
+from bass.testing.engine import By, Setup
+from bass.testing.small_models import SmallTable, tensors_of
+from bass.testing.strategies import Draw, History, RequestBatch, distributions, feedback_sequences
+
+LENGTHS = "lengths are a NumPy array of integers of shape [batch], each from 0 to max_length."
+TWICE = "`lengths` of one state are always the same."
+STATE = "`{}` returns a new state and does not write to its argument."
+FEEDBACK = "`update` does not write to its feedback."
+CONSTANT = "the lengths of a policy that says it is `constant_length` are always the same."
+HOST = "a policy runs on the host: its state and its lengths hold no torch tensor."
+SAME = (
+    "the same feedback gives the same lengths: no clock, no global generator, nothing kept "
+    "outside the state."
+)
+CLOCK = "a policy reads no clock: times are in the feedback."
+AGAIN = "the same requests with the same noise and the same clock give the same tokens."
+
+ANSWER = "the answer is a tensor of booleans of shape [batch]."
+PURE = "a rule is a function: the same distributions get the same answer, and are not written to."
+OWN = (
+    "a row's answer depends on its own distribution alone, neither on its place nor on the other "
+    "rows."
+)
+OPTIONS = (Sampling(), Sampling(temperature=0.7), Sampling(top_p=0.8))
+# tokens at least, in all of the check: rules may look at several of the most probable ones
+VOCAB = 8
+ROWS = 8
+CALLS = 8  # calls with the same input, to detect a rule that counts its calls
+RULED_GREEDY, RULED = (
+    SmallTable(VOCAB),
+    SmallTable(VOCAB, order=2, seed=1, sharpness=1.5, likeness=0.5),
+)
+
+
+def check_policy(policy: Any, examples: int = 80, seed: int = 0) -> None:
+    """Test that a draft-length policy keeps its contract, and that the output is exact with it.
+
+    `policy`: as in `bass.load`. For drawn sequences of feedback (1 to 8 rows, idle rows, empty
+    drafts, new prompts): lengths are integers of shape [batch], each from 0 to max_length, and
+    never change if it is `constant_length`; `lengths`, `update` and `reset` do not write to their
+    arguments, and older states stay valid after newer ones; no torch; the same feedback leads to
+    the same lengths with other global generators; no clock of `time` or `datetime` is read (reads
+    by C code, such as `numpy.datetime64("now")`, are not seen). Then in a real engine on small
+    models: greedy decoding equals the recomputed reference for ragged requests and ends of
+    sequence; the same noise leads to the same tokens twice; the joint distribution of the first two
+    tokens is the target's, tested by 768 samples per example with a false-failure rate of 1e-6,
+    which is that of the whole check (the default of 80 examples detects a bias of 0.023 in total
+    variation). `seed`: of cases and samples.
+
+    Raises `ExactnessError`; `OptionError` or `PolicyError` if `policy` is no policy.
+    """
+    made = make("policy", policy)
+    check_max_length(made)
+    checker = Checker(type(made).__name__, examples, seed)
+    checker.for_all(feedback_sequences(), lambda history: follow(checker, made, history))
+    setup = Setup(runs.wide(), runs.CPU, policy=made)
+    runs.require_greedy(checker, setup, examples // 2)
+
+    def twice(batch: RequestBatch) -> None:
+        tokens = []
+        for _ in range(2):
+            ticks = itertools.count(1e6, 0.001)
+            with mock.patch.object(time, "perf_counter", lambda ticks=ticks: next(ticks)):
+                tokens.append(runs.sampled(setup, batch))
+        checker.require(AGAIN, tokens[0] == tokens[1], *tokens)
+
+    runs.for_requests(checker, twice, examples // 4, setup.model.vocab)
+    runs.require_law(checker, setup.but(model=runs.narrow()), Sampling(temperature=0.9))
+
+
+def follow(checker: Checker, policy: DraftLengthPolicy[Any], history: History) -> None:
+    """Check all properties outside of an engine, for one sequence of feedback."""
+    requested = []
+    for seed in range(2):
+        with global_generators(seed), clocks_read() as read:
+            requested.append(play(checker, policy, history))
+        checker.require(CLOCK, not read, "no call of a clock", ", ".join(read[:1]))
+    first, second = requested
+    checker.require(SAME, first == second, f"lengths {first} a second time", second)
+
+
+def play(checker: Checker, policy: DraftLengthPolicy[Any], history: History) -> list[list[int]]:
+    """The lengths of each step."""
+
+    def unchanged(property: str, value: Any, action: Callable[[Any], Any]) -> Any:
+        before, text = content(value), repr(value)
+        result = action(value)
+        checker.require(property, content(value) == before, f"{text}, as before", repr(value))
+        return result
+
+    state, requested, seen = policy.init(history.batch), [], []
+    for step in history.steps:
+        on_host = not any(True for _ in tensors_of(state))
+        checker.require(
+            HOST, on_host, "Python and NumPy values", f"{type(state).__name__} of tensors"
+        )
+        if step.new:
+            rows = np.array(step.new)
+            reset = STATE.format("reset")
+            state = unchanged(reset, state, lambda s, rows=rows: policy.reset(s, rows))
+        lengths = unchanged(STATE.format("lengths"), state, policy.lengths)
+        is_array = isinstance(lengths, np.ndarray)
+        checker.require(LENGTHS, is_array, "an array", f"{type(lengths).__name__}: {lengths}")
+        requested_lengths(policy, state, history.batch)  # type, shape and range
+        repeated = policy.lengths(state)
+        checker.require(TWICE, np.array_equal(lengths, repeated), lengths, repeated)
+        requested.append(lengths.tolist())
+        constant = not getattr(policy, "constant_length", False) or requested[-1] == requested[0]
+        checker.require(CONSTANT, constant, requested[0], requested[-1])
+        before, given = state, step.feedback(lengths)
+        state = unchanged(
+            FEEDBACK,
+            given,
+            lambda feedback, old=state: unchanged(
+                STATE.format("update"), old, lambda s: policy.update(s, feedback)
+            ),
+        )
+        seen.append((before, step.feedback(lengths), policy.lengths(state).tolist()))
+    # older states stay valid after newer ones and after another run
+    policy.lengths(policy.init(history.batch + 1))
+    for (before, feedback, after), expected in zip(seen, requested, strict=True):
+        lengths = policy.lengths(before).tolist()
+        checker.require(TWICE, lengths == expected, f"{expected} of an older state too", lengths)
+        lengths = policy.lengths(policy.update(before, feedback)).tolist()
+        text = f"{after} when an older state is updated again"
+        checker.require(SAME, lengths == after, text, lengths)
+    return requested
+
+
+def content(value: Any) -> Any:
+    """A value's whole content, equal for equal content."""
+    try:
+        return pickle.dumps(copy.deepcopy(value))
+    except (pickle.PicklingError, AttributeError, TypeError):  # such as of a local class
+        return repr(value)
+
+
+@contextlib.contextmanager
+def global_generators(seed: int) -> Iterator[None]:
+    """Give the global generators of Python and NumPy this seed, within it."""
+    before = random.getstate(), np.random.get_state()
+    random.seed(seed)
+    np.random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])
+
+
+@contextlib.contextmanager
+def clocks_read() -> Iterator[list[str]]:
+    """The names of the clocks of `time` and `datetime` that are read within it, by whatever name.
+
+    Calls by C code are not detected: `functools.partial`, `numpy.datetime64("now")`.
+    """
+    names: list[str] = []
+
+    def look(frame: FrameType, event: str, function: Any) -> None:
+        # Hypothesis reads a clock whenever Python collects garbage
+        if event != "c_call" or str(frame.f_globals.get("__name__")).startswith("hypothesis."):
+            return
+        name = getattr(function, "__qualname__", "")
+        if getattr(function, "__module__", "") == "time" and name != "sleep":
+            names.append(f"`time.{name}`")
+        elif name in ("datetime.now", "datetime.utcnow", "date.today"):
+            names.append(f"`{name}`")
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        yield names
+    finally:
+        sys.setprofile(before)
+
+
+def check_stop_rule(rule: Any, examples: int = 40, seed: int = 0) -> None:
+    """Test that a stop rule keeps its contract, and that the output is exact with it.
+
+    `rule`: as in `bass.load(stop_rule=...)`. For drawn distributions, 1 to 8 rows over 8 to 10
+    tokens: one boolean per row; the same result for repeated calls; no writes to arguments; a row's
+    result is independent of its index and of the other rows. Then in a real engine, with a draft
+    model on small tables of 8 tokens: greedy decoding equals the recomputed reference; the joint
+    distribution of the first two tokens is the target's at temperatures 1 and 0.7 and with top-p
+    0.8. These three tests use 768 samples per example and have a false-failure rate of 1e-6 each,
+    3e-6 in all; with the default of 40 examples they detect a bias of 0.041 in total variation.
+    `seed`: of cases and samples.
+
+    Not tested: host reads in the rule, which only a run with CUDA graphs shows.
+
+    Raises `ExactnessError`; `OptionError` if `rule` is no stop rule.
+    """
+    made = make("stop_rule", rule)
+    checker = Checker(type(made).__name__, examples, seed)
+    checker.for_all(rule_inputs(), lambda given: answers(checker, made, given))
+    setup = Setup(RULED_GREEDY, runs.CPU, policy=ByRow(4), drafter=By(ModelDraft(), made))
+    runs.require_greedy(checker, setup, examples // 2)
+    for options in OPTIONS:
+        runs.require_law(checker, setup.but(model=RULED, policy=ByRow(3)), options)
+
+
+@dataclass(frozen=True)
+class RuleInput:
+    """The input of a rule.
+
+    `probs` float32 [batch, vocab], `others` of the same shape, `order` a permutation of the rows.
+    """
+
+    probs: np.ndarray
+    others: np.ndarray
+    order: tuple
+    so_far: int
+
+    def __str__(self) -> str:
+        return (
+            f"distributions {shown(self.probs)}, {self.so_far} token(s) before; other mates "
+            f"{shown(self.others)}, order {list(self.order)}"
+        )
+
+
+@st.composite
+def rule_inputs(draw: Draw) -> RuleInput:
+    """One to eight rows of eight to ten tokens."""
+    batch, vocab = draw(st.integers(1, ROWS)), draw(st.integers(VOCAB, VOCAB + 2))
+    # A few distributions for all rows, some of few tokens: in a row of many, no mode is clear.
+    few = [np.pad(draw(distributions(width)), (0, vocab - width)) for width in (2, 3, vocab)]
+    rows = st.lists(st.sampled_from(few), min_size=batch, max_size=batch)
+    probs, others = (np.array(draw(rows), dtype=np.float32) for _ in range(2))
+    order = tuple(draw(st.permutations(range(batch))))
+    return RuleInput(probs, others, order, draw(st.integers(0, 5)))
+
+
+def answers(checker: Checker, rule: StopRule, given: RuleInput) -> None:
+    """Check all properties outside of an engine, for one case."""
+    probs, others, order = torch.tensor(given.probs), torch.tensor(given.others), [*given.order]
+
+    def require(property: str, answer: Tensor, expected: Tensor, text: str) -> None:
+        same = torch.equal(answer, expected)
+        checker.require(property, same, f"{shown(expected)} {text}", answer)
+
+    def call(rows: Tensor) -> Tensor:
+        copied = rows.clone()
+        answer = rule(copied, given.so_far)
+        require(PURE, copied, rows, "as before")
+        kind = getattr(answer, "dtype", type(answer).__name__), getattr(answer, "shape", None)
+        expected = f"booleans of shape {[len(rows)]}"
+        checker.require(ANSWER, kind == (torch.bool, (len(rows),)), expected, answer)
+        return answer.clone()
+
+    answer = call(probs)
+    for _ in range(CALLS - 1):
+        require(PURE, call(probs), answer, "when called again")
+    require(OWN, call(probs[order]), answer[order], f"for the rows in the order {order}")
+    for row in range(len(probs)):
+        mixed = others.clone()
+        mixed[row] = probs[row]
+        require(OWN, call(mixed)[row], answer[row], f"for row {row} among other mates too")
+    require(PURE, call(probs), answer, "when called again")

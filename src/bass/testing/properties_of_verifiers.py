@@ -1,0 +1,393 @@
+"""The properties of every verifier: of a single verdict, and over the steps of a run.
+
+A single verdict cannot show noise that is reused in a later step, or state that a verifier keeps
+between steps; and it is not computed in the engine's precision.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from jaxtyping import Float, Int
+
+from bass.api.resolve import make
+from bass.drafters import Ngram
+from bass.engine.step import check_verdict
+from bass.errors import OptionError
+from bass.interfaces import Verifier
+from bass.policies import Fixed
+from bass.records import Draft, Verdict
+from bass.sampling import Sampling
+from bass.testing import runs
+from bass.testing.checking import COSTLY, Checker, shown
+from bass.testing.doubles import ByRow, OwnPast
+from bass.testing.engine import By, Setup
+from bass.testing.enumeration import (
+    CUTS,
+    Cuts,
+    Problem,
+    VerifierInput,
+    judge,
+    middle,
+    output_laws,
+)
+from bass.testing.statistics import FALSE_FAILURE, count
+from bass.testing.strategies import (
+    MIXED,
+    RequestBatch,
+    batches,
+    generic_batches,
+    long_batches,
+    prefixes,
+)
+
+# longest drafts over a vocabulary of two tokens, by samples and by enumeration
+LONG, LONG_BOXES = 6, 4
+CALLS = 3  # with the same arguments
+MOST_CELLS = 256  # of a distribution that samples are compared with
+# in place of probabilities beyond a row's own length
+GARBAGE = ((), (np.nan,), (np.inf, -1.0, 0.0))
+SAMPLES = 16384  # of the noise, for each drawn problem
+TOLERANCE = 1e-12  # float64 sums of up to some 10^4 terms
+NEW = 5  # tokens whose joint distribution is tested: of up to five steps
+COIN_NEW, COIN_LENGTH = 4, 2  # the same in `runs.coin`, and the draft's length
+CERTAIN_NEW = 3  # the same with deterministic drafts
+
+TOKENS = "emitted tokens are of the vocabulary."
+COUNTS = "0 <= accepted <= length in every row: what stands beyond a row's own length is no draft."
+PREFIX = "what a row emits begins with the accepted tokens of its draft."
+SAME = "the same arguments give the same verdict."
+BEYOND = (
+    "what lies beyond a row's own length (tokens, probabilities, finite or not, noise) changes "
+    "nothing."
+)
+MATES = "a row's verdict depends on nothing of the other rows."
+LEAVES = "a verifier does not write to what it is given."
+LAW = (
+    "the emitted tokens, continued by the target, are distributed as the target's own, at every "
+    "length."
+)
+BOXES = "between the breakpoints that `cuts` gives, the noise does not change the verdict."
+SEED = (
+    "a seed fixes the output: with every draft, the tokens of a coupled verifier are those of "
+    "autoregressive decoding."
+)
+RUN_LAW = (
+    "the first tokens of a run are distributed as the target's own: no noise is used in two "
+    "steps, and nothing is kept from one step to the next."
+)
+RUN_MATES = (
+    "a request's tokens depend neither on its batch mates nor on its place: a verifier keeps "
+    "nothing of a row."
+)
+
+
+def check_verifier(
+    verifier: Any, cuts: Cuts | None = None, examples: int = 40, seed: int = 0
+) -> None:
+    """Test that a verifier keeps its contract and that its output distribution is the target's.
+
+    `verifier`: what `bass.load` takes. For drawn batches of draft and target distributions (zeros,
+    one-hots, equal, disjoint; mixed lengths, also 0; deterministic drafts too): the same verdict
+    for repeated calls, the shapes of the verdict, 0 <= accepted <= length, the emitted prefix, and
+    independence from other rows and from values beyond a row's length (also NaN and infinity).
+    A verifier with `lossless = False` is tested for these, and for independence of other rows in
+    the engine. Else its output distribution is tested:
+
+    * with `cuts`, a function from a problem and drafted tokens to the uniforms at which verdicts
+      change (as in `bass.testing.enumeration.CUTS`, where the registered verifiers have theirs), by
+      exact enumeration within 1e-12, with drafts of up to 4 tokens; without chance;
+    * without it, by 16384 samples of each drawn problem, with drafts of up to 6 tokens and
+      vocabularies of up to 24. The false-failure rate is 1e-6 for all of them together; it detects
+      a bias of about 0.06 in total variation in one problem, or 0.09 in one of 6 tokens;
+    * in the engine, over several steps, in the precision of a run: greedy decoding equals the
+      recomputed reference, a request's tokens do not depend on its place, and the joint
+      distribution of the first tokens is the target's: of five with a vocabulary of 3, and of four
+      with a vocabulary of 2 and a draft unlike the target, where a step that reuses the noise of
+      rejected tokens shows most; and of three with deterministic drafts in rows of five settings,
+      with every sampling option. Each uses 768 samples per example and has a false-failure rate of
+      1e-6; the default of 40 examples detects a bias in total variation of 0.057, of 0.037 and of
+      0.078 in a row of one setting;
+    * for a verifier with `coupled = True`, which makes its own noise, only in the engine: the
+      tokens of autoregressive decoding for any draft, and the same joint distributions, over 768
+      seeds per example.
+
+    `seed`: of cases and samples.
+
+    Raises `ExactnessError`; `OptionError` for an object that is no verifier, and for `cuts` of one
+    that is coupled or not lossless.
+    """
+    made: Verifier = make("verifier", verifier)
+    checker = Checker(type(made).__name__, examples, seed)
+    by_cuts = made.lossless and not made.coupled
+    if cuts is not None and not by_cuts:
+        why = "makes its own noise" if made.coupled else "has `lossless = False`"
+        raise OptionError(f"`{checker.name}` {why}, which `cuts` does not describe: leave it out.")
+    for deterministic in (False, True):
+        drawn = st.builds(
+            lambda b, seed: Batch(b[0], b[1], seed), batches(deterministic), st.integers(0, 9)
+        )
+        checker.for_all(drawn, lambda b: contract(checker, made, b), most=COSTLY)
+        if by_cuts:
+            known = CUTS.get(type(made)) if cuts is None else cuts
+            require_output_law(checker, made, known, deterministic)
+    setup = Setup(runs.wide(), runs.CPU, policy=ByRow(), verifier=made)
+    if made.coupled and made.lossless:
+        require_autoregressive(checker, setup)
+    if made.lossless:
+        runs.require_greedy(checker, setup, examples // 4)
+        # drafts without distributions
+        runs.require_greedy(checker, setup.but(drafter=By(Ngram())), examples // 8)
+    # lengths that depend only on the row's own past
+    own = setup.but(policy=OwnPast())
+    runs.require_same_alone(checker, own, examples // 4, RUN_MATES, alone=False)
+    if made.lossless:
+        require_run_law(checker, setup)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Problems of one batch, whose drafts have up to k tokens. `seed`: of the noise."""
+
+    problems: list
+    k: int
+    seed: int = 0
+
+    def __str__(self) -> str:
+        rows = (f"row {i}: {described(problem)}" for i, problem in enumerate(self.problems))
+        return f"k = {self.k}, noise of seed {self.seed}; {'; '.join(rows)}"
+
+
+def described(problem: Problem) -> str:
+    """A problem as text: each distribution with the drafted tokens before it."""
+    length, most = problem.length, 1 if problem.by_last else problem.length
+    path = "" if problem.path is None else f", drafted for certain {list(problem.path)}"
+    if problem.name:
+        return f"length {length}, {problem.name}{path}"
+
+    def listed(laws: dict, longest: int) -> str:
+        chosen = (item for item in laws.items() if len(item[0]) <= longest)
+        return ", ".join(f"after {list(prefix)} {shown(law)}" for prefix, law in chosen)
+
+    by_last = ", by the last token alone" if problem.by_last else ""
+    draft = path or f", draft {listed(problem.draft, most - (not problem.by_last))}"
+    return (
+        f"length {length}{by_last}, target {listed(problem.target, most)}{draft if length else ''}"
+    )
+
+
+def sample(batch: Batch, each: int, junk: int = 0, garbage: tuple = ()) -> VerifierInput:
+    """`each` samples of every problem: drafts drawn by the draft stream's uniforms, as a drafter
+    draws them.
+
+    Values beyond a row's length are random, with the seed `junk`; `garbage`: numbers in place of
+    the probabilities there.
+    """
+    random, counts = np.random.default_rng(batch.seed), [each] * len(batch.problems)
+    given = VerifierInput.filled(batch.problems, counts, batch.k, junk, garbage)
+    for i, problem in enumerate(batch.problems):
+        here, length = slice(i * each, (i + 1) * each), problem.length
+        given.uniforms[here, : length + 1] = random.uniform(size=(each, length + 1, 4))
+        for slot in range(length + 1):
+            before = given.tokens[here, :slot]
+            given.target_probs[here, slot] = looked_up(problem.target, before, problem.vocab)
+            if slot == length:
+                continue
+            if problem.path is None:
+                probs = looked_up(problem.draft, before, problem.vocab)
+            else:
+                probs = np.eye(problem.vocab)[[problem.path[slot]] * each]
+            if given.draft_probs is not None:
+                given.draft_probs[here, slot] = probs
+            given.tokens[here, slot] = drawn(probs, given.uniforms[here, slot, 0])
+    return given
+
+
+def looked_up(laws: dict, before: np.ndarray, vocab: int) -> Float[np.ndarray, "rows vocab"]:
+    """The distribution after each row's prefix."""
+    length = before.shape[1]
+    table = np.array([laws[prefix] for prefix in prefixes(vocab, length) if len(prefix) == length])
+    return table[before @ vocab ** np.arange(length)[::-1]]
+
+
+def drawn(probs: np.ndarray, uniforms: np.ndarray) -> Int[np.ndarray, " rows"]:
+    """The token at which the running sum of each row exceeds its uniform."""
+    running = probs.cumsum(1)
+    return (running <= uniforms[:, None] * running[:, -1:]).sum(1)
+
+
+def contract(checker: Checker, verifier: Verifier, batch: Batch) -> None:
+    """Check all properties but that of the output distribution."""
+    each = 8
+    given = sample(batch, each)
+    first = emitted(checker, verifier, given)
+
+    def require(property: str, other: list, expected: list, text: str) -> None:
+        checker.require(property, other == expected, f"{shown(expected)} {text}", other)
+
+    for _ in range(CALLS - 1):
+        require(SAME, emitted(checker, verifier, given), first, "again")
+    for garbage in GARBAGE:
+        other = emitted(checker, verifier, sample(batch, each, 1, garbage))
+        require(BEYOND, other, first, f"with {list(garbage) or 'other distributions'} beyond")
+    rows = np.arange(len(first))
+    for order in (rows[::-1], rows[::2], rows[-1:]):
+        moved = emitted(checker, verifier, given, order)
+        expected = [first[row] for row in order]
+        require(MATES, moved, expected, f"from rows {order.tolist()} by themselves")
+
+
+def emitted(
+    checker: Checker, verifier: Verifier, given: VerifierInput, order: np.ndarray | None = None
+) -> list[list[int]]:
+    """The emitted tokens of each row."""
+    tokens, accepted = judged(checker, verifier, given, order)
+    rows = zip(tokens.tolist(), accepted.tolist(), strict=True)
+    return [row[: count + 1] for row, count in rows]
+
+
+def judged(
+    checker: Checker, verifier: Verifier, given: VerifierInput, order: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The verdict's tokens and accepted counts, after the checks of a single verdict."""
+    draft, target_probs, noise = given.tensors(order)
+    answer = verifier(draft, target_probs, noise)
+    before, probs_before, noise_before = given.tensors(order)
+    pairs = zip(
+        (*vars(before).values(), probs_before, *vars(noise_before).values()),
+        (*vars(draft).values(), target_probs, *vars(noise).values()),
+        strict=True,
+    )
+    unchanged = all(a is None or np.array_equal(a, b, equal_nan=True) for a, b in pairs)
+    checker.require(LEAVES, unchanged, "what was given, as before", "other values in it")
+    verdict = check_verdict(verifier, answer, target_probs)
+    tokens, accepted = verdict.tokens.numpy(), verdict.accepted.numpy()
+    require_emissions(checker, tokens, accepted, before, target_probs.shape[2])
+    return tokens, accepted
+
+
+def require_emissions(
+    checker: Checker, tokens: np.ndarray, accepted: np.ndarray, draft: Draft, vocab: int
+) -> None:
+    """Check counts against lengths, tokens against the vocabulary, and that accepted ones come
+    first.
+    """
+    slots, lengths, drafted = (
+        np.arange(tokens.shape[1]),
+        draft.lengths.numpy(),
+        draft.tokens.numpy(),
+    )
+    drafted = np.pad(drafted, ((0, 0), (0, 1)))
+    count = accepted[:, None]
+    for property, good, expected in (
+        (COUNTS, (count >= 0) & (count <= lengths[:, None]), "0 to its length accepted"),
+        (TOKENS, (tokens >= 0) & (tokens < vocab) | (slots > count), f"tokens below {vocab}"),
+        (PREFIX, (tokens == drafted) | (slots >= count), "its accepted tokens first"),
+    ):
+        row = int((~good.all(1)).argmax())
+        checker.require(
+            property,
+            bool(good.all()),
+            f"of the draft {drafted[row, : lengths[row]].tolist()}, {expected}",
+            f"{accepted[row]} accepted, tokens {tokens[row, : max(accepted[row], 0) + 1].tolist()}",
+        )
+
+
+def require_output_law(
+    checker: Checker, verifier: Verifier, cuts: Cuts | None, deterministic: bool
+) -> None:
+    """Check the output distribution on drawn batches, on long drafts, and, by samples, on wide
+    vocabularies.
+    """
+
+    def law(batch: Batch) -> None:
+        if cuts is None:
+            require_law_of_samples(checker, verifier, batch)
+        else:
+            require_law_of_boxes(checker, verifier, cuts, batch)
+
+    every = checker.examples
+    longest, few = (LONG, every // 2) if cuts is None else (LONG_BOXES, every // 5)
+    kinds = [(batches(deterministic), every), (long_batches(deterministic, longest), few)]
+    if cuts is None:
+        kinds.append((generic_batches(deterministic), every))
+    for cases, some in kinds:
+        checker.for_all(cases.map(lambda b: Batch(*b)), law, some, COSTLY)
+
+
+def require_law_of_samples(checker: Checker, verifier: Verifier, batch: Batch) -> None:
+    """Check the output distribution by samples.
+
+    Each test gets a share of the false-failure rate: there are two kinds of drafts, and a batch
+    makes up to three assertions, a batch of long drafts one (for half as many), a generic one one.
+    With a large vocabulary, only the first token is tested.
+    """
+    share = FALSE_FAILURE / (9 * checker.examples)
+    given = sample(replace(batch, seed=batch.seed + checker.seed), SAMPLES)
+    tokens, accepted = judged(checker, verifier, given)
+    for i, problem in enumerate(batch.problems):
+        here = slice(i * SAMPLES, (i + 1) * SAMPLES)
+        random = np.random.default_rng(2000 + i + checker.seed)
+        whole = tokens[here, : problem.length + 1].copy()
+        for slot in range(1, problem.length + 1):  # what follows the emitted tokens: the target's
+            probs = looked_up(problem.target, whole[:, :slot], problem.vocab)
+            own = drawn(probs, random.uniform(size=SAMPLES))
+            whole[:, slot] = np.where(slot > accepted[here], own, whole[:, slot])
+        counts, law = count(whole, problem.vocab), problem.target_law()
+        if law.size > MOST_CELLS:
+            rest = tuple(range(1, law.ndim))
+            counts, law = counts.sum(rest), law.sum(rest)
+        runs.require_samples(checker, LAW, counts, law, share, f"row {i}: ")
+
+
+def require_law_of_boxes(checker: Checker, verifier: Verifier, cuts: Cuts, batch: Batch) -> None:
+    """Check the output distribution by enumeration."""
+    problems, k = batch.problems, batch.k
+    random = np.random.default_rng(0)
+    _, verdict = judge(verifier, problems, k, middle, runs.CPU, cuts)
+
+    def emissions(v: Verdict) -> torch.Tensor:
+        return torch.where(torch.arange(k + 1) <= v.accepted[:, None], v.tokens, -1)
+
+    for inside in (
+        lambda shape: random.uniform(0.01, 0.99, shape),
+        lambda shape: random.choice([1e-6, 1 - 1e-6], shape),
+    ):
+        points = lambda r, inside=inside: r.low + (r.high - r.low) * inside(r.low.shape)  # noqa: E731
+        _, other = judge(verifier, problems, k, points, runs.CPU, cuts)
+        same = torch.equal(emissions(verdict), emissions(other))
+        found = "two verdicts in one: a breakpoint is missing"
+        checker.require(BOXES, same, "one verdict in each box", found)
+    laws = output_laws(verifier, problems, k, runs.CPU, cuts)
+    for i, (problem, law) in enumerate(zip(problems, laws, strict=True)):
+        expected = problem.target_law()
+        near = bool(np.abs(law - expected).max() <= TOLERANCE)
+        texts = (f"row {i}: probabilities {runs.cells(p, expected - law)}" for p in (expected, law))
+        checker.require(LAW, near, *texts)
+
+
+def require_autoregressive(checker: Checker, setup: Setup) -> None:
+    """Check `SEED`."""
+
+    def attempt(batch: RequestBatch) -> None:
+        expected = runs.sampled(setup.but(policy=Fixed(0)), batch)
+        for policy in (OwnPast(), ByRow(), Fixed(3)):
+            got = runs.sampled(setup.but(policy=policy), batch)
+            text = f"{expected} as without drafts"
+            checker.require(SEED, got == expected, text, f"{got} with {policy}")
+
+    runs.for_requests(checker, attempt, checker.examples // 4, setup.model.vocab)
+
+
+def require_run_law(checker: Checker, setup: Setup) -> None:
+    """Check `RUN_LAW` on two small models, and with deterministic drafts in rows of different
+    sampling options, with 768 samples per example, at a false-failure rate of `FALSE_FAILURE` in
+    each.
+    """
+    narrow, coin = (setup.but(model=model) for model in (runs.narrow(), runs.coin()))
+    runs.require_law(checker, narrow.but(policy=ByRow(3)), Sampling(), RUN_LAW, NEW)
+    runs.require_law(checker, coin.but(policy=Fixed(COIN_LENGTH)), Sampling(), RUN_LAW, COIN_NEW)
+    certain = narrow.but(policy=ByRow(3), drafter=By(Ngram()))
+    runs.require_law(checker, certain, MIXED, RUN_LAW, CERTAIN_NEW)

@@ -1,0 +1,105 @@
+"""Doubles that only the laws use: a scorer that checks every pass, and a model whose outputs repeat
+no token.
+"""
+
+from dataclasses import dataclass, field
+from typing import final
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from bass.interfaces import ForwardingRowStore, RowStore, Scorer
+from bass.records import CacheBudget, Features, RowAssignment, Scored, Sequences, Window
+from bass.testing.small_models import Logits, Pairing, Prefixes, SmallModel
+
+
+@final
+@dataclass
+class CheckedScorer(ForwardingRowStore, Scorer):
+    """Records the token that a scorer read at each (row, position), and checks every query.
+
+    A query at position p attends to 0..p of its row, so the scorer must have read the committed
+    token at each of these positions, and the drafted token above the committed ones.
+    """
+
+    scorer: Scorer
+    sequences: Sequences
+    is_target: bool
+    fed: Int[np.ndarray, "batch capacity"] = field(init=False)
+    passes: int = 0
+
+    def __post_init__(self) -> None:
+        self.fed = np.full(tuple(self.sequences.tokens.shape), -1)
+
+    @property
+    def store(self) -> RowStore:
+        return self.scorer
+
+    def copy_rows(self, assignment: RowAssignment) -> None:
+        super().copy_rows(assignment)
+        before = self.fed.copy()
+        for row in assignment.followers:
+            shared = assignment.shared[row]
+            self.fed[row] = -1
+            self.fed[row, :shared] = before[assignment.source[row], :shared]
+
+    def fill(self, window: Window) -> Features:
+        self._record(window)
+        return super().fill(window)
+
+    def __call__(self, window: Window) -> Scored:
+        self._record(window)
+        self.passes += 1
+        s = self.sequences
+        for row in torch.nonzero(s.active)[:, 0].tolist():
+            length, positions = int(s.lens[row]), window.positions[row].tolist()
+            used = [p for p in positions if p >= 0]
+            if self.is_target:
+                last = length - 1
+                assert used, f"row {row} has no window"
+                assert used[0] == last, f"row {row}: {positions} does not begin at {last}"
+                assert int(window.tokens[row, 0]) == int(s.tokens[row, last])
+            if used:
+                assert used == [*range(used[0], used[-1] + 1)], f"row {row} has holes: {positions}"
+                assert used[-1] < int(s.limits[row]), f"row {row} goes beyond its limit"
+                known = self.fed[row, : min(length, used[-1] + 1)]
+                committed = s.tokens[row, : len(known)].cpu().numpy()
+                assert (known == committed).all(), f"row {row} was not fed what it committed"
+                assert (self.fed[row, : used[-1] + 1] >= 0).all()
+        return self.scorer(window)
+
+    def _record(self, window: Window) -> None:
+        tokens, positions = window.tokens.cpu().numpy(), window.positions.cpu().numpy()
+        assert positions.max(initial=-1) < window.span, f"a position is outside {window.span}"
+        rows, columns = np.nonzero(positions >= 0)
+        at = window.start + rows, positions[rows, columns]
+        self.fed[at] = tokens[rows, columns]
+
+
+@final
+@dataclass(frozen=True)
+class SmallCounting(SmallModel):
+    """Target and draft predict token + 1 after every token, so no token of an output repeats."""
+
+    vocab: int = 40
+
+    def scorer(
+        self, role: str, pairing: Pairing, budget: CacheBudget, device: torch.device
+    ) -> Scorer:
+        return _Counting(20 * torch.eye(self.vocab, device=device).roll(1, 1))
+
+    def oracle(self, role: str, prefixes: Prefixes) -> Logits:
+        return 20.0 * np.eye(self.vocab)[(prefixes[:, -1] + 1) % self.vocab]
+
+
+@final
+@dataclass
+class _Counting(Scorer):
+    """Without memory: the next token follows from the last."""
+
+    table: Float[Tensor, "vocab vocab"]
+
+    def __call__(self, window: Window) -> Scored:
+        return Scored(self.table[window.tokens])
