@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 import numpy as np
 import pandas as pd
 
-from bass.analysis.statistics import Comparison, Interval, compare, interval
+from bass.analysis.statistics import Comparison, Interval, interval
 from bass.errors import OptionError, RunFolderError, unknown_name
 
 if TYPE_CHECKING:
@@ -407,22 +407,21 @@ class Run:
 
     def compare(self, cell: str, other: str, metric: str) -> Comparison:
         """The ratio of two cells' means of a metric, over the values that both have."""
-        own, others = self.values(cell, metric), self.values(other, metric)
-        both = own.index.intersection(others.index)
-        return compare(own[both].to_numpy(), others[both].to_numpy())
+        from bass.analysis.metrics import paired
+
+        return paired(self.values(cell, metric), self.values(other, metric))
 
     def speedup(self, cell: str, metric: str = "tokens_per_second") -> Comparison | None:
         """How many times as good as its plain cell a cell is, by a rate or by a latency (`all`).
 
         None where there is no cell of autoregressive decoding to compare with.
         """
-        from bass.analysis.metrics import METRICS
+        from bass.analysis.metrics import speedup
 
         plain = self.plains.get(cell)
         if plain is None or plain == cell:
             return None
-        lower = METRICS[metric].better == "lower"
-        return self.compare(*((plain, cell) if lower else (cell, plain)), metric)
+        return speedup(self.values(cell, metric), self.values(plain, metric), metric)
 
     @functools.cached_property
     def cells(self) -> pd.DataFrame:

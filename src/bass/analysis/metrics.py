@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from bass.analysis.frames import CALL, Measurement
+from bass.analysis.statistics import Comparison, compare
 
 Better = Literal["higher", "lower", "neither"]
 Over = Literal["repeats", "prompts"]
@@ -540,6 +541,17 @@ def independent(m: Measurement, name: str) -> pd.Series:
     values = {unit: metric.function(part) for unit, part in parts.items()}
     found = {unit: value for unit, value in values.items() if value is not None}
     return pd.Series(found, dtype=float, name=name)
+
+
+def paired(a: pd.Series, b: pd.Series) -> Comparison:
+    """The ratio of two means over the independent values that both have."""
+    both = a.index.intersection(b.index)
+    return compare(a[both].to_numpy(), b[both].to_numpy())
+
+
+def speedup(own: pd.Series, plain: pd.Series, name: str) -> Comparison:
+    """How many times as good as the independent values `plain` of a metric the `own` are."""
+    return paired(plain, own) if METRICS[name].better == "lower" else paired(own, plain)
 
 
 # Profiles: one number per draft position or length

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from bass.analysis.metrics import COLUMNS, METRICS, independent, number
-from bass.analysis.statistics import LEVEL, compare, holm, interval
+from bass.analysis.metrics import COLUMNS, METRICS, independent, number, speedup
+from bass.analysis.statistics import LEVEL, holm, interval
 from bass.errors import RunFolderError, unknown_name
 
 if TYPE_CHECKING:
@@ -84,10 +84,7 @@ def _speedup(column: str, part: "Measurement", metric: str, is_plain: bool) -> d
     if is_plain:
         values = (1.0, 1.0, 1.0, 1.0, None)
     elif part.plain is not None:
-        pair = [independent(one, metric) for one in (part, part.plain)]
-        both = pair[0].index.intersection(pair[1].index)
-        a, b = (one[both].to_numpy() for one in pair)
-        found = compare(b, a) if METRICS[metric].better == "lower" else compare(a, b)
+        found = speedup(independent(part, metric), independent(part.plain, metric), metric)
         bounds = (None, None) if found.undecided else (found.low, found.high)
         values = (found.ratio, *bounds, found.median, found.p)
     return {f"{column}{end}": _nan(value) for end, value in zip(PARTS, values, strict=True)}

@@ -93,7 +93,8 @@ def run(argv: list[str]) -> int:
     if config.json:
         sys.stdout.writelines(f"{json.dumps(line)}\n" for line in json_lines(*runs, ratios))
     else:
-        print_completions(out, runs[0][0], prompts) if not streams else None
+        if not streams:
+            print_completions(out, runs[0][0], prompts)
         below.print(figures(*runs, ratios))
         below.print(ran_with(llm, interrupted), style="dim", markup=False, soft_wrap=True)
     for sentence in [*caveats(llm, given), *warnings(ratios)]:
@@ -274,7 +275,8 @@ def print_completions(out: Console, result: "Result", prompts: list[Any]) -> Non
         which = f"prompt {one.prompt_index}, sample {one.sample_index}"
         label = f"{which}: {len(one.token_ids)} tokens, {one.finish_reason}"
         if out.is_terminal:
-            out.rule(label, align="left", style="cyan") if many else None
+            if many:
+                out.rule(label, align="left", style="cyan")
             out.print(_text(prompts[one.prompt_index]), end="", style="dim", soft_wrap=True)
             out.print(_text(text), soft_wrap=True)
         else:
