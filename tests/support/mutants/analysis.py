@@ -125,8 +125,8 @@ MUTANTS = (
     ),
     Mutant(
         "a speed-up by latency is that of its inverse",
-        "Run.speedup",
-        "METRICS[metric].better == 'lower'",
+        "metrics.speedup",
+        "METRICS[name].better == 'lower'",
         "False",
         (
             "unit/test_frames.py::test_a_cell_is_compared_with_the_fastest_autoregressive_one_of_its_work",
