@@ -14,9 +14,9 @@ from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from bass.host_records import AttentionRule, CacheBudget, DecoderShape, Feedback, RowAssignment
+from bass.sampling_params import SAMPLING_OPTIONS
 
 __all__ = [
-    "SAMPLING_OPTIONS",
     "Angles",
     "AttentionRule",
     "CacheBudget",
@@ -38,20 +38,6 @@ __all__ = [
     "Verdict",
     "Window",
 ]
-
-
-# The columns of `Sequences.sampling`, with the values that disable each option: see
-# `bass.sampling.Sampling`.
-SAMPLING_OPTIONS: dict[str, float] = {
-    "temperature": 1.0,
-    "top_k": 0,
-    "top_p": 1.0,
-    "min_p": 0.0,
-    "repetition_penalty": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "min_new_tokens": 0,
-}
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-from bass.api.options import ModelOptions, SamplingOptions
+from bass.api.options import ModelOptions
 from bass.cli import ablate
 from bass.cli.ablate import FAILED, INTERRUPTED
 from bass.experiments.cell import Worker
 from bass.experiments.grid import CONFIGS, plan
 from bass.experiments.settings import SETTINGS
+from bass.sampling_params import SamplingParams
 from unit.checkpoints import Said
 
 Command = Callable[..., Said]
@@ -143,6 +144,6 @@ def test_the_help_has_the_packaged_configs_and_the_page_has_every_setting_of_its
     for name in CONFIGS:
         assert name in shown
         assert f"`{name}`" in page
-    of_generate = {f.name for options in (ModelOptions, SamplingOptions) for f in fields(options)}
+    of_generate = {f.name for options in (ModelOptions, SamplingParams) for f in fields(options)}
     for name in SETTINGS.keys() - of_generate:
         assert f"`{name}`" in page, name

@@ -172,7 +172,7 @@ class Slow(DraftLengthPolicy[int]):
 def test_wall_time_has_the_hosts_time_and_no_prefill(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    llm = load(pair.target, pair.draft, Slow(), cuda_graphs=False)
+    llm = load(pair.target, pair.draft, policy=Slow(), cuda_graphs=False)
     request = {"max_new_tokens": 12, "temperature": 1.0, "ignore_eos": True}
     timing = Timing(llm, [np.ones((2, 8), int).tolist()], request)
     assert timing.warm_up(0) > 0
@@ -285,7 +285,7 @@ def test_options_from_a_file(bench: Command, tmp_path: Path) -> None:
         ("--file x --prompts y", "both name the prompts: give one of them"),
         ("--prompts spec-bnch", "Did you mean `spec-bench`"),
         ("--prompt-length 60", "exceeds the context of 64"),
-        ("--acceptance 1.5", "is not a number from 0 to 1"),
+        ("--acceptance 1.5", "give a number from 0 to 1"),
         ("--methods 2 --policy bass", "Give one of `--methods`, `--policy`"),
         ("--methods bas", "Did you mean `bass`"),
         ("--max-batch-size 8", "Unknown option `--max-batch-size`"),

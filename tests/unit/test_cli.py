@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from bass.api.options import LoadOptions, RequestOptions, TemplateOptions, help_of, option
+from bass.api.options import LoadOptions, RequestOptions, TemplateOptions
 from bass.api.resolve import make
 from bass.cli import COMMANDS, main
 from bass.cli.options import Parser, build, parser
 from bass.errors import BassError, OptionError, ProblemsError
+from bass.option import help_of, option
 from bass.policies import BatchAdaptive, Fixed, Lagged
 from unit.checkpoints import Said
 

@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bass
-from bass.api.engines import batch_sizes
-from bass.api.memory import Memory
 from bass.api.options import RequestOptions
-from bass.api.warm_up import caught_up_shapes, prompt_shapes
 from bass.drafters import Ensemble, ModelDraft
+from bass.engine.engines import batch_sizes
+from bass.engine.memory import Memory
 from bass.engine.prefill import captured_windows
 from bass.engine.scorer import ModelScorer
 from bass.engine.shapes import StepShapes
+from bass.engine.warm_up import caught_up_shapes, prompt_shapes
 from bass.errors import OptionError, PolicyError, RequestError, StrategyError
 from bass.interfaces import Verifier
 from bass.interfaces.lengths import captured_lengths

@@ -21,7 +21,8 @@ READ = [*FILES, *(path for part in ("tests", "benchmarks") for path in (ROOT / p
 # its own row.
 ORDER: list[set[str]] = [
     {"errors", "files", "plain_json", "printable", "processes", "own_modules"},
-    {"processor", "problems"},
+    {"processor", "problems", "option"},
+    {"sampling_params"},
     {"kernels"},
     {"host_records"},
     {"records"},
@@ -45,12 +46,8 @@ ORDER: list[set[str]] = [
 ORDER_OF_API: list[set[str]] = [
     {"kinds", "values", "loading", "results", "elsewhere"},
     {"resolve", "options", "generation"},
-    {"checks"},
     {"requests"},
     {"plan", "progress"},
-    {"assembly"},
-    {"engines"},
-    {"memory", "warm_up"},
     {"llm"},
     {"__init__"},
 ]

@@ -1,6 +1,7 @@
 """Options are written once: signatures, settings and hints agree with the dataclasses."""
 
 import inspect
+import typing
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -11,17 +12,20 @@ import pytest
 import bass
 from bass.api.elsewhere import COUNTERPARTS, named_elsewhere
 from bass.api.options import (
+    ChatFields,
     ChatOptions,
+    LoadFields,
     LoadOptions,
     ModelOptions,
     RequestOptions,
-    SamplingOptions,
+    TemplateFields,
     TemplateOptions,
-    help_of,
 )
 from bass.api.results import Completion, Result
 from bass.experiments.settings import Settings
+from bass.option import help_of
 from bass.policies import BatchAdaptive
+from bass.sampling_params import SamplingFields, SamplingParams
 from support.options_page import PAGES, filled
 from unit.checkpoints import Pair
 
@@ -46,13 +50,27 @@ def test_a_signature_has_every_option_with_its_type_and_default(
     written = {
         name: (parameter.annotation, parameter.default)
         for name, parameter in signature.parameters.items()
-        if name not in ("self", *GENERATE) and parameter.kind is not parameter.VAR_KEYWORD
+        if name not in ("self", *GENERATE)
     }
     assert written == {f.name: (f.type, f.default) for f in fields(options)}
 
 
+@pytest.mark.parametrize(
+    ("names", "options"),
+    [
+        (LoadFields, LoadOptions),
+        (SamplingFields, SamplingParams),
+        (ChatFields, ChatOptions),
+        (TemplateFields, TemplateOptions),
+    ],
+)
+def test_the_types_that_editors_know_are_those_of_the_options(names: type, options: type) -> None:
+    written = {f.name: f.type for f in fields(options) if f.name not in ("target", "draft")}
+    assert typing.get_type_hints(names) == written
+
+
 def test_settings_of_ablations_are_these_options_and_have_help() -> None:
-    inherited = {f.name for options in (ModelOptions, SamplingOptions) for f in fields(options)}
+    inherited = {f.name for options in (ModelOptions, SamplingParams) for f in fields(options)}
     assert inherited < {f.name for f in fields(Settings)}
     assert all(help_of(Settings).values())
 

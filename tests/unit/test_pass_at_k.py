@@ -209,7 +209,9 @@ def test_an_evaluation_has_every_sample_with_its_score(
         own = found.requests[found.requests["problem"] == problem.name]
         expected = programs.check_all([problem.program(one) for one in own["text"]], 20.0, True)
         assert own["passed"].tolist() == expected
-        result = llm.generate(problem.prompt, 2, 6, temperature=1.0, stop=problem.stop)
+        result = llm.generate(
+            problem.prompt, 2, max_new_tokens=6, temperature=1.0, stop=problem.stop
+        )
         drawn = own[own["method"] == "batched"]["token_ids"].tolist()
         assert drawn == [one.token_ids for one in result.completions]
     assert not found.requests.loc[found.requests["problem"] == "b", "passed"].any()

@@ -12,7 +12,7 @@ import pytest
 
 import bass
 from bass.errors import BassError
-from unit.checkpoints import Pair, Said, byte_tokenizer, write_checkpoint
+from unit.checkpoints import Pair, Said, byte_tokenizer
 
 A, B = [3, 5, 7, 11], [2, 9, 4]
 VOCABULARY = byte_tokenizer().get_vocab_size()
@@ -104,21 +104,11 @@ def test_an_end_of_sequence_and_a_stop_token_have_reasons_of_their_own(pair: Pai
         ({"min_new_tokens": 3, "max_new_tokens": [2, 9]}, "^Prompt 0: `min_new_tokens=3` is more"),
         ({"min_new_tokens": 13}, "^`min_new_tokens=13` is more"),
         ({"top_p": 7, "top_k": [1, 2]}, "^`top_p=7` is out of range"),
-        ({"min_p": [0.1]}, r"`min_p` has 1 values for 2 prompts \(prompt 1 has none\): give one"),
-        ({"min_p": [0, 0, 0]}, r"`min_p` has 3 values for 2 prompts \(value 2 has no prompt\)"),
+        ({"min_p": [0.1]}, "`min_p` has 1 values for 2 prompts: give one"),
         ({"stop_token_ids": "eos"}, "`stop_token_ids='eos'` must be a list of token ids"),
         ({"stop_token_ids": [10**9]}, "`stop_token_ids` holds 1000000000: give token ids"),
         ({"stop_token_ids": [True]}, "`stop_token_ids` holds True"),
-        ({"stop_token_ids": range(2000)}, "`stop_token_ids` has more than 1000 ids"),
         ({"ignore_eos": [True, False]}, r"`ignore_eos=\[True, False\]` must be True or False"),
-        (
-            {"min_new_tokens": 3, "stop_token_ids": range(VOCABULARY)},
-            f"^`min_new_tokens=3` needs a token .* all {VOCABULARY} of the vocabulary end a text",
-        ),
-        (
-            {"min_new_tokens": [0, 3], "stop_token_ids": range(VOCABULARY)},
-            "^Prompt 1: `min_new_tokens=3` needs",
-        ),
         ({"min_tokens": 3}, "Unknown option `min_tokens`: give `min_new_tokens`"),
     ],
 )
@@ -128,15 +118,6 @@ def test_an_option_that_cannot_be_is_one_sentence(
 ) -> None:
     with pytest.raises(BassError, match=words):
         tokens(llm, [A, B], **options)
-
-
-def test_a_draft_of_fewer_ids_needs_a_token_that_ends_no_text_too(tmp_path: Path) -> None:
-    larger = write_checkpoint(tmp_path / "target", byte_tokenizer(), 32, 2, VOCABULARY + 16)
-    draft = write_checkpoint(tmp_path / "draft", byte_tokenizer(), 16, 1, VOCABULARY)
-    with pytest.raises(BassError, match=f"all {VOCABULARY} of the draft's vocabulary end a text"):
-        bass.load(larger, draft).generate(
-            [A], **SHORT, min_new_tokens=3, stop_token_ids=range(VOCABULARY)
-        )
 
 
 def test_commands_that_warm_up_in_fewer_tokens_keep_min_new_tokens(

@@ -11,7 +11,6 @@ from typing import Any, Literal, final
 import yaml
 
 from bass.analysis.tables import SUFFIXES, to_text
-from bass.api.options import option
 from bass.cli.options import console, parser, progress
 from bass.errors import OptionError, counted, unknown_name
 from bass.experiments import runner
@@ -19,6 +18,7 @@ from bass.experiments.cell import Cell, Watch
 from bass.experiments.executors import Local, Ray
 from bass.experiments.grid import CONFIGS, plan, read_config
 from bass.experiments.settings import SETTINGS
+from bass.option import option
 
 FAILED, INTERRUPTED = 2, 130
 EXAMPLES = (

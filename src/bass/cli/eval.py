@@ -4,8 +4,9 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import fields
 
-from bass.api.options import LoadOptions, RequestOptions, help_of
+from bass.api.options import LoadOptions, RequestOptions
 from bass.cli.options import build, console, parser, progress
+from bass.option import help_of
 
 EXAMPLES = (
     "bass eval small -n 8 --max-new-tokens 64 --temperature 0.6 --output runs/small",

@@ -24,15 +24,15 @@ import torch
 from bass.analysis.frames import Measurement
 from bass.analysis.metrics import METRICS
 from bass.analysis.statistics import compare
-from bass.api.checks import check_context
 from bass.api.generation import Generation
 from bass.api.llm import LLM, serve
 from bass.api.loading import ModelCache, Models
 from bass.api.options import LoadOptions, RequestOptions
-from bass.api.plan import LoadPlan, Strategies
-from bass.api.requests import prompt_ids
+from bass.api.plan import LoadPlan
+from bass.api.requests import check_context, prompt_ids
 from bass.drafters import ModelDraft, SelfDraft
 from bass.engine import cost
+from bass.engine.assembly import Strategies
 from bass.engine.parts import parts_of, without_graphs
 from bass.engine.step import Step
 from bass.errors import OptionError

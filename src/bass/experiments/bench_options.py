@@ -3,17 +3,17 @@
 from dataclasses import dataclass, fields
 from typing import Any, final
 
-from bass.api.options import SamplingOptions, help_of, option
 from bass.errors import OptionError, check_integer
+from bass.option import check_ranges, integer, like, number, option, optional
+from bass.sampling_params import SamplingParams
 
 PLAIN = "plain"  # the method of autoregressive decoding
-SAMPLING = [f.name for f in fields(SamplingOptions)]
-_HELP = help_of(SamplingOptions)
+SAMPLING = [f.name for f in fields(SamplingParams)]
 
 
 @final
 @dataclass(frozen=True)
-class BenchOptions(SamplingOptions):
+class BenchOptions(SamplingParams):
     """What to measure, and how often; `ignore_eos` and limits of length are the benchmark's own."""
 
     methods: list[int | str] | None = option(
@@ -22,13 +22,20 @@ class BenchOptions(SamplingOptions):
         "policies; by default plain, and the policy of `policy` or `num_speculative_tokens`",
     )
     batches: list[int] | tuple[int, ...] = option((1, 8), "batch sizes")
-    prompt_length: int = option(150, "tokens of each prompt, but for those of `prompts`")
-    max_new_tokens: int = option(128, "new tokens of each row, all of them decoded")
-    repeats: int = option(3, "timed calls of each setting, taking turns between methods")
+    prompt_length: int = option(
+        150, "tokens of each prompt, but for those of `prompts`", check=integer(1)
+    )
+    max_new_tokens: int = like(
+        SamplingParams, "max_new_tokens", 128, "new tokens of each row, all of them decoded"
+    )
+    repeats: int = option(
+        3, "timed calls of each setting, taking turns between methods", check=integer(1)
+    )
     acceptance: float | None = option(
         None,
         "NOT LOSSLESS: accept each drafted token with this probability, given those before it, "
         "whatever it is",
+        check=optional(number(lambda x: 0 <= x <= 1, "from 0 to 1")),
     )
     file: str | None = option(None, "take the prompts from this text; by default random tokens")
     prompts: str | None = option(
@@ -38,25 +45,17 @@ class BenchOptions(SamplingOptions):
         None, "the folder of published sets; null: of the environment variable BASS_DATA"
     )
     categories: list[str] | None = option(None, "with `prompts`: only these categories")
-    temperature: float = option(1.0, _HELP["temperature"])
-    top_p: float = option(1.0, _HELP["top_p"])
-    seed: int = option(0, "seed of the prompts; the calls have the seeds after it")
-    ignore_eos: bool = option(True, _HELP["ignore_eos"])
+    seed: int = like(
+        SamplingParams, "seed", 0, "seed of the prompts; the calls have the seeds after it"
+    )
+    ignore_eos: bool = like(SamplingParams, "ignore_eos", True)
 
     def __post_init__(self) -> None:
-        from bass.api.checks import check_sequences, check_value  # loads torch
-
-        for name in SAMPLING:
-            check_value(name, getattr(self, name))
-        for name in ("prompt_length", "max_new_tokens", "repeats"):
-            check_integer(name, getattr(self, name), 1)
+        check_ranges(self)
         for batch in self.batches:
             check_integer("batches", batch, 1)
-            check_sequences("batches", batch, 1)
         if self.file is not None and self.prompts is not None:
             raise OptionError("`--file` and `--prompts` both name the prompts: give one of them.")
-        if self.acceptance is not None and not 0 <= self.acceptance <= 1:
-            raise OptionError(f"`--acceptance {self.acceptance}` is not a number from 0 to 1.")
 
     @property
     def request(self) -> dict[str, Any]:

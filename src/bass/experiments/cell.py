@@ -19,16 +19,15 @@ from typing import Any, final
 import torch
 
 from bass.analysis.frames import REQUESTS, STEPS, SUMMARY, read_lines, request_lines, step_lines
-from bass.api.generation import Generation
+from bass.api.generation import Generation, first_step
 from bass.api.llm import LLM, serve
 from bass.api.loading import ModelCache
-from bass.api.memory import weight_bytes
 from bass.api.options import RequestOptions
 from bass.api.plan import LoadPlan
 from bass.api.requests import Prompts
-from bass.api.warm_up import first_step
 from bass.engine.cost import measure_peaks
 from bass.engine.graphs import capture_stream
+from bass.engine.memory import weight_bytes
 from bass.engine.parts import parts_of, without_graphs
 from bass.errors import BassError, is_out_of_memory
 from bass.experiments.prompts import Prompt, answer_tokens, lengths, rendered

@@ -21,14 +21,15 @@ from scipy.stats import binomtest
 from bass.analysis import frames
 from bass.analysis.metrics import METRICS, NOTHING, measure, number
 from bass.analysis.statistics import LEVEL, interval
-from bass.api.checks import stop_strings
 from bass.api.llm import LLM, plain
-from bass.api.options import RequestOptions, option
+from bass.api.options import RequestOptions
 from bass.api.requests import requests_for
 from bass.errors import OptionError, RequestError, RunFolderError, unknown_name
 from bass.experiments.problems import NAMES, Problem, read_problems
 from bass.experiments.programs import check_all, isolation
 from bass.experiments.provenance import device_name, here
+from bass.option import like, option
+from bass.sampling_params import stop_strings
 
 METHODS: Mapping[str, Callable[[LLM], LLM]] = {
     "batched": lambda llm: llm,
@@ -49,7 +50,9 @@ Watch = Callable[[str, int, int], None]  # the next problem, scores made, scores
 class EvalOptions(RequestOptions):
     """The options of `evaluate`: those of a request, and of the problems and their scores."""
 
-    num_return_sequences: int = option(8, "samples of each problem")
+    num_return_sequences: int = like(
+        RequestOptions, "num_return_sequences", 8, "samples of each problem"
+    )
     problems: str = option("small", f"{', '.join(NAMES)}, or a file in the format of one")
     data: str | None = option(None, "folder of the published files, by default that of BASS_DATA")
     methods: list[str] | None = option(None, f"of {', '.join(METHODS)}, by default the first two")
