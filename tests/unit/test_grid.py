@@ -240,7 +240,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "null": ({"base": {"batch": None}}, "`batch: null` is of the wrong type: give an integer."),
     "a type on an axis": ({"axes": {"top_p": [0.9, "x"]}}, "In `axes.top_p`: `top_p: 'x'`"),
     "a range": ({"base": {"temperature": -1}}, "`temperature=-1.0` is out of range"),
-    "no rows": ({"axes": {"batch": [0, 1]}}, "`batch=0` must be an integer of 1 or more. (cell b0-"),
+    "no rows": (
+        {"axes": {"batch": [0, 1]}},
+        "of 1 or more. (cell b0-",
+    ),
     "a limit": ({"base": {"ttft_limit": -1}}, "`ttft_limit=-1.0` is out of range"),
     "a pairing": ({"base": {"cache": "split", "attention": "sdpa"}}, "Cannot pair `SDPA` with"),
     "a policy": ({"axes": {"policy": ["baas"]}}, "Unknown policy `baas`. Did you mean `bass`"),

@@ -1,5 +1,5 @@
-"""A strategy that writes into what it is given changes its own view alone: not the rows, not the
-account of the run, and nothing that another strategy reads.
+"""A strategy that says that it writes to its inputs (`writes_inputs`) changes its own view alone:
+not the rows, not the record of the run, and nothing that another strategy reads.
 """
 
 from dataclasses import dataclass, field
@@ -43,6 +43,10 @@ class Counts(Drafter):
 
     writes: bool
 
+    @property
+    def writes_inputs(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.writes
+
     def reserve(self, assignment: RowAssignment) -> None:
         self.overwrite(assignment)
 
@@ -71,6 +75,10 @@ class Silent(Drafter):
     writes: bool = False
     asked: list[list[int]] = field(default_factory=list)
 
+    @property
+    def writes_inputs(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.writes
+
     def propose(
         self, sequences: Sequences, lengths: Tensor, k: int, noise: Noise, span: int
     ) -> Draft:
@@ -85,6 +93,10 @@ class Smears(Drafter):
     """Drafts nothing; may write into all that it is given, the rows aside."""
 
     writes: bool
+
+    @property
+    def writes_inputs(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.writes
 
     @property
     def target_features(self) -> tuple[int, ...]:
@@ -155,6 +167,7 @@ class Scribbles(Verifier):
     """Judges as `Rejection`, then writes into what it was given."""
 
     lossless: ClassVar[bool] = True
+    writes_inputs: ClassVar[bool] = True
 
     def __call__(self, draft: Draft, target_probs: Tensor, noise: Noise) -> Verdict:
         verdict = Rejection()(draft, target_probs, noise)

@@ -145,7 +145,7 @@ def assemble(
         parts.stop_rule,
         batch,
         sequences.capacity,
-        PassLog(pass_cost(models.target), copies=not (ours := is_ours(parts.drafter))),
+        PassLog(pass_cost(models.target)),
     )
     step: Step = SpeculativeStep(
         target, built(parts.drafter, context), parts.verifier, warp, context.vocab_size, context.log
@@ -153,7 +153,7 @@ def assemble(
     if graphs:
         lengths, reads = captured_lengths(parts.policy), parts.attention.reads_lengths
         shapes = StepShapes.of(lengths, sequences.capacity, reads)
-        step = GraphedStep(step, sequences, shapes, pool, ours)
+        step = GraphedStep(step, sequences, shapes, pool, is_ours(parts.drafter))
     return Engine(sequences, step)
 
 

@@ -113,12 +113,11 @@ def pass_bytes(llm: LLM, batch: int, length: int, k: int = 0) -> tuple[int, int]
     if layers := llm.parts.drafter.target_layers:
         drafting.append(cost.pass_cost(llm.models.target, layers))
 
-    def read(one: cost.PassCost, tokens: int) -> int:
-        keys = one.keys(np.ones(batch, int), np.full(batch, length))
-        return one.model.bytes_read(tokens) + keys
+    def read(one: cost.PassCost, columns: int) -> int:
+        rows = np.full(batch, length)
+        return one.work(columns, rows, rows > 0, rows).bytes
 
-    target = read(cost.pass_cost(llm.models.target), batch * (k + 1))
-    return target, sum(read(one, batch) for one in drafting)
+    return read(cost.pass_cost(llm.models.target), k + 1), sum(read(one, 1) for one in drafting)
 
 
 def prompts_for(models: Models, options: BenchOptions) -> tuple[dict[str, list[Any]], list[str]]:

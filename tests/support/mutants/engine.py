@@ -68,24 +68,6 @@ MUTANTS = (
         (f"{COST}::test_after_many_steps_without_drafts_a_drafter_is_fed_what_its_rows_have",),
     ),
     Mutant(
-        "positions of a user's drafter are counted as they are at the end of the step",
-        "PassLog.add",
-        "window.positions.clone() if self.copies else window.positions",
-        "window.positions",
-        (
-            f"{COST}::test_positions_that_a_drafter_writes_to_after_the_pass_are_counted_as_they_were",
-        ),
-    ),
-    Mutant(
-        "the parts of an ensemble are taken for ours",
-        "drafters.ensemble.is_ours",
-        "method.methods if isinstance(method, Ensemble) else ()",
-        "()",
-        (
-            f"{COST}::test_positions_that_a_drafter_writes_to_after_the_pass_are_counted_as_they_were",
-        ),
-    ),
-    Mutant(
         "after plain steps the draft is not told what was committed",
         "EngineRun._launched",
         "self._caught_up(plan.span) if plan.k and self.behind else ()",
@@ -326,19 +308,9 @@ MUTANTS = (
     ),
     Mutant(
         "a bound counts passes that no row needs",
-        "work_of_passes",
-        (
-            "if count:\n"
-            "    moved += cost.model.bytes_read(count) + cost.keys(tokens[:, i], visible[:, i])\n"
-            "    flops += count * cost.model.flops_per_token\n"
-            "    flops_kept += of_text * cost.model.flops_per_token"
-        ),
-        (
-            "if cost:\n"
-            "    moved += cost.model.bytes_read(count) + cost.keys(tokens[:, i], visible[:, i])\n"
-            "    flops += count * cost.model.flops_per_token\n"
-            "    flops_kept += of_text * cost.model.flops_per_token"
-        ),
+        "engine.passes.work_of",
+        "active & ((drafted > i) | (i == 0))",
+        "active",
         ("unit/test_cost.py::test_a_pass_that_no_active_row_needs_costs_nothing",),
     ),
     Mutant(
