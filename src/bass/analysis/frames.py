@@ -9,6 +9,7 @@ different prompts of a cell. A `Result` in memory makes the same frames of the s
 """
 
 import functools
+import gc
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -101,15 +102,17 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """The JSON lines of a file; empty without one. An incomplete last line is left out."""
     if not path.exists():
         return []
-    texts = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    if texts and not texts[-1].endswith("\n"):
-        texts.pop()
+    *lines, _ = path.read_text(encoding="utf-8").split("\n")
+    collects = gc.isenabled()
+    gc.disable()  # it would look for cycles in millions of numbers: half of the time
     try:
-        return [json.loads(text) for text in texts]
+        return json.loads(f"[{','.join(lines)}]")
     except ValueError as error:
         raise RunFolderError(
             f"`{path}` is damaged ({error}): delete its folder, and run the cell again."
         ) from error
+    finally:
+        gc.enable() if collects else None
 
 
 def steps_frame(lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -259,6 +262,15 @@ class Measurement:
         A part has the steps of the calls that have no requests of another value. `plain` is split
         likewise.
         """
+        if column not in self._parts:
+            self._parts[column] = self._split(column)
+        return self._parts[column]
+
+    @functools.cached_property
+    def _parts(self) -> "dict[str, dict[Any, Measurement]]":
+        return {}
+
+    def _split(self, column: str) -> "dict[Any, Measurement]":
         plain = {} if self.plain is None else self.plain.split(column)
         calls = self.requests.groupby(CALL)[column].agg(["min", "max"])
         single = calls.loc[calls["min"] == calls["max"], "min"]
@@ -278,7 +290,10 @@ class Measurement:
         }
 
     def where(self, **columns: Any) -> "Measurement":
-        """The part of these values of columns of the requests, such as `category="qa"`."""
+        """The part of these values of columns of the requests, such as `category="qa"`.
+
+        Raises `OptionError` for a value that no request has.
+        """
         found = self
         for column, value in columns.items():
             parts = found.split(column)
@@ -289,16 +304,6 @@ class Measurement:
                 )
             found = parts[value]
         return found
-
-    @functools.cached_property
-    def by_repeat(self) -> "dict[int, Measurement]":
-        """The parts of the repeats."""
-        return self.split("repeat")
-
-    @functools.cached_property
-    def by_prompt(self) -> "dict[int, Measurement]":
-        """The parts of the different prompts."""
-        return self.split("prompt")
 
     @property
     def repeats(self) -> list[int]:

@@ -537,7 +537,7 @@ def independent(m: Measurement, name: str) -> pd.Series:
     prompt are correlated, and repeats of greedy decoding are copies.
     """
     metric = METRICS[name]
-    parts = m.by_prompt if metric.over == "prompts" else m.by_repeat
+    parts = m.split("prompt" if metric.over == "prompts" else "repeat")
     values = {unit: metric.function(part) for unit, part in parts.items()}
     found = {unit: value for unit, value in values.items() if value is not None}
     return pd.Series(found, dtype=float, name=name)
