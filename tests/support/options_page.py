@@ -14,7 +14,7 @@ from bass.api.options import (
     SamplingOptions,
     TemplateOptions,
 )
-from bass.experiments.bench_options import BenchOptions
+from bass.experiments.options import BenchOptions
 from bass.experiments.settings import Settings
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -28,7 +28,7 @@ from bass.experiments.bench import (
     row_of,
     run_bench,
 )
-from bass.experiments.bench_options import BenchOptions
+from bass.experiments.options import BenchOptions
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
 from unit.checkpoints import Pair, Said

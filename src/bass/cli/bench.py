@@ -9,7 +9,7 @@ from rich.table import Table
 
 from bass.api.options import LoadOptions
 from bass.cli.options import build, console, parser, progress
-from bass.experiments.bench_options import BenchOptions
+from bass.experiments.options import BenchOptions
 
 EXAMPLES = (
     "bass bench",

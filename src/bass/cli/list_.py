@@ -67,10 +67,12 @@ class Listed:
         found: Any = None
         with contextlib.suppress(Exception):  # `problem` has it
             found = find_object(*self.path.split(":"))
-        plain = found is None or self.kind == FAMILY or KINDS[self.kind].as_class
+        known = {}
+        if found is not None and self.kind != FAMILY and not KINDS[self.kind].as_class:
+            known = {name: one.default for name, one in parameters(found).items()}
         given = [
-            f"  --{self.kind}.{name}" + ("" if one.default is REQUIRED else f" {one.default!r}")
-            for name, one in ({} if plain else parameters(found)).items()
+            f"  --{self.kind}.{name}" + ("" if default is REQUIRED else f" {default!r}")
+            for name, default in known.items()
         ]
         paper = getattr(found, "paper", "")
         title = f"{self.kind} {self.name} ({', '.join(filter(None, (self.path, paper)))})"

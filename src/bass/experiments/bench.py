@@ -36,7 +36,7 @@ from bass.engine import cost
 from bass.engine.parts import parts_of, without_graphs
 from bass.engine.step import Step
 from bass.errors import OptionError
-from bass.experiments.bench_options import PLAIN, BenchOptions
+from bass.experiments.options import PLAIN, BenchOptions
 from bass.experiments.prompts import MOST, plain_turns, read_prompts, rendered
 from bass.experiments.provenance import device_name, here
 from bass.records import Sequences

@@ -17,7 +17,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, final
 
@@ -27,12 +26,10 @@ from bass.api.options import ModelOptions
 from bass.errors import OptionError, unknown_name
 from bass.experiments.cell import Cell
 from bass.experiments.checkpoints import fitting
-from bass.experiments.settings import DEFAULTS, SETTINGS, Settings, overlaid
+from bass.experiments.settings import CONFIGS, DEFAULTS, SETTINGS, Settings, overlaid
 from bass.problems import Problems
 
 KEYS = ("name", "about", "base", "axes", "points", "exclude", "quick")
-_CONFIGS = Path(str(files("bass.experiments"))) / "configs"
-CONFIGS = {path.stem: path for path in sorted(_CONFIGS.glob("*.yaml"))}
 BASE = "base"  # label of a point on an axis of several settings that it does not name
 _SHORT = {"batch": "b", "temperature": "t", "seed": "s", "max_new_tokens": "n", "top_p": "p"}
 _OF_MODELS = ("batch", *(f.name for f in fields(ModelOptions)))

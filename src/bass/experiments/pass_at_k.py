@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
@@ -23,46 +23,19 @@ from bass.analysis.metrics import METRICS, NOTHING, measure, number
 from bass.analysis.statistics import LEVEL, interval
 from bass.api.checks import stop_strings
 from bass.api.llm import LLM, plain
-from bass.api.options import RequestOptions, option
 from bass.api.requests import requests_for
-from bass.errors import OptionError, RequestError, RunFolderError, unknown_name
-from bass.experiments.problems import NAMES, Problem, read_problems
+from bass.errors import OptionError, RequestError, RunFolderError
+from bass.experiments.options import METHODS, PLAIN, EvalOptions
+from bass.experiments.problems import Problem, read_problems
 from bass.experiments.programs import check_all, isolation
 from bass.experiments.provenance import device_name, here
 
-METHODS: Mapping[str, Callable[[LLM], LLM]] = {
-    "batched": lambda llm: llm,
-    "plain": plain,  # the same batch without speculation
-    # the same speculation, one sample after the other
-    "single": lambda llm: LLM(llm.models, llm.parts, 1, llm.graphs),
-}
 # options that change no sample: a folder is continued with other values of them
 FREE = ("data", "methods", "budgets", "limit", "skip_long", "allow_code_execution")
 FIGURES = ("first", "last", "all", "tau", "tokens_per_second")  # of `METRICS`
 HEADINGS = {name: f"{METRICS[name].heading}, {METRICS[name].shown_unit}" for name in FIGURES}
 HEADINGS |= {"pass_first": "Pass@First", "pass_all": "Pass@All"}
 Watch = Callable[[str, int, int], None]  # the next problem, scores made, scores to make
-
-
-@final
-@dataclass(frozen=True)
-class EvalOptions(RequestOptions):
-    """The options of `evaluate`: those of a request, and of the problems and their scores."""
-
-    num_return_sequences: int = option(8, "samples of each problem")
-    problems: str = option("small", f"{', '.join(NAMES)}, or a file in the format of one")
-    data: str | None = option(None, "folder of the published files, by default that of BASS_DATA")
-    methods: list[str] | None = option(None, f"of {', '.join(METHODS)}, by default the first two")
-    budgets: list[float] | None = option(None, "in seconds, by default ten for the samples' times")
-    limit: int | None = option(None, "only the first N problems")
-    skip_long: bool = option(False, "leave out problems whose prompts do not fit the context")
-    program_seconds: float = option(10.0, "time limit of each program that the model writes")
-    allow_code_execution: bool = option(False, "run them as yourself where bubblewrap is missing")
-
-    def __post_init__(self) -> None:
-        for method in self.methods or ():
-            if method not in METHODS:
-                raise unknown_name("method", method, METHODS)
 
 
 def evaluate(
@@ -91,7 +64,7 @@ def evaluate(
                 hint = f"It is `{problem.name}`; `--skip-long` leaves such problems out."
                 raise RequestError(f"{error} {hint}") from error
     done = _opened(folder, options, llm, load or {})
-    models = {name: METHODS[name](llm) for name in options.methods or [*METHODS][:2]}
+    models = {name: with_method(llm, name) for name in options.methods or METHODS[:2]}
     for method, model in models.items():
         left = [one.prompt for one in problems if (method, one.name) not in done]
         if left:  # one-time costs of the process do not count for any problem
@@ -111,6 +84,15 @@ def evaluate(
     records = {name: json.loads(one.to_json(orient="records")) for name, one in tables.items()}
     (folder / frames.SUMMARY).write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
     return found
+
+
+def with_method(llm: LLM, name: str) -> LLM:
+    """The model with one of `METHODS`: as it is; the same batch without speculation; or with the
+    same speculation, one sample after the other.
+    """
+    if name == "single":
+        return LLM(llm.models, llm.parts, 1, llm.graphs)
+    return plain(llm) if name == PLAIN else llm
 
 
 def _opened(

@@ -5,9 +5,10 @@ number of repeats.
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, final
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
 
-from bass.api.checks import check_value, stop_strings
 from bass.api.elsewhere import named_elsewhere
 from bass.api.options import (
     LoadOptions,
@@ -21,12 +22,16 @@ from bass.api.options import (
     option,
     strategy,
 )
-from bass.api.plan import LoadPlan
 from bass.api.resolve import make
 from bass.api.values import WrongKindError, in_words, typed
 from bass.errors import BassError, OptionError, unknown_name
 from bass.experiments.prompts import Entry, numbers, occurrences, read_prompts
 
+if TYPE_CHECKING:  # loads torch
+    from bass.api.plan import LoadPlan
+
+_CONFIGS = Path(str(files("bass.experiments"))) / "configs"
+CONFIGS = {path.stem: path for path in sorted(_CONFIGS.glob("*.yaml"))}  # the packaged ones
 _HELP = help_of(SamplingOptions)
 STRATEGIES = kinds_of(ModelOptions)  # kind of each setting that names a strategy
 LIMITS = ("ttft_limit", "tpot_limit", "e2e_limit")
@@ -64,6 +69,8 @@ class Settings(ModelOptions, SamplingOptions):
 
     def problems(self) -> dict[str, str]:
         """Sentences about values out of range and unreadable prompts, with the setting's name."""
+        from bass.api.checks import check_value
+
         found = {}
         for name in (*_COUNTS, *LIMITS):
             least, words = (1, "1 or more") if name in _COUNTS else (1e-9, "more than 0 seconds")
@@ -119,12 +126,14 @@ class Settings(ModelOptions, SamplingOptions):
                 found.append(Call(len(found), group, turn, places, *kept, samples, first))
         return found
 
-    def load_plan(self) -> LoadPlan:
+    def load_plan(self) -> "LoadPlan":
         """The checked arguments of `load`; reads no weight.
 
         A cell whose drafter needs no draft model ignores `draft`, its adapter and its quantization.
         Raises a `BassError` for parts that do not match.
         """
+        from bass.api.plan import LoadPlan
+
         options = {f.name: getattr(self, f.name) for f in fields(ModelOptions)}
         options["drafter"] = make("drafter", options["drafter"])
         if not options["drafter"].needs_draft:
@@ -153,6 +162,8 @@ class Call:
 
     def options(self, settings: Settings, repeat: int) -> RequestOptions:
         """Its options. In a later turn each sample has a prompt, which continues its answer."""
+        from bass.api.checks import stop_strings
+
         shared = {name: getattr(settings, name) for name in SAMPLING}
         shared |= {"seed": settings.seed + repeat, "stop": stop_strings(settings.stop)}
         return RequestOptions(num_return_sequences=1 if self.turn else self.samples, **shared)

@@ -1,12 +1,14 @@
-"""The options of `bass bench`, apart from what loads torch: its help has no need of it."""
+"""The options of `bass bench` and `bass eval`; their helps load no torch."""
 
 from dataclasses import dataclass, fields
 from typing import Any, final
 
-from bass.api.options import SamplingOptions, help_of, option
-from bass.errors import OptionError, check_integer
+from bass.api.options import RequestOptions, SamplingOptions, help_of, option
+from bass.errors import OptionError, check_integer, unknown_name
+from bass.experiments.problems import NAMES
 
 PLAIN = "plain"  # the method of autoregressive decoding
+METHODS = ("batched", PLAIN, "single")  # of an evaluation
 SAMPLING = [f.name for f in fields(SamplingOptions)]
 _HELP = help_of(SamplingOptions)
 
@@ -62,3 +64,24 @@ class BenchOptions(SamplingOptions):
     def request(self) -> dict[str, Any]:
         """The options of `LLM.stream` but for the seed."""
         return {name: getattr(self, name) for name in SAMPLING if name != "seed"}
+
+
+@final
+@dataclass(frozen=True)
+class EvalOptions(RequestOptions):
+    """The options of `evaluate`: those of a request, and of the problems and their scores."""
+
+    num_return_sequences: int = option(8, "samples of each problem")
+    problems: str = option("small", f"{', '.join(NAMES)}, or a file in the format of one")
+    data: str | None = option(None, "folder of the published files, by default that of BASS_DATA")
+    methods: list[str] | None = option(None, f"of {', '.join(METHODS)}, by default the first two")
+    budgets: list[float] | None = option(None, "in seconds, by default ten for the samples' times")
+    limit: int | None = option(None, "only the first N problems")
+    skip_long: bool = option(False, "leave out problems whose prompts do not fit the context")
+    program_seconds: float = option(10.0, "time limit of each program that the model writes")
+    allow_code_execution: bool = option(False, "run them as yourself where bubblewrap is missing")
+
+    def __post_init__(self) -> None:
+        for method in self.methods or ():
+            if method not in METHODS:
+                raise unknown_name("method", method, METHODS)
