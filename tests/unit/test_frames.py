@@ -51,9 +51,6 @@ def test_an_incomplete_last_line_is_left_out(tmp_path: Path) -> None:
     assert read_lines(path) == []
     path.write_text('{"step": 0}\n{"step": 1}\n{"st')
     assert read_lines(path) == [{"step": 0}, {"step": 1}]
-    path.write_text('{"step": 0}\n{"st\n{"step": 1}\n')
-    with pytest.raises(RunFolderError, match=r"steps\.jsonl` is damaged"):
-        read_lines(path)
 
 
 def test_a_run_is_three_frames(run: bass.Run) -> None:

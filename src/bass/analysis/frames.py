@@ -27,12 +27,8 @@ if TYPE_CHECKING:
     from bass.api.results import Completion
     from bass.engine.requests import StepRecord
 
-MANIFEST, STEPS, REQUESTS, SUMMARY = (
-    "manifest.json",
-    "steps.jsonl",
-    "requests.jsonl",
-    "summary.json",
-)
+MANIFEST, SUMMARY = "manifest.json", "summary.json"
+STEPS, REQUESTS = "steps.jsonl", "requests.jsonl"
 TEXTS = "texts.json"  # the text of each token id, for the picture of a report
 CALL = ["repeat", "call"]  # the columns that name a call
 _PER_ROW = ("requests", "drafted", "accepted", "emitted")  # lists of a step, one entry per row
@@ -44,6 +40,8 @@ _REQUEST = (
     "prompt_index", "sample_index", "text", "token_ids", "logprobs", "finish_reason", "seconds",
     "prompt_tokens", "prefill_seconds",
 )  # fmt: skip
+SPEEDUPS = {"speedup_all": "all", "speedup": "tokens_per_second"}  # column to metric
+_OF_CELL = ("lossless", "batch_invariant", "autoregressive", "work")
 _DIGITS = 4  # of the probability of a drafted token
 
 
@@ -107,10 +105,6 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     gc.disable()  # it would look for cycles in millions of numbers: half of the time
     try:
         return json.loads(f"[{','.join(lines)}]")
-    except ValueError as error:
-        raise RunFolderError(
-            f"`{path}` is damaged ({error}): delete its folder, and run the cell again."
-        ) from error
     finally:
         gc.enable() if collects else None
 
@@ -332,16 +326,11 @@ class Run:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         path = self.folder / MANIFEST
-        if not path.exists():
-            raise RunFolderError(
-                f"`{self.folder}` is not the folder of a run: it has no `{MANIFEST}`. Give a "
-                "folder that `bass ablate` wrote."
-            )
-        self.manifest = _read_json(path)
+        self.manifest: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
         if "axes" not in self.manifest:
             raise RunFolderError(
-                f"`{self.folder}` is not the folder of an ablation: give a folder that "
-                "`bass ablate` wrote."
+                f"`{self.folder}` has no `{MANIFEST}` of an ablation: give a folder that `bass "
+                "ablate` wrote."
             )
         self.entries: dict[str, dict[str, Any]] = {
             cell["id"]: cell for cell in self.manifest["cells"]
@@ -352,7 +341,7 @@ class Run:
     def summary(self, cell: str) -> dict[str, Any] | None:
         """The `summary.json` of a cell; None where it has not ended."""
         path = self._folder_of(cell) / SUMMARY
-        return _read_json(path) if path.exists() else None
+        return json.loads(path.read_text()) if path.exists() else None
 
     def _folder_of(self, cell: str) -> Path:
         if cell not in self.entries:
@@ -443,13 +432,9 @@ class Run:
             summary = self.summary(cell) or {"state": "not finished", "error": None}
             row = {"id": cell} | entry["labels"]
             row |= {name: summary[name] for name in ("state", "error")}
-            row |= {
-                name: entry[name]
-                for name in ("lossless", "batch_invariant", "autoregressive", "work")
-            }
-            row["plain"] = self.plains.get(cell)
+            row |= {name: entry[name] for name in _OF_CELL} | {"plain": self.plains.get(cell)}
             if cell in self.finished:
-                for name, metric in (("speedup", "tokens_per_second"), ("speedup_all", "all")):
+                for name, metric in SPEEDUPS.items():
                     ratio = self.speedup(cell, metric)
                     row[name] = None if ratio is None else ratio.ratio
                 row |= {name: self.values(cell, name).mean() for name in METRICS}
@@ -485,15 +470,6 @@ class Run:
     def _repr_html_(self) -> str:
         """The table, for a notebook."""
         return self.to_pandas().to_html()
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise RunFolderError(
-            f"`{path}` is damaged ({error}): restore it, or run the experiment again."
-        ) from error
 
 
 def open_run(folder: str | os.PathLike[str]) -> Run:

@@ -21,9 +21,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bass.analysis.frames import Measurement
-from bass.analysis.metrics import METRICS
-from bass.analysis.statistics import compare
+from bass.analysis.frames import SPEEDUPS, Measurement
+from bass.analysis.metrics import METRICS, speedup
 from bass.api.checks import check_context
 from bass.api.generation import Generation
 from bass.api.llm import LLM, serve
@@ -261,10 +260,9 @@ def row_of(
     found |= {"wall_ms_per_step_over_expected_tau": found["wall_ms_per_step"] / (tau or np.nan)}
     found |= {"step_ms": 1e3 * steps["seconds"].median()}
     if plain is not None and plain is not timing:
-        for name, metric in (("speedup", "tokens_per_second"), ("speedup_all", "all")):
-            base = [METRICS[metric].function(one) or np.nan for one in plain.calls]
-            lower = METRICS[metric].better == "lower"
-            ratio = compare(base, frame[metric]) if lower else compare(frame[metric], base)
+        for name, metric in SPEEDUPS.items():
+            base = pd.Series([METRICS[metric].function(one) or np.nan for one in plain.calls])
+            ratio = speedup(frame[metric], base, metric)
             found |= {name: ratio.ratio, f"{name}_interval": ratio.text}
     return found
 

@@ -244,8 +244,6 @@ def _axis(key: str, values: Any, base: Mapping[str, Any], problems: Problems) ->
         settled = _settled(base, whole, where, problems)
         overlay = {k: settled.get(k, v) if k in whole else v for k, v in overlay.items()}
         label = label if isinstance(values, Mapping) else label_of(overlay[key])
-        if label in overlays:
-            problems.add(f"`{where}` has the value `{label}` twice: leave one out.")
         overlays[label] = {k: v for k, v in overlay.items() if _head(k) in SETTINGS}
     return overlays
 
@@ -308,8 +306,6 @@ def _cells(base: Mapping[str, Any], drafts: Iterable[Any], problems: Problems) -
             invalid |= {*known[key].values()}
         for sentence in dict.fromkeys(own.sentences):
             wrong.setdefault(sentence, []).append(id_)
-        if id_ in cells:
-            problems.add(f"The cell `{id_}` occurs twice: leave one out.")
         if invalid.isdisjoint(("", "policy", "drafter")):  # else its pair is not known
             valid = replace(settings, **{name: DEFAULTS[name] for name in invalid})
             cells[id_] = Cell(id_, labels, valid)

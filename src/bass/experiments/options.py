@@ -20,25 +20,19 @@ class BenchOptions(SamplingOptions):
 
     methods: list[int | str] | None = option(
         None,
-        "methods to compare: plain (autoregressive decoding), draft lengths, and names of "
-        "policies; by default plain, and the policy of `policy` or `num_speculative_tokens`",
+        "methods to compare: plain (autoregressive decoding), draft lengths, and policies; by "
+        "default plain, and the policy of `policy` or `num_speculative_tokens`",
     )
     batches: list[int] | tuple[int, ...] = option((1, 8), "batch sizes")
     prompt_length: int = option(150, "tokens of each prompt, but for those of `prompts`")
     max_new_tokens: int = option(128, "new tokens of each row, all of them decoded")
     repeats: int = option(3, "timed calls of each setting, taking turns between methods")
     acceptance: float | None = option(
-        None,
-        "NOT LOSSLESS: accept each drafted token with this probability, given those before it, "
-        "whatever it is",
+        None, "NOT LOSSLESS: accept each drafted token with this probability, given those before it"
     )
     file: str | None = option(None, "take the prompts from this text; by default random tokens")
-    prompts: str | None = option(
-        None, "take the prompts of a published set, or of a file of prompts; with rows by category"
-    )
-    data: str | None = option(
-        None, "the folder of published sets; null: of the environment variable BASS_DATA"
-    )
+    prompts: str | None = option(None, "a published set, or a file of prompts; rows by category")
+    data: str | None = option(None, "the folder of published sets; null: that of BASS_DATA")
     categories: list[str] | None = option(None, "with `prompts`: only these categories")
     temperature: float = option(1.0, _HELP["temperature"])
     top_p: float = option(1.0, _HELP["top_p"])

@@ -19,8 +19,9 @@ import pandas as pd
 from scipy.stats import binomtest
 
 from bass.analysis import frames
-from bass.analysis.metrics import METRICS, NOTHING, measure, number
+from bass.analysis.metrics import measure
 from bass.analysis.statistics import LEVEL, interval
+from bass.analysis.tables import markdown, shown
 from bass.api.checks import stop_strings
 from bass.api.llm import LLM, plain
 from bass.api.requests import requests_for
@@ -33,8 +34,6 @@ from bass.experiments.provenance import device_name, here
 # options that change no sample: a folder is continued with other values of them
 FREE = ("data", "methods", "budgets", "limit", "skip_long", "allow_code_execution")
 FIGURES = ("first", "last", "all", "tau", "tokens_per_second")  # of `METRICS`
-HEADINGS = {name: f"{METRICS[name].heading}, {METRICS[name].shown_unit}" for name in FIGURES}
-HEADINGS |= {"pass_first": "Pass@First", "pass_all": "Pass@All"}
 Watch = Callable[[str, int, int], None]  # the next problem, scores made, scores to make
 
 
@@ -213,11 +212,10 @@ class Evaluation:
             samples = (self.requests["method"] == method).sum()
             for seconds in budgets or self.budgets:
                 found = self.within(method, seconds, clock)
-                row = _mean("pass_first", found["pass_first"]) | _mean(
-                    "pass_all", found["pass_all"]
-                )
-                row["finished"] = found["finished"].sum() / samples
-                rows.append({"method": method, "seconds": float(seconds)} | row)
+                row = {"method": method, "seconds": float(seconds)}
+                for name in ("pass_first", "pass_all"):
+                    row |= _mean(name, found[name])
+                rows.append(row | {"finished": found["finished"].sum() / samples})
         return pd.DataFrame(rows)
 
     def pass_at(self, k: int) -> pd.DataFrame:
@@ -241,8 +239,9 @@ class Evaluation:
 
     def to_text(self) -> str:
         """The scores and the curve in Markdown, with 95 % intervals in brackets."""
-        curve = self.curve().sort_values("seconds", kind="stable")
-        return f"{_markdown(self.scores(), columns=True)}\n{_markdown(curve)}"
+        scores = shown(self.scores()).set_index("method").T.reset_index(names="method")
+        curve = shown(self.curve().sort_values("seconds", kind="stable"))
+        return f"{markdown(scores, 1)}\n{markdown(curve, 1)}"
 
     def plot(self, path: str | Path) -> None:
         """Draw Pass@First and Pass@All by budget into an SVG, PNG or PDF file."""
@@ -261,22 +260,3 @@ def _mean(name: str, values: pd.Series) -> dict[str, float]:
         bounds = binomtest(int(values.sum()), len(values)).proportion_ci(LEVEL, method="wilson")
     low, high = np.clip(np.array([*bounds], dtype=float), 0.0, 1.0).tolist()
     return {name: around.mean, f"{name}_low": low, f"{name}_high": high}
-
-
-def _markdown(frame: pd.DataFrame, columns: bool = False) -> str:
-    """A frame as a table; with `columns`, its rows become the columns."""
-    names: list[str] = [name for name in frame if not name.endswith(("_low", "_high"))]
-    rows = [[HEADINGS.get(name, name) for name in names]]
-    rows += [[_text(row, name) for name in names] for _, row in frame.iterrows()]
-    heads, *others = zip(*rows, strict=True) if columns else rows
-    others.insert(0, ["---"] * len(heads))
-    return "".join(f"| {' | '.join(line)} |\n" for line in (heads, *others))
-
-
-def _text(row: pd.Series, name: str) -> str:
-    """A value with its interval, if it has one."""
-    if name in ("method", "seconds", *FIGURES):
-        unit = METRICS[name].unit if name in FIGURES else ""
-        return str(row[name]) if name == "method" else number(row.get(name), unit)
-    value, low, high = (number(row.get(f"{name}{end}"), "share") for end in ("", "_low", "_high"))
-    return f"{value} %" if low == NOTHING else f"{value} % ({low} to {high})"
