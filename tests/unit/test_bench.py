@@ -26,7 +26,6 @@ from bass.experiments.bench import (
     methods_of,
     pass_bytes,
     row_of,
-    run_bench,
 )
 from bass.experiments.options import BenchOptions
 from bass.host_records import Feedback
@@ -234,7 +233,7 @@ def test_prompts_of_a_text_are_its_pieces(options: LoadOptions, tmp_path: Path) 
 def test_drafters_without_a_draft_model(pair: Pair, drafter: str) -> None:
     spec = {"class_path": "self", "init_args": {"layers": 1}} if drafter == "self" else drafter
     own = LoadOptions(target=pair.target, drafter=spec, num_speculative_tokens=2)
-    result = run_bench(BenchOptions(batches=[1], repeats=1, **SIZES), own)
+    result = Bench(BenchOptions(batches=[1], repeats=1, **SIZES), own).run()
     assert result.frame["method"].tolist() == ["plain", "k=2"]
     assert result.frame["speedup_interval"].tolist()[1] == "undecided (n = 1)"
     assert any("random prompts" in note for note in result.notes)
@@ -248,7 +247,7 @@ def test_dummy_weights_need_a_config_alone(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     own = LoadOptions(target=tmp_path, draft=tmp_path, load_format="dummy")
     wanted = BenchOptions(methods=["plain", 2], batches=[2], repeats=1, **SIZES)
-    assert any("random weights" in note for note in run_bench(wanted, own).notes)
+    assert any("random weights" in note for note in Bench(wanted, own).run().notes)
 
 
 def test_methods_are_named_by_their_lengths_and_policies(options: LoadOptions) -> None:

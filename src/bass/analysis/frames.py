@@ -305,11 +305,6 @@ class Measurement:
         return sorted(self.requests["repeat"].unique().tolist())
 
     @property
-    def prompts(self) -> list[int]:
-        """The numbers of the different prompts."""
-        return sorted(self.requests["prompt"].unique().tolist())
-
-    @property
     def categories(self) -> list[str]:
         """The categories of the prompts, in the order of the prompts; without the empty one."""
         found = self.requests.sort_values("prompt", kind="stable")["category"].unique().tolist()
@@ -335,8 +330,7 @@ class Run:
         self.entries: dict[str, dict[str, Any]] = {
             cell["id"]: cell for cell in self.manifest["cells"]
         }
-        self._measured: dict[str, Measurement] = {}
-        self._compared: dict[str, Measurement] = {}
+        self._measured: dict[tuple[str, bool], Measurement] = {}  # by cell, and whether compared
 
     def summary(self, cell: str) -> dict[str, Any] | None:
         """The `summary.json` of a cell; None where it has not ended."""
@@ -374,19 +368,20 @@ class Run:
         own = self._own(cell)
         if cell not in self.finished or self.plains.get(cell, cell) == cell:
             return own
-        if cell not in self._compared:
+        if (cell, True) not in self._measured:
             plain = self._own(self.plains[cell])
-            self._compared[cell] = replace(own, plain=plain, part=own.rows)
-        return self._compared[cell]
+            self._measured[cell, True] = replace(own, plain=plain, part=own.rows)
+        return self._measured[cell, True]
 
     def _own(self, cell: str) -> Measurement:
         """The measurement of a cell without its plain one."""
-        if cell not in self._measured:
+        if (cell, False) not in self._measured:
             folder = self._folder_of(cell)
             steps, requests = (read_lines(folder / name) for name in (STEPS, REQUESTS))
             facts = (self.summary(cell) or {}).get("facts") or {}
-            self._measured[cell] = Measurement(steps_frame(steps), requests_frame(requests), facts)
-        return self._measured[cell]
+            found = Measurement(steps_frame(steps), requests_frame(requests), facts)
+            self._measured[cell, False] = found
+        return self._measured[cell, False]
 
     def values(self, cell: str, metric: str) -> pd.Series:
         """The independent values of a metric: see `bass.analysis.metrics.independent`."""

@@ -47,7 +47,11 @@ def run(argv: list[str]) -> int:
     read = [Checkpoint.read(spec, lora=lora, family=family) for spec, lora in specs]
     check_family(family, *read)
     figures = [{"checkpoint": specs[i][0]} | describe(one, i == 1) for i, one in enumerate(read)]
-    problem = incompatibility(read)
+    problem = ""
+    try:
+        check_pair(read[0], read[-1])
+    except PairingError as error:
+        problem = str(error)
     names = f"draft for `{config.checkpoint}`.{problem and f' {problem}'}"
     verdict = f"`{config.draft}` {'cannot' if problem else 'can'} {names}" if config.draft else ""
     if config.json:
@@ -60,15 +64,6 @@ def run(argv: list[str]) -> int:
     if verdict:
         console().print(Text(printable(verdict)), soft_wrap=True)
     return 1 if problem else 0
-
-
-def incompatibility(read: list[Checkpoint]) -> str:
-    """Why the second checkpoint cannot draft for the first; empty if it can, or without one."""
-    try:
-        check_pair(read[0], read[-1])
-    except PairingError as error:
-        return str(error)
-    return ""
 
 
 def describe(checkpoint: Checkpoint, draft: bool = False) -> dict[str, Any]:

@@ -287,7 +287,10 @@ class BenchResult:
 
 @final
 class Bench:
-    """A benchmark whose options are checked and whose models are loaded."""
+    """A benchmark whose options are checked and whose models are loaded.
+
+    Raises the errors of `bass.load`, and `OptionError`.
+    """
 
     def __init__(self, options: BenchOptions, load_options: LoadOptions) -> None:
         self.options, self.cache = options, ModelCache()
@@ -371,13 +374,6 @@ class Bench:
                     f"tokens/s are {row['speedup']:.2f} times as many."
                 )
         return found
-
-
-def run_bench(
-    options: BenchOptions, load_options: LoadOptions, watch: Watch = lambda name, done, total: None
-) -> BenchResult:
-    """Measure a pair. Raises the errors of `bass.load`, and `OptionError`."""
-    return Bench(options, load_options).run(watch)
 
 
 def free() -> None:
