@@ -12,7 +12,7 @@ from bass.api.options import (
     RequestOptions,
     TemplateOptions,
 )
-from bass.experiments.bench_options import BenchOptions
+from bass.experiments.options import BenchOptions
 from bass.experiments.settings import Settings
 from bass.sampling_params import PER_PROMPT, SamplingParams
 

@@ -11,9 +11,10 @@ import yaml
 from bass.api.options import ModelOptions
 from bass.cli import ablate
 from bass.cli.ablate import FAILED, INTERRUPTED
+from bass.experiments import grid
 from bass.experiments.cell import Worker
-from bass.experiments.grid import CONFIGS, plan
-from bass.experiments.settings import SETTINGS
+from bass.experiments.grid import plan
+from bass.experiments.settings import CONFIGS, SETTINGS
 from bass.sampling_params import SamplingParams
 from unit.checkpoints import Said
 
@@ -75,7 +76,7 @@ def test_the_command_line_overrides_the_config(
     here: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], wanted: dict[str, Any]
 ) -> None:
     planned = []
-    monkeypatch.setattr(ablate, "plan", lambda raw: planned.append(raw) or plan(raw))
+    monkeypatch.setattr(grid, "plan", lambda raw: planned.append(raw) or plan(raw))
     assert ablate.run(["small.yaml", "--axes.policy.k", "null", *words, "--dry-run"]) == 0
     [cell] = plan(planned[0]).cells
     assert {name: getattr(cell.settings, name) for name in wanted} == wanted

@@ -26,9 +26,8 @@ from bass.experiments.bench import (
     methods_of,
     pass_bytes,
     row_of,
-    run_bench,
 )
-from bass.experiments.bench_options import BenchOptions
+from bass.experiments.options import BenchOptions
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
 from unit.checkpoints import Pair, Said
@@ -56,11 +55,9 @@ def bench(bass_command: Command, pair: Pair) -> Command:
     return lambda *arguments: bass_command("bench", *own, *arguments)
 
 
-def test_the_command_prints_the_bound_first_and_the_result_last(
-    bench: Command, tmp_path: Path
-) -> None:
+def test_the_command_prints_the_bound_first_and_the_result_last(bench: Command) -> None:
     own = ("--methods", "plain", "3", "bass", "--batches", "2", "--acceptance", "1")
-    own += ("--prompt-length", "8", "--output", str(tmp_path / "bench.json"))
+    own += ("--prompt-length", "8")
     said = bench(*own)
     assert said.status == 0, said.err
     lines = said.out.splitlines()
@@ -70,14 +67,14 @@ def test_the_command_prints_the_bound_first_and_the_result_last(
     rows = [line.split()[:2] for line in lines if line.startswith((" plain", " k=3", " bass"))]
     assert rows == 2 * [["plain", "2"], ["k=3", "2"], ["bass", "2"]]
     assert "NOT LOSSLESS" in said.out
-    kept = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
-    assert (kept["lossless"], kept["seed"], kept["machine"]["device"]) == (False, 0, "a machine")
-    assert {"bass", "commit", "torch", "options", "notes"} <= kept.keys()
 
-    said = bench(*own[:-2], "--json", "--seed", "5")
+    said = bench(*own, "--json", "--seed", "5")
     assert "bound by bytes" in said.err
     [line] = said.out.splitlines()
-    by = {row["method"]: row for row in json.loads(line)["settings"]}
+    kept = json.loads(line)
+    assert (kept["lossless"], kept["seed"], kept["machine"]["device"]) == (False, 5, "a machine")
+    assert {"bass", "commit", "torch", "options", "notes"} <= kept.keys()
+    by = {row["method"]: row for row in kept["settings"]}
     fixed = by["k=3"]
     # 12 new tokens by steps of 4; the bound is that of 3 steps
     assert (fixed["tau"], fixed["mean_draft_length"], fixed["calls"]) == (4.0, 3.0, 3)
@@ -236,7 +233,7 @@ def test_prompts_of_a_text_are_its_pieces(options: LoadOptions, tmp_path: Path) 
 def test_drafters_without_a_draft_model(pair: Pair, drafter: str) -> None:
     spec = {"class_path": "self", "init_args": {"layers": 1}} if drafter == "self" else drafter
     own = LoadOptions(target=pair.target, drafter=spec, num_speculative_tokens=2)
-    result = run_bench(BenchOptions(batches=[1], repeats=1, **SIZES), own)
+    result = Bench(BenchOptions(batches=[1], repeats=1, **SIZES), own).run()
     assert result.frame["method"].tolist() == ["plain", "k=2"]
     assert result.frame["speedup_interval"].tolist()[1] == "undecided (n = 1)"
     assert any("random prompts" in note for note in result.notes)
@@ -250,7 +247,7 @@ def test_dummy_weights_need_a_config_alone(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     own = LoadOptions(target=tmp_path, draft=tmp_path, load_format="dummy")
     wanted = BenchOptions(methods=["plain", 2], batches=[2], repeats=1, **SIZES)
-    assert any("random weights" in note for note in run_bench(wanted, own).notes)
+    assert any("random weights" in note for note in Bench(wanted, own).run().notes)
 
 
 def test_methods_are_named_by_their_lengths_and_policies(options: LoadOptions) -> None:

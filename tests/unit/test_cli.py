@@ -107,7 +107,7 @@ def test_the_help_has_every_option(
         (["generat"], "Did you mean `generate`"),
         (["--seed", "3"], "`--seed` must follow the command"),
         (["convert"], "required: folder"),
-        (["list", "--jsno"], "Unknown option `--jsno`. Did you mean `--json`"),
+        (["info", "--jsno"], "Unknown option `--jsno`. Did you mean `--json`"),
     ],
 )
 def test_a_wrong_command_is_one_sentence(

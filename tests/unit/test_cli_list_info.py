@@ -10,7 +10,8 @@ import bass
 from bass.api.kinds import KINDS
 from bass.api.resolve import REQUIRED, parameters
 from bass.checkpoints.weights import save_decoder
-from bass.cli.list_ import ABOUT
+from bass.cli.list_ import ABOUT, FAMILY, entries
+from bass.models import FAMILIES
 from bass.verifiers import VERIFIERS
 from unit.checkpoints import Pair, Said
 from unit.distributions import Offer
@@ -64,18 +65,15 @@ def test_verifiers_say_whether_they_are_lossless(bass_command: Command) -> None:
         assert ("NOT LOSSLESS" in line(said, name)) == (not found.lossless)
 
 
-def test_json_has_a_line_for_each_name(bass_command: Command) -> None:
-    lines = bass_command("list", "--json").lines
-    by_name = {(entry["kind"], entry["name"]): entry for entry in lines}
-    assert {*by_name} >= {(kind, name) for kind in KINDS for name in KINDS[kind].registry}
-    fixed, synthetic = by_name["policy", "fixed"], by_name["verifier", "synthetic"]
-    assert fixed["parameters"] == [{"name": "k", "default": 4}]
-    assert (fixed["path"], fixed["paper"][:16]) == ("bass.policies.fixed:Fixed", "Leviathan et al.")
-    assert (fixed["lossless"], synthetic["lossless"]) == (None, False)
-    assert by_name["drafter", "replay"]["parameters"] == [{"name": "scripts"}]
-    assert by_name["policy", "lagged"]["parameters"][0]["default"].startswith("BatchAdaptive(")
-    only = bass_command("list", "policy", "--json").lines
-    assert only == [entry for entry in lines if entry["kind"] == "policy"]
+def test_the_sources_have_the_names_of_the_registries(bass_command: Command) -> None:
+    for kind, one in KINDS.items():
+        assert {entry.name: entry.path for entry in entries(kind)} == {
+            name: f"{cls.__module__}:{cls.__qualname__}" for name, cls in one.registry.items()
+        }
+    assert [entry.name for entry in entries(FAMILY)] == [*FAMILIES, "gemma3", "mistral3"]
+    assert "  --drafter.scripts\n" in bass_command("list", "replay").out  # without a default
+    assert "  --policy.policy BatchAdaptive(" in bass_command("list", "lagged").out
+    assert "no parameters" in bass_command("list", "padded").out
 
 
 def test_strategies_of_installed_packages_are_listed_with_their_package(
@@ -84,10 +82,10 @@ def test_strategies_of_installed_packages_are_listed_with_their_package(
     offer("bass.policies", half="offered:Half", mute="offered:Outer.Mute")
     assert "Half of `top` tokens" in line(bass_command("list", "policy"), "half")
     assert "from fake-strategies 1.2" in line(bass_command("list", "policy"), "half")
-    entries = {entry["name"]: entry for entry in bass_command("list", "policy", "--json").lines}
-    assert (entries["half"]["origin"], entries["half"]["problem"]) == ("fake-strategies 1.2", "")
-    assert entries["half"]["parameters"][0] == {"name": "top", "default": 4}
-    assert entries["mute"]["doc"] == ""  # that of its base class is none of its own
+    found = {entry.name: entry for entry in entries("policy")}
+    assert (found["half"].origin, found["half"].problem) == ("fake-strategies 1.2", "")
+    assert "  --policy.top 4\n" in bass_command("list", "half").out
+    assert found["mute"].doc == ""  # that of its base class is none of its own
 
 
 def test_a_broken_package_has_a_line_and_the_list_goes_on(
@@ -101,6 +99,7 @@ def test_a_broken_package_has_a_line_and_the_list_goes_on(
         assert text in line(said, name)
         assert "from fake-strategies 1.2" in line(said, name)
     assert "family: " in said.out
+    assert "No module named 'nowhere'" in bass_command("list", "aa").out
 
 
 def test_a_name_that_two_packages_have_is_said_to_belong_to_the_first(
@@ -108,11 +107,10 @@ def test_a_name_that_two_packages_have_is_said_to_belong_to_the_first(
 ) -> None:
     offer("bass.policies", half="offered:Outer.Deep", distribution="second")
     offer("bass.policies", half="offered:Half", fixed="offered:Half", distribution="first")
-    entries = bass_command("list", "policy", "--json").lines
     problems = {
-        (one["name"], one["origin"]): one["problem"]
-        for one in entries
-        if one["name"] in ("half", "fixed")
+        (one.name, one.origin): one.problem
+        for one in entries("policy")
+        if one.name in ("half", "fixed")
     }
     belongs = "the name belongs to {}: write `{}` for this one"
     assert problems == {

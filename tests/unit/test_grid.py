@@ -259,13 +259,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "`base.policy.k` has no effect",
     ),
     "no values": ({"axes": {"batch": []}}, "`axes.batch: []` must be a list"),
-    "a value twice": ({"axes": {"batch": [1, 1]}}, "has the value `1` twice"),
     "two axes of one setting": (
         {"axes": {"batch": [1], "how": {"a": {"batch": 2}}}},
         "The axes `batch` and `how` both set `batch`",
     ),
     "a label": ({"axes": {"how": {"a": 3}}}, "`axes.how.a: 3` must be a mapping of settings"),
-    "a cell twice": ({"axes": {"batch": [1]}, "points": [{"batch": 1}]}, "occurs twice"),
     "an exclusion": ({"axes": {"batch": [1]}, "exclude": [{"batch": 2}]}, "`exclude.batch`"),
     "a point": ({"axes": {"how": {"a": {"batch": 2}}}, "points": [{"how": "b"}]}, "Unknown name"),
     "nothing left": ({"axes": {"batch": [1]}, "exclude": [{"batch": 1}]}, "leaves out every cell"),
@@ -284,6 +282,11 @@ def test_a_wrong_config_is_rejected_in_a_sentence(case: str) -> None:
     raw, words = WRONG[case]
     [sentence] = problems(**raw)
     assert words in sentence
+
+
+def test_a_cell_that_occurs_twice_runs_once() -> None:
+    raw = {"name": "twice", "axes": {"batch": [1, 1]}, "points": [{"batch": 1}]}
+    assert len(plan(raw).cells) == 1
 
 
 def test_all_problems_are_reported_at_once() -> None:

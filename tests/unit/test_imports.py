@@ -143,8 +143,13 @@ def test_annotations_are_evaluated_so_that_they_can_be_checked() -> None:
     assert not [path for path in FILES if "__future__.annotations" in imports(path)]
 
 
+_HELP = "from bass.cli import main\ntry: main(['{}', '--help'])\nexcept SystemExit: pass"
 # what is run in a new process, and the libraries that it does not load
 COLD = {
+    name: (_HELP.format(name), "torch pandas scipy matplotlib")
+    for name in ("ablate", "bench", "eval", "generate")
+} | {
+    "list": ("from bass.cli import main\nmain(['list'])", "torch pandas"),
     "import": ("import bass", "torch pandas scipy matplotlib"),
     "help": ("from bass.cli import main\nmain(['--help'])", "torch pandas scipy matplotlib"),
     "analysis": ("import bass.analysis.report, bass.analysis.tables", "torch matplotlib"),

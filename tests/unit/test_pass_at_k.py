@@ -156,13 +156,13 @@ def test_tables_have_the_scores_and_a_row_for_each_budget(tmp_path: Path) -> Non
     scores, curve = (part.splitlines() for part in text.split("\n\n"))
     assert scores[0] == "| method | batched | plain |"
     assert [line.split(" | ")[0] for line in scores[2:5]] == [
-        "| Pass@First", "| Pass@All", "| finished"
+        "| Pass@First, %", "| Pass@All, %", "| finished samples, %"
     ]  # fmt: skip
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in curve]
     assert [row[:2] for row in rows[2:]] == [
         [method, seconds] for seconds in ("0.500", "2.00") for method in ("batched", "plain")
     ]
-    assert rows[-1][3] == "50.0 % (18.8 to 81.2)"  # Wilson (1927), 3 of 6
+    assert rows[-1][3] == "50.0 (18.8 to 81.2)"  # Wilson (1927), 3 of 6
 
 
 # One evaluation of a tiny pair
@@ -319,7 +319,7 @@ def test_the_time_budget_ends_samples(llm: bass.LLM, tmp_path: Path) -> None:
     found = evaluate(llm, options, tmp_path / "out")
     assert set(found.requests["finish_reason"]) == {"time"}
     assert found.within("batched", math.inf)["finished"].tolist() == [0]
-    assert "| finished | 0 % |" in found.to_text()
+    assert "| finished samples, % | 0 |" in found.to_text()
 
 
 def test_the_command_prints_tables_and_draws_the_curves(

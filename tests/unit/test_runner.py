@@ -15,7 +15,7 @@ import pytest
 import bass
 from bass.analysis.frames import REQUESTS, SUMMARY, Run
 from bass.experiments import cell as cells
-from bass.experiments.cell import PROGRESS, Cell, Watch, Worker
+from bass.experiments.cell import PROGRESS, Cell, Worker, unwatched
 from bass.experiments.executors import Ray
 from bass.experiments.grid import Plan, plan
 from bass.experiments.runner import preview, run, seconds_of_first
@@ -50,7 +50,7 @@ def tokens(folder: Path) -> dict[str, list[Any]]:
     }
 
 
-class Seen(Watch):
+class Seen:
     """Notes what it receives; `stop` may raise at a place."""
 
     def __init__(self, stop: Callable[[str, float], None] = lambda name, repeats: None) -> None:
@@ -58,12 +58,13 @@ class Seen(Watch):
         self.summaries: dict[str, Mapping[str, Any]] = {}
         self.stop = stop
 
-    def at(self, cell: Cell, repeats: float) -> None:
-        self.places.append((cell.labels["method"], repeats))
-        self.stop(cell.labels["method"], repeats)
-
-    def ended(self, cell: Cell, summary: Mapping[str, Any]) -> None:
-        self.summaries[cell.labels["method"]] = summary
+    def __call__(self, cell: Cell, repeats: float, summary: Mapping[str, Any] | None) -> None:
+        method = cell.labels["method"]
+        if summary is not None:
+            self.summaries[method] = summary
+            return
+        self.places.append((method, repeats))
+        self.stop(method, repeats)
 
     @property
     def turns(self) -> list[tuple[str, float]]:
@@ -386,7 +387,7 @@ def test_models_are_loaded_once_and_llms_are_kept_for_their_graphs(
 
     monkeypatch.setattr(worker, "_kept", {"other": object()})
     monkeypatch.setattr(worker, "_repeat", repeat)
-    assert worker.turn(grid.cells[0], 0, Watch()) is None
+    assert worker.turn(grid.cells[0], 0, unwatched) is None
     assert (len(calls), worker._kept) == (2, {})
 
 

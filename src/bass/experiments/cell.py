@@ -55,14 +55,12 @@ class Cell:
         return self.settings.load_plan()
 
 
-class Watch:
-    """Receives the progress of a run; this class ignores it."""
+# Receives a cell, its repeats that are done, such as 1.5, and its summary when it has ended.
+Watch = Callable[[Cell, float, Mapping[str, Any] | None], None]
 
-    def at(self, cell: Cell, repeats: float) -> None:
-        """The number of repeats of a cell that are done, such as 1.5."""
 
-    def ended(self, cell: Cell, summary: Mapping[str, Any]) -> None:
-        """The cell has its summary."""
+def unwatched(cell: Cell, repeats: float, summary: Mapping[str, Any] | None) -> None:
+    """Ignore the progress of a run."""
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -172,7 +170,7 @@ def _measured(llm: LLM, cell: Cell, repeat: int, watch: Watch) -> dict[str, list
     calls, answers = cell.settings.calls, Answers()
     lines: dict[str, list[dict[str, Any]]] = {STEPS: [], REQUESTS: []}
     for call in calls:
-        watch.at(cell, repeat + call.number / len(calls))
+        watch(cell, repeat + call.number / len(calls), None)
         options = call.options(cell.settings, repeat)
         generation = llm.start(_prompts(llm, call, answers), options, call.first_sample)
         completions = generation.result().completions
@@ -186,7 +184,7 @@ def _measured(llm: LLM, cell: Cell, repeat: int, watch: Watch) -> dict[str, list
         categories = [call.entries[i].category for i, _ in rows]
         numbers = [call.prompts[i] for i, _ in rows]
         lines[REQUESTS] += request_lines(completions, numbers, categories, **where)
-    watch.at(cell, repeat + 1)
+    watch(cell, repeat + 1, None)
     return lines
 
 

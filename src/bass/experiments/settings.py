@@ -5,11 +5,12 @@ number of repeats.
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, final
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
 
 from bass.api.elsewhere import named_elsewhere
 from bass.api.options import LoadOptions, ModelOptions, RequestOptions, StrategySpec, strategy
-from bass.api.plan import LoadPlan
 from bass.api.resolve import make
 from bass.api.values import WrongKindError, in_words, typed
 from bass.errors import BassError, OptionError, unknown_name
@@ -27,6 +28,11 @@ from bass.option import (
 )
 from bass.sampling_params import SamplingParams
 
+if TYPE_CHECKING:  # loads torch
+    from bass.api.plan import LoadPlan
+
+_CONFIGS = Path(str(files("bass.experiments"))) / "configs"
+CONFIGS = {path.stem: path for path in sorted(_CONFIGS.glob("*.yaml"))}  # the packaged ones
 STRATEGIES = kinds_of(ModelOptions)  # kind of each setting that names a strategy
 LIMITS = ("ttft_limit", "tpot_limit", "e2e_limit")
 _COUNT, _LIMIT = optional(integer(1)), optional(positive)
@@ -122,12 +128,14 @@ class Settings(ModelOptions, SamplingParams):
                 found.append(Call(len(found), group, turn, places, *kept, samples, first))
         return found
 
-    def load_plan(self) -> LoadPlan:
+    def load_plan(self) -> "LoadPlan":
         """The checked arguments of `load`; reads no weight.
 
         A cell whose drafter needs no draft model ignores `draft`, its adapter and its quantization.
         Raises a `BassError` for parts that do not match.
         """
+        from bass.api.plan import LoadPlan
+
         options = {f.name: getattr(self, f.name) for f in fields(ModelOptions)}
         options["drafter"] = make("drafter", options["drafter"])
         if not options["drafter"].needs_draft:

@@ -1,13 +1,16 @@
-"""The options of `bass bench`, apart from what loads torch: its help has no need of it."""
+"""The options of `bass bench` and `bass eval`; their helps load no torch."""
 
 from dataclasses import dataclass, fields
 from typing import Any, final
 
-from bass.errors import OptionError, check_integer
+from bass.api.options import RequestOptions
+from bass.errors import OptionError, check_integer, unknown_name
+from bass.experiments.problems import NAMES
 from bass.option import check_ranges, integer, like, number, option, optional
 from bass.sampling_params import SamplingParams
 
 PLAIN = "plain"  # the method of autoregressive decoding
+METHODS = ("batched", PLAIN, "single")  # of an evaluation
 SAMPLING = [f.name for f in fields(SamplingParams)]
 
 
@@ -18,8 +21,8 @@ class BenchOptions(SamplingParams):
 
     methods: list[int | str] | None = option(
         None,
-        "methods to compare: plain (autoregressive decoding), draft lengths, and names of "
-        "policies; by default plain, and the policy of `policy` or `num_speculative_tokens`",
+        "methods to compare: plain (autoregressive decoding), draft lengths, and policies; by "
+        "default plain, and the policy of `policy` or `num_speculative_tokens`",
     )
     batches: list[int] | tuple[int, ...] = option((1, 8), "batch sizes")
     prompt_length: int = option(
@@ -33,17 +36,12 @@ class BenchOptions(SamplingParams):
     )
     acceptance: float | None = option(
         None,
-        "NOT LOSSLESS: accept each drafted token with this probability, given those before it, "
-        "whatever it is",
+        "NOT LOSSLESS: accept each drafted token with this probability, given those before it",
         check=optional(number(lambda x: 0 <= x <= 1, "from 0 to 1")),
     )
     file: str | None = option(None, "take the prompts from this text; by default random tokens")
-    prompts: str | None = option(
-        None, "take the prompts of a published set, or of a file of prompts; with rows by category"
-    )
-    data: str | None = option(
-        None, "the folder of published sets; null: of the environment variable BASS_DATA"
-    )
+    prompts: str | None = option(None, "a published set, or a file of prompts; rows by category")
+    data: str | None = option(None, "the folder of published sets; null: that of BASS_DATA")
     categories: list[str] | None = option(None, "with `prompts`: only these categories")
     seed: int = like(
         SamplingParams, "seed", 0, "seed of the prompts; the calls have the seeds after it"
@@ -61,3 +59,26 @@ class BenchOptions(SamplingParams):
     def request(self) -> dict[str, Any]:
         """The options of `LLM.stream` but for the seed."""
         return {name: getattr(self, name) for name in SAMPLING if name != "seed"}
+
+
+@final
+@dataclass(frozen=True)
+class EvalOptions(RequestOptions):
+    """The options of `evaluate`: those of a request, and of the problems and their scores."""
+
+    num_return_sequences: int = like(
+        RequestOptions, "num_return_sequences", 8, "samples of each problem"
+    )
+    problems: str = option("small", f"{', '.join(NAMES)}, or a file in the format of one")
+    data: str | None = option(None, "folder of the published files, by default that of BASS_DATA")
+    methods: list[str] | None = option(None, f"of {', '.join(METHODS)}, by default the first two")
+    budgets: list[float] | None = option(None, "in seconds, by default ten for the samples' times")
+    limit: int | None = option(None, "only the first N problems")
+    skip_long: bool = option(False, "leave out problems whose prompts do not fit the context")
+    program_seconds: float = option(10.0, "time limit of each program that the model writes")
+    allow_code_execution: bool = option(False, "run them as yourself where bubblewrap is missing")
+
+    def __post_init__(self) -> None:
+        for method in self.methods or ():
+            if method not in METHODS:
+                raise unknown_name("method", method, METHODS)
