@@ -1,28 +1,19 @@
 """What a step must move and compute, against figures worked out by hand."""
 
 import numpy as np
-import pytest
-import torch
 
-from bass.engine import cost
 from bass.engine.cost import (
-    NO_WORK,
     NOTHING,
     ModelCost,
     PassCost,
     Work,
     model_cost,
-    total,
 )
 from bass.engine.passes import (
-    LoggedScorer,
     Pass,
-    PassLog,
     work_of,
 )
-from bass.interfaces import Scorer
 from bass.models.qwen3_moe import Qwen3Moe, Qwen3MoeConfig
-from bass.records import Scored, Window
 
 TARGET = PassCost(
     ModelCost(weight_bytes=1000, flops_per_token=100, kv_bytes_per_position=10), (None, None)
@@ -88,48 +79,6 @@ def test_a_layer_with_a_window_reads_what_its_queries_see_and_no_more() -> None:
     sliding = PassCost(ModelCost(50, 1, 8), (5, None))
     moved = sliding.work(np.array([2, 1, 0]), np.array([10, 3, 7]), np.ones(3, bool), LENS).bytes
     assert moved == 50 + (6 + 3) * 4 + (10 + 3) * 4
-
-
-def test_a_log_forgets_what_was_taken() -> None:
-    class Silent(Scorer):
-        def __call__(self, window: Window) -> Scored:
-            return Scored(torch.zeros(*window.tokens.shape, 2))
-
-    log, fill = PassLog(), torch.tensor([[3, 4]])
-    scorer = LoggedScorer(Silent(), log, TARGET, DRAFT)
-    scorer.fill(Window(fill, fill, 8, 1))
-    scorer(Window(torch.zeros(3, 1, dtype=torch.int64), torch.tensor([[5], [-1], [6]]), 8))
-    assert log.take() == ((DRAFT, 2), (TARGET, 1))
-    assert log.take() == ()
-    assert total(()) == NO_WORK
-
-
-def test_peaks_are_measured_over_less_where_there_is_no_room(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    tried: list[tuple[int, int]] = []
-
-    def measure(device: torch.device, dtype: torch.dtype, side: int, size: int) -> cost.Peaks:
-        tried.append((side, size))
-        if size > 2**28:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate more")
-        return cost.Peaks(1.0, 2.0)
-
-    monkeypatch.setattr(cost, "_peaks", measure)
-    assert cost.measure_peaks.__wrapped__(torch.device("cuda"), torch.bfloat16) == cost.Peaks(
-        1.0, 2.0
-    )
-    assert tried == [(8192, 2**32), (4096, 2**30), (2048, 2**28)]
-
-
-@pytest.mark.parametrize(("seconds", "side"), [(0.001, 1024), (0.02, 256)])
-def test_a_processor_whose_products_are_slow_is_measured_with_smaller_ones(
-    seconds: float, side: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cost, "_seconds", lambda *_: seconds)
-    monkeypatch.setattr(cost, "_peaks", lambda _, __, side, size: cost.Peaks(size, side))
-    measured = cost.measure_peaks.__wrapped__(torch.device("cpu"), torch.bfloat16)
-    assert measured == cost.Peaks(2**28, side)
 
 
 def test_a_pass_reads_the_experts_that_its_tokens_are_expected_to_choose() -> None:

@@ -3,25 +3,19 @@ sees.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import bass
 from bass.api import llm as public
-from bass.drafters import Ensemble, ModelDraft, ModelDrafter, Ngram, NoDrafter, Replay, SelfDraft
-from bass.engine import run
+from bass.drafters import Ensemble, ModelDraft, Ngram, NoDrafter, Replay, SelfDraft
 from bass.engine.cost import Peaks
 from bass.engine.slots import Slots
-from bass.interfaces import (
-    DraftLengthPolicy,
-)
 from bass.models.decoder import CausalDecoder
 from bass.models.first_layers import FirstLayers
 from bass.policies import Fixed
-from bass.records import Feedback, Window
 from bass.stop_rules import Confidence, Svip
 from bass.testing.doubles import ByRow, Cycle, OwnPast
 from unit.checkpoints import Pair
@@ -157,48 +151,3 @@ def test_the_positions_of_a_step_are_by_the_lengths_drafted(silent_pair: Pair) -
     result = llm.generate([[1, 2, 3, 4]], temperature=1.0, max_new_tokens=6, ignore_eos=True)
     assert result.stats.drafted == 0
     assert [step.positions for step in result.trace] == [4, 5, 6, 7, 8, 9]
-
-
-@final
-@dataclass(frozen=True)
-class After(DraftLengthPolicy[int]):
-    """Drafts nothing in the first steps."""
-
-    steps: int
-    max_length: int = 2
-
-    def init(self, batch_size: int) -> int:
-        return -batch_size * self.steps
-
-    def lengths(self, state: int) -> np.ndarray:
-        return np.full(2, 2 if state >= 0 else 0)
-
-    def update(self, state: int, feedback: Feedback) -> int:
-        return state + 2
-
-
-@pytest.mark.usefixtures("spy")
-def test_after_many_steps_without_drafts_a_drafter_is_fed_what_its_rows_have(
-    silent_pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No more columns than the row with the most tokens has, and few of them in a pass."""
-    widths: list[int] = []
-    fill = ModelDrafter.fill
-
-    def seen(self: ModelDrafter, window: Window) -> Any:
-        widths.append(window.positions.shape[1])
-        return fill(self, window)
-
-    monkeypatch.setattr(ModelDrafter, "fill", seen)
-    monkeypatch.setattr(run, "PREFILL_WINDOW", 3)
-    llm = bass.load(
-        str(silent_pair.target),
-        str(silent_pair.draft),
-        policy=After(22),
-        max_batch_size=2,
-        cuda_graphs=False,
-    )
-    given = llm.generate([[5]] * 9, max_new_tokens=5, ignore_eos=True)
-    assert any(step.k for step in given.trace)
-    assert 0 < sum(widths) <= 4 + 2
-    assert max(widths) == 3

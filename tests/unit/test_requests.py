@@ -1,6 +1,5 @@
 """What `generate` makes of prompts, limits and stop strings of any form."""
 
-import re
 from collections import UserDict
 from typing import Any
 
@@ -99,52 +98,6 @@ def test_forms_of_token_ids_are_the_same_prompt(
         c.token_ids
         for c in llm.generate(given() if callable(given) else given, **OPTIONS).completions
     ] == samples[2][:1]
-
-
-@pytest.mark.parametrize(
-    "form",
-    [{"prompt": "for"}, [{"prompt": "for"}], np.str_("for"), np.array(["for"]), np.array("for")],
-    ids=repr,
-)
-def test_forms_of_a_text_are_the_same_prompt(
-    llm: bass.LLM, samples: list[list[list[int]]], form: Any
-) -> None:
-    assert [c.token_ids for c in llm.generate(form, **OPTIONS).completions] == samples[1][:1]
-
-
-REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
-    "both keys": ({"prompt": "a", "prompt_token_ids": [5]}, {}, "and nothing else"),
-    "what a tokenizer gives": (
-        ["a", {"input_ids": [5], "attention_mask": [1]}],
-        {},
-        "Prompt 1 has the keys ['input_ids'",
-    ),
-    "no key": ([{}], {}, "Prompt 0 has the keys []"),
-    "ids as a text": ({"prompt": [5, 6]}, {}, "`prompt`, a text"),
-    "a text as ids": ({"prompt_token_ids": "56"}, {}, "`prompt_token_ids`, a list"),
-    "nothing as ids": ({"prompt_token_ids": []}, {}, "Prompt 0 is empty"),
-    "a set of texts": ({"a", "b"}, {}, "Prompt 0 is of set"),
-    "a set of ids": ([{5, 6}], {}, "Prompt 0 is of set"),
-    "bytes": (b"ab", {}, "bytes"),
-    "a list in a list in a list": ([[["a"]]], {}, "['a']"),
-    "an array of three axes": (np.ones((1, 2, 3), dtype=int), {}, "[1, 1, 1]"),
-    "limits by prompt": ("a", {"max_new_tokens": {0: 5}}, "max_new_tokens={0: 5}"),
-    "limits as a text": (["a", "b"], {"max_new_tokens": "56"}, "max_new_tokens='56'"),
-    "limits in lists": (["a", "b"], {"max_new_tokens": [[5], [6]]}, "max_new_tokens=[5]"),
-    "stop strings as bytes": ("a", {"stop": b"x"}, "stop=b'x'"),
-    "stop strings among others": ("a", {"stop": ["x", None]}, "stop=['x', None]"),
-    "stop of a number": ("a", {"stop": 3}, "stop=3"),
-}
-
-
-@pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_meant_is_refused_in_one_sentence(llm: bass.LLM, case: str) -> None:
-    prompts, options, said = REFUSED[case]
-    with pytest.raises(bass.BassError, match=re.escape(said)) as error:
-        llm.stream(prompts, **options)
-    assert str(error.value).endswith(".")
-    assert len(str(error.value)) < 400
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -133,13 +133,11 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "a cell is compared with the first autoregressive one of its work",
-        "frames.Run.plains",
-        "min(plains, key=lambda cell: self.values(cell, 'all').mean())",
-        "plains[0]",
-        (
-            "unit/test_frames.py::test_a_cell_is_compared_with_the_fastest_autoregressive_one_of_its_work",
-        ),
+        "a cell is compared with the slowest autoregressive decoding",
+        "analysis.frames.Run.plains",
+        "min",
+        "max",
+        ("unit/test_frames.py::test_of_two_autoregressive_cells_the_fastest_is_compared_with",),
     ),
     Mutant(
         "a cell is compared with autoregressive decoding at another batch",
