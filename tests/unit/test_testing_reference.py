@@ -20,7 +20,7 @@ OPTIONS = (
 
 @pytest.mark.parametrize("options", OPTIONS, ids=runs.named)
 def test_the_reference_of_the_kit_is_that_of_transformers(options: Sampling) -> None:
-    model, random = runs.large(), np.random.default_rng(0)
+    model, random = runs.LARGE_TABLE, np.random.default_rng(0)
     for length in (2, 3, 4, 6):
         prefixes = random.integers(0, model.vocab, (64, length))
         prefixes[:, 2:][prefixes[:, 2:] == runs.END] = 0  # else the output has ended
@@ -32,7 +32,7 @@ def test_the_reference_of_the_kit_is_that_of_transformers(options: Sampling) -> 
 
 def test_an_output_that_ended_is_filled_with_its_last_token() -> None:
     options = Sampling(min_new_tokens=2)
-    law = joint_law(runs.narrow(), [0, 2], 4, Reference(options, 2, runs.END))
+    law = joint_law(runs.NARROW_TABLE, [0, 2], 4, Reference(options, 2, runs.END))
     assert law.sum() == pytest.approx(1)
     assert not law[runs.END].any()
     assert not law[:, runs.END].any()
@@ -42,7 +42,7 @@ def test_an_output_that_ended_is_filled_with_its_last_token() -> None:
 
 
 def test_the_draft_of_a_small_model_may_know_fewer_tokens_than_the_target() -> None:
-    model, prefixes = runs.large(), np.array([[0, 23], [0, 21], [23, 0]])
+    model, prefixes = runs.LARGE_TABLE, np.array([[0, 23], [0, 21], [23, 0]])
     known = model.known("draft")
     assert known < model.known("target") == model.vocab
     draft = model.oracle("draft", prefixes)
@@ -57,7 +57,7 @@ def test_no_two_logits_of_the_small_models_are_nearly_equal() -> None:
     greedy = next(options for options in MIXED if options.temperature == 0)
     reference = Reference(greedy, 2)
     rows = [[0, 2, *tail] for tail in np.ndindex(3, 3, 3)]
-    logits = runs.narrow().oracle("target", np.array(rows))
+    logits = runs.NARROW_TABLE.oracle("target", np.array(rows))
     for nudge in (0.999, 1.001):
         np.testing.assert_array_equal(
             reference(np.array(rows), logits * nudge), reference(np.array(rows), logits)

@@ -47,8 +47,6 @@ class Problem:
     target: dict  # from prefixes of 0..length tokens to float64 [vocab]
     draft: dict  # from prefixes of 0..length-1 tokens
     path: tuple | None = None
-    by_last: bool = False  # the distributions after all prefixes that end alike are the same
-    name: str = ""  # replaces the distributions in messages
 
     def guess(self, prefix: Prefix) -> Float[np.ndarray, " vocab"]:
         """The distribution of the draft's next token."""

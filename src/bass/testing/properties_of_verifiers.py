@@ -52,7 +52,7 @@ GARBAGE = ((), (np.nan,), (np.inf, -1.0, 0.0))
 SAMPLES = 16384  # of the noise, for each drawn problem
 TOLERANCE = 1e-12  # float64 sums of up to some 10^4 terms
 NEW = 5  # tokens whose joint distribution is tested: of up to five steps
-COIN_NEW, COIN_LENGTH = 4, 2  # the same in `runs.coin`, and the draft's length
+COIN_NEW, COIN_LENGTH = 4, 2  # the same in `runs.COIN`, and the draft's length
 CERTAIN_NEW = 3  # the same with deterministic drafts
 
 TOKENS = "emitted tokens are of the vocabulary."
@@ -133,7 +133,7 @@ def check_verifier(
         if by_cuts:
             known = CUTS.get(type(made)) if cuts is None else cuts
             require_output_law(checker, made, known, deterministic)
-    setup = Setup(runs.wide(), runs.CPU, policy=ByRow(), verifier=made)
+    setup = Setup(runs.WHOLE_MEMORY, runs.CPU, policy=ByRow(), verifier=made)
     if made.coupled and made.lossless:
         require_autoregressive(checker, setup)
     if made.lossless:
@@ -162,20 +162,12 @@ class Batch:
 
 def described(problem: Problem) -> str:
     """A problem as text: each distribution with the drafted tokens before it."""
-    length, most = problem.length, 1 if problem.by_last else problem.length
-    path = "" if problem.path is None else f", drafted for certain {list(problem.path)}"
-    if problem.name:
-        return f"length {length}, {problem.name}{path}"
-
-    def listed(laws: dict, longest: int) -> str:
-        chosen = (item for item in laws.items() if len(item[0]) <= longest)
-        return ", ".join(f"after {list(prefix)} {shown(law)}" for prefix, law in chosen)
-
-    by_last = ", by the last token alone" if problem.by_last else ""
-    draft = path or f", draft {listed(problem.draft, most - (not problem.by_last))}"
-    return (
-        f"length {length}{by_last}, target {listed(problem.target, most)}{draft if length else ''}"
+    target, draft = (
+        ", ".join(f"after {list(prefix)} {shown(law)}" for prefix, law in laws.items())
+        for laws in (problem.target, problem.draft)
     )
+    draft = f"draft {draft}" if problem.path is None else f"drafted {list(problem.path)}"
+    return f"length {problem.length}, target {target}, {draft}"
 
 
 def sample(batch: Batch, each: int, junk: int = 0, garbage: tuple = ()) -> VerifierInput:
@@ -386,7 +378,7 @@ def require_run_law(checker: Checker, setup: Setup) -> None:
     sampling options, with 768 samples per example, at a false-failure rate of `FALSE_FAILURE` in
     each.
     """
-    narrow, coin = (setup.but(model=model) for model in (runs.narrow(), runs.coin()))
+    narrow, coin = (setup.but(model=model) for model in (runs.NARROW_TABLE, runs.COIN))
     runs.require_law(checker, narrow.but(policy=ByRow(3)), Sampling(), RUN_LAW, NEW)
     runs.require_law(checker, coin.but(policy=Fixed(COIN_LENGTH)), Sampling(), RUN_LAW, COIN_NEW)
     certain = narrow.but(policy=ByRow(3), drafter=By(Ngram()))
