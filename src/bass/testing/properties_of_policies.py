@@ -249,8 +249,8 @@ class RuleInput:
         """
         random = np.random.default_rng(seed)
         few = [np.pad(distribution(random, width), (0, vocab - width)) for width in (2, 3, vocab)]
-        chosen = np.array(few, dtype=np.float32)[random.integers(len(few), size=(2, batch))]
-        return cls(*chosen, random.permutation(batch), so_far)
+        probs, others = np.array(few, np.float32)[random.integers(len(few), size=(2, batch))]
+        return cls(probs, others, random.permutation(batch), so_far)
 
     def __str__(self) -> str:
         return (

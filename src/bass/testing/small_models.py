@@ -35,6 +35,10 @@ from bass.records import (
 Pairing = tuple[Any, Callable[[], AttentionBackend[Any, Any]]]
 Prefixes = Int[np.ndarray, "rows length"]
 Logits = Float[np.ndarray, "rows vocab"]
+# the weights of a block of Llama
+BLOCK = (
+    "attention.qkv", "attention.out", "mlp.gate_up", "mlp.down", "attention_norm", "mlp_norm",
+)  # fmt: skip
 POISON = 1e4  # finite, because NaN * 0 fails correct masked attention too
 
 
@@ -260,17 +264,8 @@ def dense_logits(model: Any, tokens: Prefixes) -> Float[np.ndarray, "rows length
 
     heads = c.num_attention_heads, c.num_key_value_heads, c.num_key_value_heads
     for i in range(c.num_hidden_layers):
-        names = [
-            "attention.qkv",
-            "attention.out",
-            "mlp.gate_up",
-            "mlp.down",
-            "attention_norm",
-            "mlp_norm",
-        ]
-        qkv, out, gate_up, down, attention_norm, mlp_norm = (
-            weights[f"blocks.{i}.{name}.weight"] for name in names
-        )
+        block = [weights[f"blocks.{i}.{name}.weight"] for name in BLOCK]
+        qkv, out, gate_up, down, attention_norm, mlp_norm = block
         projected = norm(x, attention_norm) @ qkv.T
         q, k, v = (
             rearrange(part, "rows length (heads dim) -> rows length heads dim", dim=c.head_dim)

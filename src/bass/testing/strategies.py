@@ -208,13 +208,11 @@ class History:
         random, events = np.random.default_rng(seed), []
         for step in range(steps):
             begins = random.random(batch) < (1 if not step else random.choice((0, 0.3)))
-            tokens = random.choice((0, 1, 2, 5, 16), (2, batch)).tolist()
-            active = random.random(batch) < 0.7
+            drafted, accepted = random.choice((0, 1, 2, 5, 16), (2, batch)).tolist()
+            active = (random.random(batch) < 0.7).tolist()
             seconds = float(random.choice((0.0, 1e-9, 0.004, 0.01, 0.02, 30.0)))
-            new = tuple(np.flatnonzero(begins).tolist())
-            events.append(
-                StepEvents(new, tuple(active.tolist()), *map(tuple, tokens), seconds)  # pyright: ignore[reportArgumentType]
-            )
+            rows = tuple(np.flatnonzero(begins).tolist()), tuple(active)
+            events.append(StepEvents(*rows, tuple(drafted), tuple(accepted), seconds))
         return cls(batch, tuple(events))
 
     def __str__(self) -> str:
