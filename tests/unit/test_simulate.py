@@ -240,10 +240,10 @@ class Wrong(DraftLengthPolicy[int]):
 
 
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
-    "per cent": (lambda: Constant(80), r"`Constant\(a=80\)`: give probabilities, from 0 to 1"),
-    "nan": (lambda: Constant(float("nan")), "give probabilities"),
-    "no rates": (lambda: PerPosition(()), "give probabilities"),
-    "a negative rate": (lambda: PerRow((0.5, -1)), "give probabilities"),
+    "per cent": (lambda: Constant(80), r"`Constant\(a=80\)`: `a` must be in \[0, 1\]"),
+    "nan": (lambda: Constant(float("nan")), r"must be in \[0, 1\]"),
+    "no rates": (lambda: PerPosition(()), r"must be in \[0, 1\]"),
+    "a negative rate": (lambda: PerRow((0.5, -1)), r"must be in \[0, 1\]"),
     "low": (lambda: Drifting(low=-1), r"low=-1"),
     "stay": (lambda: Bursty(stay=2), r"stay=2"),
     "no steps": (lambda: simulate(Fixed(), Constant(), steps=-1), "`steps=-1` must be an integer"),

@@ -5,7 +5,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from bass.errors import OptionError
+from bass.errors import check_ranges
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
 
@@ -51,18 +51,8 @@ class Goodput(DraftLengthPolicy[GoodputState]):
     max_length: int = 16
 
     def __post_init__(self) -> None:
-        if not 0 < self.acceptance < 1 or not 0 < self.decay <= 1:
-            raise OptionError(
-                f"`Goodput(acceptance={self.acceptance}, decay={self.decay})`: `acceptance` must "
-                "be between 0 and 1, `decay` over 0 "
-                "and at most 1."
-            )
-        if self.cost_ratio < 0 or self.strength <= 0 or self.max_length < 0:
-            raise OptionError(
-                f"`Goodput(cost_ratio={self.cost_ratio}, strength={self.strength}, "
-                f"max_length={self.max_length})`: `strength` must be "
-                "over 0, the others 0 or more."
-            )
+        check_ranges(self, acceptance="(0, 1)", decay="(0, 1]", max_length="[0, inf)")
+        check_ranges(self, cost_ratio="[0, inf)", strength="(0, inf)")
 
     def init(self, batch_size: int) -> GoodputState:
         return GoodputState(
