@@ -18,13 +18,13 @@ from bass.policies.simulate import (
     CostModel,
     Drifting,
     PerPosition,
-    PerRow,
+    RowRates,
     simulate,
 )
 from bass.records import Feedback
 from support.matrix import matrix
 
-ACCEPTANCES: list[Acceptance] = [Constant(0.6), PerPosition(), PerRow(), Drifting(), Bursty()]
+ACCEPTANCES: list[Acceptance] = [Constant(0.6), PerPosition(), RowRates(), Drifting(), Bursty()]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_acceptance_per_position_and_per_row_is_what_was_asked() -> None:
     assert (would >= 1).mean() == pytest.approx(0.9, abs=0.008)
     assert (would >= 2).mean() == pytest.approx(0.45, abs=0.008)
     assert (would >= 4).mean() == pytest.approx(0.018, abs=0.008)
-    rows = (PerRow((0.2, 0.7)).draw(np.random.default_rng(0), 50000, 4) >= 1).mean(axis=0)
+    rows = (RowRates((0.2, 0.7)).draw(np.random.default_rng(0), 50000, 4) >= 1).mean(axis=0)
     assert rows == pytest.approx([0.2, 0.7, 0.2, 0.7], abs=0.011)
 
 
@@ -146,7 +146,7 @@ def test_measured_lengths_are_no_slower_than_plain_decoding_where_drafting_does_
     assert found.max() < 0.025
 
 
-@pytest.mark.parametrize("acceptance", [PerPosition(), PerRow()], ids=repr)
+@pytest.mark.parametrize("acceptance", [PerPosition(), RowRates()], ids=repr)
 def test_measured_lengths_stay_near_the_best_where_acceptance_differs(
     acceptance: Acceptance,
 ) -> None:
@@ -243,7 +243,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "per cent": (lambda: Constant(80), r"`Constant\(a=80\)`: `a` must be in \[0, 1\]"),
     "nan": (lambda: Constant(float("nan")), r"must be in \[0, 1\]"),
     "no rates": (lambda: PerPosition(()), r"must be in \[0, 1\]"),
-    "a negative rate": (lambda: PerRow((0.5, -1)), r"must be in \[0, 1\]"),
+    "a negative rate": (lambda: RowRates((0.5, -1)), r"must be in \[0, 1\]"),
     "low": (lambda: Drifting(low=-1), r"low=-1"),
     "stay": (lambda: Bursty(stay=2), r"stay=2"),
     "no steps": (lambda: simulate(Fixed(), Constant(), steps=-1), "`steps=-1` must be an integer"),

@@ -14,7 +14,7 @@ from bass.drafters import Ensemble, ModelDraft
 from bass.drafters.ensemble import EnsembleDrafter
 from bass.interfaces import Drafter, DraftLengthPolicy, Verifier
 from bass.policies import Fixed
-from bass.policies.wrappers import Recorded, Recording
+from bass.policies.wrappers import Recorded, RecordedStep
 from bass.records import (
     Draft,
     Features,
@@ -253,7 +253,7 @@ def test_a_recorded_policy_that_writes_to_its_feedback() -> None:
     """What is recorded is what the engine said."""
 
     def found(policy: DraftLengthPolicy[Any]) -> Any:
-        into: list[Recording] = []
+        into: list[RecordedStep] = []
         setup = Setup(WORLD, torch.device("cpu"), policy=Recorded(policy, into))
         setup.outcome(mixed_requests(WORLD))
         said = ("drafted", "accepted", "active")

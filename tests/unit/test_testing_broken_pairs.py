@@ -208,7 +208,7 @@ def test_the_check_names_the_property_that_a_cache_or_backend_violates(
     broken = error.value
     assert broken.property == property
     assert len(str(broken).splitlines()) == 4
-    assert broken.case.startswith("" if property == GREEDY else "Pass(")
+    assert broken.case.startswith("" if property == GREEDY else "AttentionCase(")
     assert len(broken.case) < 500
 
 

@@ -116,7 +116,7 @@ class PerPosition(Acceptance):
 
 @final
 @dataclass(frozen=True)
-class PerRow(Acceptance):
+class RowRates(Acceptance):
     """Row b accepts with probability rates[b modulo their number]."""
 
     rates: tuple[float, ...] = (0.5, 0.7, 0.9)

@@ -17,7 +17,7 @@ from bass.policies.batch_adaptive import BatchAdaptive
 
 
 @dataclass(frozen=True)
-class Recording:
+class RecordedStep:
     """One step: the requested lengths, and the feedback."""
 
     requested: np.ndarray  # int32 [B]
@@ -56,18 +56,18 @@ class Wrapper(DraftLengthPolicy[Any]):
 @final
 @dataclass(frozen=True)
 class Recorded(Wrapper):
-    """`policy`, with a `Recording` of every step appended to the list `into`.
+    """`policy`, with a `RecordedStep` of every step appended to the list `into`.
 
     The state is the inner policy's and the wrapper never reads the list, so lengths stay pure. Two
     calls of `update` append twice. Cost: one small object per step.
     """
 
-    into: list[Recording] = field(default_factory=list, compare=False)
+    into: list[RecordedStep] = field(default_factory=list, compare=False)
 
     def update(self, state: Any, feedback: Feedback) -> Any:
         requested = np.array(self.policy.lengths(state), dtype=np.int32)
         copied = deepcopy(feedback)  # the policy may write to its own
-        self.into.append(Recording(requested, copied))
+        self.into.append(RecordedStep(requested, copied))
         return self.policy.update(state, feedback)
 
 

@@ -90,7 +90,7 @@ def check_pair(cache: Any, backend: Any, examples: int = 40, seed: int = 0) -> N
 
 
 @dataclass(frozen=True)
-class Pass:
+class AttentionCase:
     """Rows with past tokens, and a window with new tokens of each row; both numbers vary by row."""
 
     heads: tuple  # of keys, queries to each, their size
@@ -126,7 +126,7 @@ class Pass:
 
 
 @st.composite
-def passes(draw: Draw) -> Pass:
+def passes(draw: Draw) -> AttentionCase:
     """One to three rows."""
     batch, window = draw(st.integers(1, 3)), draw(st.integers(1, 4))
 
@@ -135,14 +135,16 @@ def passes(draw: Draw) -> Pass:
 
     rule, heads = st.sampled_from(RULES), draw(st.sampled_from(HEADS))
     past, used, beyond = rows(0, draw(st.sampled_from((20, 70)))), rows(0, window), rows(0, 3)
-    return Pass(heads, past, used, beyond, window, draw(rule), draw(rule), draw(st.integers(0, 99)))
+    return AttentionCase(
+        heads, past, used, beyond, window, draw(rule), draw(rule), draw(st.integers(0, 99))
+    )
 
 
 def attends(
     checker: Checker,
     layout: Any,
     backend: AttentionBackend[Any, Any],
-    case: Pass,
+    case: AttentionCase,
     device: torch.device,
 ) -> None:
     """Check the properties `DENSE` and `ABOVE`."""
@@ -164,7 +166,7 @@ def attends(
 def attended(
     layout: Any,
     backend: AttentionBackend[Any, Any],
-    case: Pass,
+    case: AttentionCase,
     device: torch.device,
     above: float,
 ) -> Float[Tensor, "batch window heads dim"]:

@@ -31,7 +31,7 @@ from bass.testing.engine import By, Setup
 from bass.testing.small_models import SmallTable, tensors_of
 from bass.testing.strategies import (
     SEEDS,
-    History,
+    FeedbackSequence,
     RequestBatch,
     distribution,
     feedback_sequences,
@@ -103,7 +103,7 @@ def check_policy(policy: Any, examples: int = 80, seed: int = 0) -> None:
     runs.require_law(checker, setup.but(model=runs.NARROW_TABLE), Sampling(temperature=0.9))
 
 
-def follow(checker: Checker, policy: DraftLengthPolicy[Any], history: History) -> None:
+def follow(checker: Checker, policy: DraftLengthPolicy[Any], history: FeedbackSequence) -> None:
     """Check all properties outside of an engine, for one sequence of feedback."""
     requested = []
     for seed in range(2):
@@ -114,7 +114,9 @@ def follow(checker: Checker, policy: DraftLengthPolicy[Any], history: History) -
     checker.require(SAME, first == second, f"lengths {first} a second time", second)
 
 
-def play(checker: Checker, policy: DraftLengthPolicy[Any], history: History) -> list[list[int]]:
+def play(
+    checker: Checker, policy: DraftLengthPolicy[Any], history: FeedbackSequence
+) -> list[list[int]]:
     """The lengths of each step."""
 
     def unchanged(property: str, value: Any, action: Callable[[Any], Any]) -> Any:

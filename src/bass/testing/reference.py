@@ -39,7 +39,7 @@ def _most_probable(model: SmallModel, tokens: tuple[int, ...]) -> int:
 
 
 @dataclass(frozen=True)
-class Reference:
+class SamplingReference:
     """The distribution with sampling options in float64, from whole prefixes: the reference of
     `bass.sampling.Sampling`.
 

@@ -16,7 +16,7 @@ from bass.records import SAMPLING_OPTIONS
 from bass.sampling import RowSampling, Sampling
 from bass.testing.checking import COSTLY, Checker
 from bass.testing.engine import Setup, same_prompt
-from bass.testing.reference import NearTie, Reference, greedy, joint_law
+from bass.testing.reference import NearTie, SamplingReference, greedy, joint_law
 from bass.testing.small_models import SmallLlama, SmallTable
 from bass.testing.statistics import FALSE_FAILURE, LawTest, count
 from bass.testing.strategies import SIZES, RequestBatch, columns, many_requests, requests
@@ -127,10 +127,10 @@ def require_law(
     def attempt() -> None:
         requests = same_prompt(list(prompt), new + BEYOND, samples, checker.seed)
         tokens = mixed.outcome(with_options(requests, kinds)).tokens
-        # an output that ended is filled with its last token, as in `Reference`
+        # an output that ended is filled with its last token, as in `SamplingReference`
         first = np.array([(row + row[-1:] * new)[:new] for row in tokens])
         for i, kind in enumerate(kinds):
-            reference = Reference(kind, len(prompt), END if kind.min_new_tokens else None)
+            reference = SamplingReference(kind, len(prompt), END if kind.min_new_tokens else None)
             expected = joint_law(setup.model, list(prompt), new, reference)
             for subset in subsets:
                 rest = tuple(n for n in range(new) if n not in subset)
@@ -232,7 +232,7 @@ def require_sparse_law(checker: Checker, setup: Setup, property: str, new: int) 
     prompt = np.random.default_rng(checker.seed).integers(0, setup.model.vocab, 8).tolist()
 
     def attempt() -> None:
-        reference = Reference(options, len(prompt))
+        reference = SamplingReference(options, len(prompt))
         expected: dict[tuple[int, ...], float] = {(): 1.0}
         for _ in range(new):
             prefixes = np.array([[*prompt, *tokens] for tokens in expected])

@@ -194,14 +194,14 @@ class StepEvents:
 
 
 @dataclass(frozen=True)
-class History:
+class FeedbackSequence:
     """The events of a run for a policy of `batch` rows."""
 
     batch: int
     steps: tuple
 
     @classmethod
-    def drawn(cls, batch: int, steps: int, seed: int) -> "History":
+    def drawn(cls, batch: int, steps: int, seed: int) -> "FeedbackSequence":
         """Idle rows, drafts of no tokens, rows with new prompts (all of them before the first
         step), and steps of any time.
         """
@@ -220,8 +220,10 @@ class History:
         return f"{self.batch} row(s); {'; '.join(steps)}"
 
 
-def feedback_sequences(most_rows: int = 8, most_steps: int = 12) -> st.SearchStrategy[History]:
+def feedback_sequences(
+    most_rows: int = 8, most_steps: int = 12
+) -> st.SearchStrategy[FeedbackSequence]:
     """Runs of up to `most_rows` rows and `most_steps` steps."""
     return st.builds(
-        History.drawn, st.integers(1, most_rows), st.integers(1, most_steps), seed=SEEDS
+        FeedbackSequence.drawn, st.integers(1, most_rows), st.integers(1, most_steps), seed=SEEDS
     )
