@@ -230,12 +230,6 @@ def test_a_family_of_an_installed_package_is_found(
     offered[:] = [Point("llama", "x:Wrong", lambda: GPT2), Point("own_llama", "x:Own", lambda: Own)]
     assert isinstance(read_index(own.target).decoder, Own)
     assert isinstance(read_index(own.draft).decoder, Llama)
-    offered[:] = [Point("own_llama", "x:Own", lambda: 3)]
-    with pytest.raises(CheckpointError, match=r"cannot be imported .TypeError"):
-        read_index(own.target)
-    offered[:] = [Point("own_llama", "x:Own", lambda: 1 / 0)]
-    with pytest.raises(CheckpointError, match=r"cannot be imported .ZeroDivisionError"):
-        read_index(own.target)
     assert importlib.metadata.entry_points(group=families.GROUP) == ()
 
 
