@@ -18,6 +18,34 @@ class RowAcceptance:
     accepted: np.ndarray  # float [B]
     active: np.ndarray  # bool [B]
 
+    @classmethod
+    def none(cls, batch_size: int) -> "RowAcceptance":
+        """No counts; all rows are active."""
+        return cls(np.zeros(batch_size), np.zeros(batch_size), np.ones(batch_size, dtype=bool))
+
+    @classmethod
+    def of(cls, feedback: Feedback) -> "RowAcceptance":
+        """The counts of a step. A draft says nothing about tokens after the first rejected one."""
+        tried = np.where(feedback.active, np.minimum(feedback.accepted + 1, feedback.drafted), 0)
+        accepted = np.where(feedback.active, feedback.accepted, 0)
+        return cls(tried, accepted, feedback.active.copy())
+
+    def after(self, step: "RowAcceptance", decay: float) -> "RowAcceptance":
+        """The counts after a step, decayed in the rows that took part."""
+        kept = np.where(step.active, decay, 1.0)
+        tried, accepted = self.tried * kept + step.tried, self.accepted * kept + step.accepted
+        return RowAcceptance(tried, accepted, step.active)
+
+    def begun(self, rows: np.ndarray) -> "RowAcceptance":
+        """No counts in rows with new prompts."""
+        tried, accepted, active = self.tried.copy(), self.accepted.copy(), self.active.copy()
+        tried[rows], accepted[rows], active[rows] = 0.0, 0.0, True
+        return RowAcceptance(tried, accepted, active)
+
+    def rates(self, prior: float, strength: float) -> np.ndarray:
+        """The acceptance of each row [B], shrunk to `prior`, which counts as `strength` tokens."""
+        return (self.accepted + strength * prior) / (self.tried + strength)
+
 
 @final
 @dataclass(frozen=True)
@@ -50,12 +78,10 @@ class RowBudget(DraftLengthPolicy[RowAcceptance]):
         check_ranges(self, budget="[0, inf)", strength="(0, inf)")
 
     def init(self, batch_size: int) -> RowAcceptance:
-        return RowAcceptance(
-            np.zeros(batch_size), np.zeros(batch_size), np.ones(batch_size, dtype=bool)
-        )
+        return RowAcceptance.none(batch_size)
 
     def lengths(self, state: RowAcceptance) -> np.ndarray:
-        a = (state.accepted + self.strength * self.acceptance) / (state.tried + self.strength)
+        a = state.rates(self.acceptance, self.strength)
         # Depth first, so that a stable sort serves equal chances evenly; below 1, so that each
         # row's chances fall.
         chance = np.minimum(a, 1 - 1e-9) ** np.arange(1, self.max_length + 1)[:, None]
@@ -65,14 +91,7 @@ class RowBudget(DraftLengthPolicy[RowAcceptance]):
         return np.bincount(chosen % len(a), minlength=len(a)).astype(np.int32)
 
     def update(self, state: RowAcceptance, feedback: Feedback) -> RowAcceptance:
-        decay = np.where(feedback.active, self.decay, 1.0)
-        tried = np.where(feedback.active, np.minimum(feedback.accepted + 1, feedback.drafted), 0)
-        accepted = np.where(feedback.active, feedback.accepted, 0)
-        return RowAcceptance(
-            state.tried * decay + tried, state.accepted * decay + accepted, feedback.active.copy()
-        )
+        return state.after(RowAcceptance.of(feedback), self.decay)
 
     def reset(self, state: RowAcceptance, rows: np.ndarray) -> RowAcceptance:
-        tried, accepted, active = state.tried.copy(), state.accepted.copy(), state.active.copy()
-        tried[rows], accepted[rows], active[rows] = 0.0, 0.0, True
-        return RowAcceptance(tried, accepted, active)
+        return state.begun(rows)
