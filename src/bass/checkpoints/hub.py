@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +70,6 @@ def _fetch(hub: Any, spec: str, repository: str, revision: str | None, weights: 
             revision=revision,
             allow_patterns=[*WANTED],
             ignore_patterns=[*(UNWANTED if weights else ("*.safetensors",))],
-            tqdm_class=_bar(hub.utils.tqdm),
         )
     )
     if weights and not any(folder.glob("*.safetensors")):
@@ -83,17 +81,6 @@ def _fetch(hub: Any, spec: str, repository: str, revision: str | None, weights: 
             "has them."
         )
     return folder
-
-
-def _bar(shown: type[Any]) -> type[Any]:
-    """The library's progress bar, for terminals only."""
-
-    class Bar(shown):
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            hidden = {} if sys.stderr.isatty() else {"disable": True}
-            super().__init__(*arguments, **options | hidden)
-
-    return Bar
 
 
 def _cause(error: BaseException) -> str:
