@@ -121,7 +121,7 @@ def measure(
         return f"cold ({cached_share(paths):.0%} cached)"
 
     index = read_index(folder)
-    largest = max(tensor.stop - tensor.start for tensor in index.files.stored.values())
+    largest = max(tensor.nbytes for tensor in index.files.stored.values())
     record["promised_host_gb"] = promised(largest, size, device) / 1e9
     steps.console.print(
         f"Aims: loading at the disk's or the link's speed; at most "

@@ -32,7 +32,7 @@ from bass.policies.simulate import (
     CostModel,
     Drifting,
     PerPosition,
-    PerRow,
+    RowRates,
     simulate,
 )
 
@@ -50,7 +50,7 @@ def acceptances(constant: list[float]) -> dict[str, Acceptance]:
     """
     others = {
         "per position": PerPosition(),
-        "per row": PerRow(),
+        "per row": RowRates(),
         "drifting": Drifting(),
         "bursty": Bursty(),
     }

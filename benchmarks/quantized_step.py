@@ -155,7 +155,7 @@ def stored_cost(folder: Path, loaded: ModelCost) -> ModelCost:
 
     def size(parameters: Iterable[str]) -> int:
         tensors = {tensor for name in parameters for tensor in index.sources[name].tensors}
-        return sum(index.files.stored[t].stop - index.files.stored[t].start for t in tensors)
+        return sum(index.files.stored[t].nbytes for t in tensors)
 
     of_experts = {name for name in read if name.startswith(experts)}
     return replace(loaded, weight_bytes=size(read - of_experts), expert_bytes=size(of_experts))

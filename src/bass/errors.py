@@ -144,6 +144,26 @@ def check_integer(name: str, value: object, least: int | None = None) -> None:
         )
 
 
+def check_ranges(options: object, **intervals: str) -> None:
+    """Raise `OptionError` unless fields of `options` are numbers in their intervals, as "(0, 1]".
+
+    A field of several numbers has at least one, and all of them in the interval.
+    """
+    for name, interval in intervals.items():
+        value = getattr(options, name)
+        values = value if isinstance(value, list | tuple) else (value,)
+        if not values or not all(_within(number, interval) for number in values):
+            raise OptionError(f"`{options!r:.200}`: `{name}` must be in {interval}.")
+
+
+def _within(number: float, interval: str) -> bool:
+    least, most = map(float, interval[1:-1].split(","))
+    if not is_finite(number):
+        return False
+    above = number >= least if interval[0] == "[" else number > least
+    return above and (number <= most if interval[-1] == "]" else number < most)
+
+
 def check_flag(name: str, value: object, of: str = "") -> None:
     """Raise `OptionError` unless the value is True or False. of: what it is for, in the message."""
     if not isinstance(value, bool):

@@ -151,14 +151,14 @@ def test_no_step_draws_with_the_noise_of_rejected_tokens(device: torch.device) -
     """
     warp = Sampling(temperature=1.0)
     setup = Setup(
-        runs.coin(),
+        runs.COIN,
         device,
         policy=Fixed(4),
         drafter=By(ModelDraft()),
         verifier=LOSSLESS["block"],
         warp=warp,
     )
-    assert_law(stepped(setup, new=4), joint_law(runs.coin(), PROMPT, 4, warp))
+    assert_law(stepped(setup, new=4), joint_law(runs.COIN, PROMPT, 4, warp))
 
 
 def test_consecutive_steps_share_no_noise(device: torch.device) -> None:

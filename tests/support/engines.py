@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from bass.attention import BACKENDS, Flex
 from bass.attention.kernels import KernelBackend
 from bass.attention.reference import Float64
@@ -24,12 +26,13 @@ from bass.drafters import (
 from bass.engine.drafter_context import OwnDraw
 from bass.engine.requests import Request
 from bass.interfaces import Drafter, DraftLengthPolicy, Scorer, StopRule, Verifier
+from bass.ops.noise import row_key
 from bass.policies import POLICIES
 from bass.stop_rules import STOP_RULES
 from bass.testing import engine
 from bass.testing.doubles import ByRow, Cycle, OwnPast, Scripted, Unsure
-from bass.testing.engine import By, DrafterMaker, Outcome, Scorers, mixed_requests, same_prompt
-from bass.testing.small_models import Pairing, SmallLlama
+from bass.testing.engine import By, DrafterMaker, Outcome, Scorers, same_prompt
+from bass.testing.small_models import Pairing, SmallLlama, SmallModel
 from bass.verifiers import VERIFIERS
 from bass.verifiers.coupled import Coupled
 from support.oracle import greedy
@@ -84,6 +87,21 @@ class Setup(engine.Setup):
 
     def maker(self) -> DrafterMaker:
         return DRAFTER_MAKERS[self.drafter] if isinstance(self.drafter, str) else self.drafter
+
+
+def mixed_requests(
+    model: SmallModel, seed: int = 0, count: int = 9, longest: int = 18
+) -> list[Request]:
+    """Ragged prompts, some repeated, some of one token; different limits, some of one token."""
+    random = np.random.default_rng(seed)
+    prompts = [random.integers(0, model.vocab, size).tolist() for size in (5, 1, 8, 2, 3, 7, 1, 4)]
+    prompts = (prompts * (count // len(prompts) + 1))[:count]
+    prompts[count // 2] = prompts[0]
+    new = [longest, 1, longest - 5, 6, 2, longest, 9, 3]
+    return [
+        Request(prompt, len(prompt) + new[i % len(new)], row_key(seed, prompt, i), i)
+        for i, prompt in enumerate(map(list, prompts))
+    ]
 
 
 def _scripted(errs: Callable[[int, int], bool], soft: bool = False) -> DrafterMaker:

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bass.records import CacheBudget, PaddedView, PagedView, RaggedView, RowAssignment
-from bass.testing.properties_of_models import SHAPE, CheckedCache
 from bass.testing.small_models import POISON, poisoned
-from support.layouts import LAYOUTS, READ, Make
+from support.layouts import LAYOUTS, READ, SHAPE, CheckedCache, Make
 
 CPU = torch.device("cpu")
 

@@ -165,9 +165,7 @@ CONTINUED = {
     "[{{ c }}] {{ c }}": "[ I am ]  I am ",
     "[{{ c | trim }}] {{ c | trim }}<end>": "[I am] I am",
     "{{ c | trim }}|{{ c }}": "I am| I am ",
-    "{{ messages[0].content }}{{ c }}": "END_OF_CONTINUED_MESSAGE_0 x I am ",
-    "{{ c | upper | replace('_', '') }}": None,
-    "{{ c | lower }}{{ c }}": None,
+    "{{ messages[0].content }}{{ c }}": "Hi. I am ",
     "no message": None,
 }
 
@@ -175,14 +173,14 @@ CONTINUED = {
 @pytest.mark.parametrize("template", CONTINUED)
 def test_a_last_message_is_continued_without_marks(template: str) -> None:
     messages = [
-        {"role": "user", "content": "END_OF_CONTINUED_MESSAGE_0 x"},
+        {"role": "user", "content": "Hi."},
         {"role": "assistant", "content": " I am "},
     ]
     templates = ChatTemplates({"default": "{% set c = messages[-1].content %}" + template})
     if (expected := CONTINUED[template]) is not None:
         assert templates.render(messages, continue_final_message=True) == expected
         return
-    with pytest.raises(RequestError, match="leaves out or changes the last message"):
+    with pytest.raises(RequestError, match="leaves out the last message"):
         templates.render(messages, continue_final_message=True)
 
 

@@ -12,12 +12,12 @@ from bass.policies.simulate import (
     CostModel,
     Drifting,
     PerPosition,
-    PerRow,
+    RowRates,
     simulate,
 )
 from support.matrix import matrix
 
-ACCEPTANCES: list[Acceptance] = [Constant(0.6), PerPosition(), PerRow(), Drifting(), Bursty()]
+ACCEPTANCES: list[Acceptance] = [Constant(0.6), PerPosition(), RowRates(), Drifting(), Bursty()]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_acceptance_per_position_and_per_row_is_what_was_asked() -> None:
     assert (would >= 1).mean() == pytest.approx(0.9, abs=0.008)
     assert (would >= 2).mean() == pytest.approx(0.45, abs=0.008)
     assert (would >= 4).mean() == pytest.approx(0.018, abs=0.008)
-    rows = (PerRow((0.2, 0.7)).draw(np.random.default_rng(0), 50000, 4) >= 1).mean(axis=0)
+    rows = (RowRates((0.2, 0.7)).draw(np.random.default_rng(0), 50000, 4) >= 1).mean(axis=0)
     assert rows == pytest.approx([0.2, 0.7, 0.2, 0.7], abs=0.011)
 
 
@@ -139,7 +139,7 @@ def test_measured_lengths_are_no_slower_than_plain_decoding_where_drafting_does_
     assert found.max() < 0.025
 
 
-@pytest.mark.parametrize("acceptance", [PerPosition(), PerRow()], ids=repr)
+@pytest.mark.parametrize("acceptance", [PerPosition(), RowRates()], ids=repr)
 def test_measured_lengths_stay_near_the_best_where_acceptance_differs(
     acceptance: Acceptance,
 ) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from bass.attention.sdpa import MaskPlan
+from bass.errors import PairingError
 from bass.interfaces import AttentionBackend, KVCache
 from bass.models.llama import Llama, LlamaConfig
 from bass.ops.attention import padded
@@ -62,6 +63,28 @@ class NoWindow(Plain):
         return super().attended(q, view, positions, span, unlimited)
 
 
+class NoCap(Plain):
+    def attended(self, q: Any, view: Any, positions: Any, span: int, rule: Any) -> Tensor:
+        return super().attended(q, view, positions, span, replace(rule, softcap=None))
+
+
+class RowZero(Plain):
+    """Reads the first row for all."""
+
+    def attended(self, q: Any, view: Any, positions: Any, span: int, rule: Any) -> Tensor:
+        first = PaddedView(view.k[:1].expand_as(view.k), view.v[:1].expand_as(view.v))
+        return super().attended(q, first, positions, span, rule)
+
+
+class Overflowing(Plain):
+    """Gives NaN for the second token of a window."""
+
+    def attended(self, q: Any, view: Any, positions: Any, span: int, rule: Any) -> Tensor:
+        out = super().attended(q, view, positions, span, rule)
+        out[:, 1:2] = torch.nan
+        return out
+
+
 class Leaking(Plain):
     """Dense within tolerance, but what lies above a query shows in the last bits."""
 
@@ -110,6 +133,20 @@ class Forgetful(Rows):
         self.v.zero_()
 
 
+class OneShort(Rows):
+    """Followers take a position too few."""
+
+    def copy_rows(self, assignment: Any) -> None:
+        super().copy_rows(replace(assignment, shared=assignment.shared - 1))
+
+
+class FirstBlock(Rows):
+    """Followers take 16 positions at most."""
+
+    def copy_rows(self, assignment: Any) -> None:
+        super().copy_rows(replace(assignment, shared=assignment.shared.clip(max=16)))
+
+
 class NothingFar(Rows):
     """Loses what is written beyond position 45."""
 
@@ -149,11 +186,16 @@ class OwnBackend(Plain):
         night("padded", OneStaleKey, properties.DENSE),
         ("padded", NotItself, properties.DENSE),
         night("padded", NoWindow, properties.DENSE),
+        night("padded", NoCap, properties.DENSE),
+        night("padded", RowZero, properties.DENSE),
+        night("padded", Overflowing, properties.DENSE),
         night("padded", Leaking, properties.ABOVE),
-        (Forgetful, Plain(), properties.DICTIONARY),
-        (NothingFar, "sdpa", properties.DICTIONARY),
-        (NoSpare, "sdpa", properties.DICTIONARY),
-        (FirstRows, "sdpa", properties.DICTIONARY),
+        (Forgetful, Plain(), GREEDY),
+        (OneShort, "sdpa", GREEDY),
+        (FirstBlock, "sdpa", GREEDY),
+        (NothingFar, "sdpa", properties.DENSE),
+        (NoSpare, "sdpa", properties.DENSE),
+        (FirstRows, "sdpa", GREEDY),
         night(OwnedForgetful, OwnBackend, GREEDY),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
@@ -166,8 +208,7 @@ def test_the_check_names_the_property_that_a_cache_or_backend_violates(
     broken = error.value
     assert broken.property == property
     assert len(str(broken).splitlines()) == 4
-    starts = {properties.DICTIONARY: "room for rows", GREEDY: ""}
-    assert broken.case.startswith(starts.get(property, "Pass("))
+    assert broken.case.startswith("" if property == GREEDY else "AttentionCase(")
     assert len(broken.case) < 500
 
 
@@ -176,6 +217,16 @@ def test_the_check_names_the_property_that_a_cache_or_backend_violates(
 )
 def test_the_pairs_that_these_are_made_from_violate_nothing(cache: type, backend: Any) -> None:
     check_pair(cache, backend, examples=12)
+
+
+def test_two_view_types_are_refused_by_name() -> None:
+    with pytest.raises(
+        PairingError,
+        match=(
+            "Cannot pair `SDPA` with `Owned`: the backend reads PaddedView, the cache gives OwnView"
+        ),
+    ):
+        check_pair(Owned, "sdpa")
 
 
 LLAMA = LlamaConfig(13, 32, 48, 2, 4, 2, 8, max_position_embeddings=64)

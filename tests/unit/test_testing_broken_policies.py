@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -144,7 +145,7 @@ def test_the_check_names_the_property_that_a_policy_violates(
     assert str(broken).startswith(
         f"`{policy.__name__}` violates a property: {property}\n  expected: "
     )
-    assert broken.case.startswith(("1 row(s); step 1", "2 row(s); step 1", "4 row(s); step 1"))
+    assert re.match(r"[1-5] row\(s\); step 1", broken.case)
     assert broken.case.count("step") <= 5
     assert len(str(broken).splitlines()) == 4
 
@@ -190,7 +191,7 @@ def test_the_check_names_the_property_that_a_rule_violates(
         check_stop_rule(broken, examples=40)
     assert error.value.property in expected
     assert error.value.case.startswith("distributions [[")
-    assert len(error.value.case) < 600
+    assert len(error.value.case) < 700
 
 
 @pytest.mark.parametrize(

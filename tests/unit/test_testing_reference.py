@@ -5,7 +5,7 @@ import pytest
 
 from bass.sampling import Sampling
 from bass.testing import runs
-from bass.testing.reference import Reference, joint_law
+from bass.testing.reference import SamplingReference, joint_law
 from bass.testing.strategies import MIXED
 from support.oracle import HuggingFace
 
@@ -20,19 +20,19 @@ OPTIONS = (
 
 @pytest.mark.parametrize("options", OPTIONS, ids=runs.named)
 def test_the_reference_of_the_kit_is_that_of_transformers(options: Sampling) -> None:
-    model, random = runs.large(), np.random.default_rng(0)
+    model, random = runs.LARGE_TABLE, np.random.default_rng(0)
     for length in (2, 3, 4, 6):
         prefixes = random.integers(0, model.vocab, (64, length))
         prefixes[:, 2:][prefixes[:, 2:] == runs.END] = 0  # else the output has ended
         logits = model.oracle("target", prefixes)
-        own = Reference(options, 2, runs.END)(prefixes, logits)
+        own = SamplingReference(options, 2, runs.END)(prefixes, logits)
         theirs = HuggingFace(options, 2, (runs.END,)).probs(prefixes, logits)
         np.testing.assert_allclose(own, theirs, atol=1e-9)
 
 
 def test_an_output_that_ended_is_filled_with_its_last_token() -> None:
     options = Sampling(min_new_tokens=2)
-    law = joint_law(runs.narrow(), [0, 2], 4, Reference(options, 2, runs.END))
+    law = joint_law(runs.NARROW_TABLE, [0, 2], 4, SamplingReference(options, 2, runs.END))
     assert law.sum() == pytest.approx(1)
     assert not law[runs.END].any()
     assert not law[:, runs.END].any()
@@ -42,7 +42,7 @@ def test_an_output_that_ended_is_filled_with_its_last_token() -> None:
 
 
 def test_the_draft_of_a_small_model_may_know_fewer_tokens_than_the_target() -> None:
-    model, prefixes = runs.large(), np.array([[0, 23], [0, 21], [23, 0]])
+    model, prefixes = runs.LARGE_TABLE, np.array([[0, 23], [0, 21], [23, 0]])
     known = model.known("draft")
     assert known < model.known("target") == model.vocab
     draft = model.oracle("draft", prefixes)
@@ -55,9 +55,9 @@ def test_the_draft_of_a_small_model_may_know_fewer_tokens_than_the_target() -> N
 def test_no_two_logits_of_the_small_models_are_nearly_equal() -> None:
     """A greedy row of `MIXED` would be decided by rounding."""
     greedy = next(options for options in MIXED if options.temperature == 0)
-    reference = Reference(greedy, 2)
+    reference = SamplingReference(greedy, 2)
     rows = [[0, 2, *tail] for tail in np.ndindex(3, 3, 3)]
-    logits = runs.narrow().oracle("target", np.array(rows))
+    logits = runs.NARROW_TABLE.oracle("target", np.array(rows))
     for nudge in (0.999, 1.001):
         np.testing.assert_array_equal(
             reference(np.array(rows), logits * nudge), reference(np.array(rows), logits)

@@ -82,11 +82,8 @@ def changed(**parts: Any) -> Tokenizer:
 
 MERGES = json.loads(BYTES.fast.to_str())["model"]["merges"]
 DIFFERENT: dict[str, tuple[dict[str, Any], str]] = {
-    "merges in another order": (
-        {"merges": [MERGES[1], MERGES[0], *MERGES[2:]]},
-        r"the model's merges, number 0, is \[",
-    ),
-    "byte fallback": ({"byte_fallback": True}, "byte_fallback, is false in the target's and true"),
+    "merges in another order": ({"merges": [MERGES[1], MERGES[0], *MERGES[2:]]}, "model's merges"),
+    "byte fallback": ({"byte_fallback": True}, "model's byte_fallback"),
 }
 
 
@@ -94,7 +91,7 @@ DIFFERENT: dict[str, tuple[dict[str, Any], str]] = {
 def test_tokenizers_of_the_same_tokens_that_split_texts_otherwise_are_told_apart(case: str) -> None:
     parts, words = DIFFERENT[case]
     with pytest.raises(
-        PairingError, match=rf"same tokens and different tokenizers: .*{words}.*\.$"
+        PairingError, match=rf"same tokens and different tokenizers: .* in the {words}\."
     ):
         check_same_tokenizer(BYTES, changed(**parts))
 
@@ -136,7 +133,7 @@ def test_a_pair_that_differs_in_legacy_alone_is_a_warning(tmp_path: Path) -> Non
         check_same_tokenizer(target, draft)
     plain = json.loads(target.fast.to_str())
     plain["pre_tokenizer"]["prepend_scheme"] = "never"
-    with pytest.raises(PairingError, match=r'the pre-tokenizer, is .*"first".*"never"'):
+    with pytest.raises(PairingError, match="differ in the pre-tokenizer"):
         check_same_tokenizer(target, Tokenizer(FastTokenizer.from_str(json.dumps(plain))))
 
 

@@ -22,7 +22,7 @@ UNREAD: dict[str, tuple[dict[str, Any], str]] = {
     "nvfp4": (NVFP4, "by compressed-tensors with `format='nvfp4-pack-quantized'`"),
     "other tensors": (
         METHODS["awq"][0],
-        r"its `qweight`|its `scales` is F16 \[\d, \d+\] instead of .* \[1, 512\]",
+        r"its `qweight`|its `scales` is F16 \[\d, \d+\] instead of \[1, 512\]",
     ),
 }
 

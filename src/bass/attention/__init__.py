@@ -4,13 +4,10 @@ default.
 
 from bass.attention.flex import Flex
 from bass.attention.gather import Gather
-from bass.attention.pad import TritonPad
-from bass.attention.paged import TritonPaged
 from bass.attention.per_row import PerRow
-from bass.attention.ragged import TritonRagged
 from bass.attention.reference import Reference, ReferencePaged, ReferenceRagged
 from bass.attention.sdpa import SDPA
-from bass.attention.split import TritonSplit
+from bass.attention.triton import TritonPad, TritonPaged, TritonRagged, TritonSplit
 
 BACKENDS = {
     "sdpa": SDPA,

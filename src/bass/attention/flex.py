@@ -83,17 +83,8 @@ class Flex(AttentionBackend[PaddedView, FlexPlan]):
     ) -> Float[Tensor, "batch window heads dim"]:
         unknown = q.is_cuda and (q.dtype == torch.float64 or q.shape[3] < LEAST_DIM)
         if unknown or sinks is not None:
-            return attention.padded(
-                q,
-                view.k,
-                view.v,
-                plan.positions,
-                plan.span,
-                rule.scale,
-                rule.window,
-                rule.softcap,
-                sinks,
-            )
+            limits = rule.scale, rule.window, rule.softcap
+            return attention.padded(q, view.k, view.v, plan.positions, plan.span, *limits, sinks)
         heads_first = "batch at heads dim -> batch heads at dim"
         queries, k, v = (
             rearrange(tensor, heads_first)
@@ -102,15 +93,8 @@ class Flex(AttentionBackend[PaddedView, FlexPlan]):
         attend = _compiled() if q.is_cuda else _plain
         cap = None if rule.softcap is None else _cap(rule.softcap)
         with torch._dynamo.config.patch(recompile_limit=VARIANTS):
-            out = attend(
-                queries,
-                k,
-                v,
-                cap,
-                plan.mask(rule.window),
-                rule.scale,
-                q.shape[2] != k.shape[1],
-            )
+            grouped = q.shape[2] != k.shape[1]
+            out = attend(queries, k, v, cap, plan.mask(rule.window), rule.scale, grouped)
         return rearrange(out, "batch heads window dim -> batch window heads dim")
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from bass.errors import PairingError
 from bass.interfaces import AttentionBackend, View
 from bass.ops.dispatch import Unsupported, triton_unsupported, unsupported
+from bass.records import AttentionRule
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,10 @@ class PositionPlan:
 
     positions: Int[Tensor, "batch window"]
     span: int
+
+    def arguments(self, rule: AttentionRule) -> tuple[Tensor, int, float, int | None, float | None]:
+        """Positions, span and rule, in the order of `ops.attention.padded`."""
+        return self.positions, self.span, rule.scale, rule.window, rule.softcap
 
 
 @dataclass(frozen=True)

@@ -47,23 +47,12 @@ class PerRow(AttentionBackend[RaggedView, RowPlan]):
     ) -> Float[Tensor, "batch window heads dim"]:
         out = torch.zeros_like(q)
         # sync: as in plan
-        for row, (start, extent) in enumerate(
+        limits = rule.scale, rule.window, rule.softcap
+        for row, (start, length) in enumerate(
             zip(view.starts.tolist(), plan.capacities, strict=True)
         ):
-            if extent:
-                one, k, v = (
-                    slice(row, row + 1),
-                    view.k[None, start : start + extent],
-                    view.v[None, start : start + extent],
-                )
-                out[one] = attend(
-                    q[one],
-                    k,
-                    v,
-                    plan.positions[one],
-                    rule.scale,
-                    rule.window,
-                    rule.softcap,
-                    sinks,
-                )
+            if length:
+                own = slice(row, row + 1)
+                k, v = (pool[None, start : start + length] for pool in (view.k, view.v))
+                out[own] = attend(q[own], k, v, plan.positions[own], *limits, sinks)
         return out

@@ -34,17 +34,7 @@ class Reference(Float64[PaddedView]):
         rule: AttentionRule,
         sinks: Float[Tensor, " heads"] | None = None,
     ) -> Float[Tensor, "batch window heads dim"]:
-        return attention.padded(
-            q,
-            view.k,
-            view.v,
-            plan.positions,
-            plan.span,
-            rule.scale,
-            rule.window,
-            rule.softcap,
-            sinks,
-        )
+        return attention.padded(q, view.k, view.v, *plan.arguments(rule), sinks)
 
 
 @final
@@ -62,18 +52,7 @@ class ReferenceRagged(Float64[RaggedView]):
         rule: AttentionRule,
         sinks: Float[Tensor, " heads"] | None = None,
     ) -> Float[Tensor, "batch window heads dim"]:
-        return attention.ragged(
-            q,
-            view.k,
-            view.v,
-            view.starts,
-            plan.positions,
-            plan.span,
-            rule.scale,
-            rule.window,
-            rule.softcap,
-            sinks,
-        )
+        return attention.ragged(q, view.k, view.v, view.starts, *plan.arguments(rule), sinks)
 
 
 @final
@@ -91,15 +70,4 @@ class ReferencePaged(Float64[PagedView]):
         rule: AttentionRule,
         sinks: Float[Tensor, " heads"] | None = None,
     ) -> Float[Tensor, "batch window heads dim"]:
-        return attention.paged(
-            q,
-            view.k,
-            view.v,
-            view.table,
-            plan.positions,
-            plan.span,
-            rule.scale,
-            rule.window,
-            rule.softcap,
-            sinks,
-        )
+        return attention.paged(q, view.k, view.v, view.table, *plan.arguments(rule), sinks)

@@ -39,13 +39,8 @@ class PaddedCache(KVCache[PaddedView]):
     def allocate(
         cls, shape: DecoderShape, budget: CacheBudget, device: torch.device, dtype: torch.dtype
     ) -> "PaddedCache":
-        size = (
-            shape.layers,
-            budget.batch,
-            int(budget.limits.max()) + 1,
-            shape.kv_heads,
-            shape.head_dim,
-        )
+        rows = budget.batch, int(budget.limits.max()) + 1
+        size = shape.layers, *rows, shape.kv_heads, shape.head_dim
         return cls(*(torch.zeros(size, device=device, dtype=dtype) for _ in range(2)))
 
     def write(self, layer: int, k: Tensor, v: Tensor, positions: Tensor) -> None:

@@ -75,14 +75,8 @@ class PagedCache(KVCache[PagedView]):
         ]
         spare = min(most[0] + most[1], most[2])
         entries = int(total.max())
-        k, v = (
-            torch.zeros(
-                (shape.layers, spare + 1, BLOCK, shape.kv_heads, shape.head_dim),
-                device=device,
-                dtype=dtype,
-            )
-            for _ in range(2)
-        )
+        size = shape.layers, spare + 1, BLOCK, shape.kv_heads, shape.head_dim
+        k, v = (torch.zeros(size, device=device, dtype=dtype) for _ in range(2))
         table = torch.full((budget.batch, entries), spare, device=device)
         # the last column is for position -1
         writable = torch.full((budget.batch, entries + 1), spare * BLOCK, device=device)
@@ -120,19 +114,13 @@ class PagedCache(KVCache[PagedView]):
         return self._views[layer]
 
     def rows(self, start: int, stop: int) -> "PagedCache":
-        return PagedCache(
-            self.k,
-            self.v,
-            self.table[start:stop],
-            self.writable[start:stop],
-            self._blocks[start:stop],
-        )
+        rows = slice(start, stop)
+        table, writable, blocks = self.table[rows], self.writable[rows], self._blocks[rows]
+        return PagedCache(self.k, self.v, table, writable, blocks)
 
     def reserve(self, assignment: RowAssignment) -> None:
-        counts, at = (
-            -(-assignment.capacities // self._block)[:, None],
-            np.arange(self._blocks.shape[1]),
-        )
+        counts = -(-assignment.capacities // self._block)[:, None]
+        at = np.arange(self._blocks.shape[1])
         assert counts.max() <= len(at), (
             f"rows of {assignment.capacities.max()} positions in a cache of {len(at) * self._block}"
         )
@@ -141,11 +129,7 @@ class PagedCache(KVCache[PagedView]):
         # followers copy these entries below, once their sources have all blocks
         common = at < self._common(assignment)[:, None]
         lacking = (at < counts) & (blocks == self._spare) & ~common
-        assert lacking.sum() <= len(free), (
-            f"{lacking.sum()} more blocks for {assignment.capacities} positions in a pool with "
-            f"{len(free)} "
-            "free ones"
-        )
+        assert lacking.sum() <= len(free), f"{lacking.sum()} blocks of {len(free)} free ones"
         blocks[lacking] = free[: lacking.sum()]
         self._blocks[:] = np.where(common, blocks[assignment.source], blocks)
         self.table.copy_(torch.as_tensor(self._blocks))

@@ -47,7 +47,7 @@ def family_of(
         return FAMILIES[name]
     for point in entry_points(group=GROUP):
         if point.name == name:
-            return _offered(point.name, point.value, point.load)
+            return point.load()
     raise _unsupported(folder, raw, name)
 
 
@@ -66,19 +66,6 @@ def refuse_head(folder: Path, raw: dict[str, Any], names: Iterable[str] = ()) ->
             "not load: give a small model of the target's vocabulary as the draft, or "
             "`--drafter ngram`."
         )
-
-
-def _offered(name: str, value: str, load: Any) -> type[CausalDecoder]:
-    try:
-        found = load()
-        if not issubclass(found, CausalDecoder):
-            raise TypeError("it is no subclass of `bass.models.decoder.CausalDecoder`")
-    except Exception as error:  # code of another package
-        raise CheckpointError(
-            f"The family `{name}` of an installed package, `{value}`, cannot be imported "
-            f"({type(error).__name__}: {error}): repair or remove the package."
-        ) from error
-    return found
 
 
 def _unsupported(folder: Path, raw: dict[str, Any], name: Any) -> CheckpointError:

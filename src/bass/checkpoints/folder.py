@@ -4,7 +4,7 @@ with or without an index.
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -145,8 +145,7 @@ def _refuse_other_formats(place: Path, names: list[str]) -> None:
             f"`{place}` is a LoRA adapter and no whole model: give `{base or 'its base model'}` as "
             f"the checkpoint and `--lora {place}` (for a draft `--draft-lora`)."
         )
-    if pickles := pickled_weights(names):
-        raise pickles_only(f"`{place}`", pickles, place if place.is_dir() else place.parent)
+    refuse_pickles(place)
     if any(name.endswith(GGUF) for name in names):
         raise CheckpointError(
             f"`{place}` holds its weights as GGUF, which `bass` does not read: give the original "
@@ -172,17 +171,16 @@ def pickled_weights(names: Iterable[str]) -> list[str]:
     return [name for name in found if not OF_TRAINING.fullmatch(name)]
 
 
-def pickles_only(
-    where: str, names: list[str], folder: Path | None = None, revisions: Sequence[str] = ()
-) -> CheckpointError:
-    """The error for weights that exist only in pickle files, of `folder` or of the hub.
+def refuse_pickles(place: Path) -> None:
+    """Raise `CheckpointError` for a folder whose weights are pickle files, or for one of these."""
+    if pickles := pickled_weights(file_names(place) if place.is_dir() else [place.name]):
+        raise pickles_only(str(place), pickles, str(place if place.is_dir() else place.parent))
 
-    revisions: those of the hub with safetensors files.
-    """
-    convert = f"`bass convert {folder}`" if folder else "`bass convert FOLDER` after a download"
-    other = f"give `{revisions[0]}`" if revisions else "choose a revision"
+
+def pickles_only(where: str, names: list[str], folder: str) -> CheckpointError:
+    """The error for weights that exist only in pickle files. folder: to be converted."""
     return CheckpointError(
-        f"{where} has its weights only in pickle files ({some(names)}), which can run code when "
-        f"read, so `bass` does not read them: convert them with {convert}, or {other} with "
-        "safetensors files."
+        f"`{where}` has its weights only in pickle files ({some(names)}), which can run code when "
+        f"read, so `bass` does not read them: convert them with `bass convert {folder}`, or choose "
+        "a revision with safetensors files."
     )

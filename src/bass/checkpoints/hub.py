@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ WANTED = (
 )  # fmt: skip
 # other formats of the same weights: in subfolders, and original formats
 UNWANTED = ("*/*.safetensors", "consolidated*")
-CONVERTER = "SFconvertbot"  # user of the hub that opens pull requests with safetensors files
 # what is wrong by the class of the library's error, the most specific first
 ERRORS = {
     "GatedRepoError": "is gated: accept its terms on its hub page, then log in with `hf auth login`"
@@ -72,48 +70,17 @@ def _fetch(hub: Any, spec: str, repository: str, revision: str | None, weights: 
             revision=revision,
             allow_patterns=[*WANTED],
             ignore_patterns=[*(UNWANTED if weights else ("*.safetensors",))],
-            tqdm_class=_bar(hub.utils.tqdm),
         )
     )
     if weights and not any(folder.glob("*.safetensors")):
-        api = hub.HfApi()
-        names = api.list_repo_files(repository, revision=revision)
+        names = hub.HfApi().list_repo_files(repository, revision=revision)
         if pickles := sorted(name for name in names if name.endswith(PICKLES)):
-            raise pickles_only(f"`{spec}`", pickles, revisions=converted(api, repository))
+            raise pickles_only(spec, pickles, "FOLDER")
         raise CheckpointError(
             f"`{spec}` has no safetensors files on the hub: choose a repository or a revision that "
             "has them."
         )
     return folder
-
-
-def _bar(shown: type[Any]) -> type[Any]:
-    """The library's progress bar, for terminals only."""
-
-    class Bar(shown):
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            hidden = {} if sys.stderr.isatty() else {"disable": True}
-            super().__init__(*arguments, **options | hidden)
-
-    return Bar
-
-
-def converted(api: Any, repository: str) -> list[str]:
-    """The revisions of a repository in which the hub's converter has added safetensors files.
-
-    api: a `huggingface_hub.HfApi`. Empty where the hub does not tell.
-    """
-    try:
-        opened = api.get_repo_discussions(
-            repository, author=CONVERTER, discussion_type="pull_request"
-        )
-        return [
-            f"{repository}@refs/pr/{one.num}"
-            for one in opened
-            if one.author == CONVERTER and one.status != "merged" and "safetensors" in one.title
-        ]
-    except Exception:  # it is advice within an error, which must not replace it
-        return []
 
 
 def _cause(error: BaseException) -> str:

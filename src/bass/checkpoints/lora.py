@@ -14,15 +14,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from bass.checkpoints.folder import (
-    ADAPTER,
-    ADAPTER_CONFIG,
-    file_names,
-    pickled_weights,
-    pickles_only,
-    read_json,
-    some,
-)
+from bass.checkpoints.folder import ADAPTER, ADAPTER_CONFIG, read_json, refuse_pickles, some
 from bass.checkpoints.names import of_tower, without_wrappers
 from bass.checkpoints.shards import TensorFiles, TensorReader, read_header
 from bass.errors import CheckpointError, counted
@@ -79,17 +71,14 @@ class Adapter:
         """Read an adapter's folder, without values. Raises `CheckpointError`."""
         path, about = folder / ADAPTER, folder / ADAPTER_CONFIG
         if not (path.is_file() and about.is_file()):
-            if pickles := pickled_weights(file_names(folder) if folder.is_dir() else []):
-                raise pickles_only(f"`{folder}`", pickles, folder)
+            refuse_pickles(folder)
             raise CheckpointError(
                 f"`{folder}` has no {ADAPTER_CONFIG} with an {ADAPTER}: give a folder of a LoRA "
                 "adapter as `peft` saves it."
             )
         config = {name: value for name, value in read_json(about).items() if value is not None}
-        wrong = [
-            name for name, known in _REQUIRED.items() if config.get(name, known[0]) not in known
-        ]
-        if wrong := [*wrong, *(name for name in _UNSUPPORTED if config.get(name))]:
+        wrong = [n for n, known in _REQUIRED.items() if config.get(n, known[0]) not in known]
+        if wrong := [*wrong, *filter(config.get, _UNSUPPORTED)]:
             fields = "`, `".join(f"{name}={config[name]!r:.60}" for name in wrong)
             raise _unmerged(folder, f"is an adapter with `{fields}`")
         files = TensorFiles(folder, (path,), read_header(path))
@@ -116,7 +105,8 @@ class Adapter:
                 continue
             matrix = own if own in sources else stored
             found[own] = replace(update, transposed=sources[matrix].transposed)
-            self._check_shape(own, found[own], base.files.stored[matrix].shape, base)
+            for shape in self._shapes(found[own]):
+                self._require_shape(own, shape, base.files.stored[matrix].shape, base)
         # towers of other modalities are left out, as those of the checkpoint are
         if unknown := [name for name in unknown if not (found and of_tower(name))]:
             raise CheckpointError(
@@ -140,22 +130,30 @@ class Adapter:
         product = b @ a
         return part.float() + update.scale * (product.T if update.transposed else product)
 
-    def _check_shape(self, name: str, update: Update, wanted: tuple[int, ...], base: Any) -> None:
-        held = {part: self.files.stored[part].shape for part in self.files.stored}
-        product = (held[update.b][0], held[update.a][1]) if update.a else wanted
-        product = product[::-1] if update.a and update.transposed else product
-        shape = product if product != wanted or not update.whole else held[update.whole]
-        if shape != wanted and name in base.ends and shape[1:] == wanted[1:]:
+    def _shapes(self, update: Update) -> list[tuple[int, ...]]:
+        """The shapes of the tensors that an update gives."""
+        held = self.files.stored
+        shapes = [held[update.whole].shape] if update.whole else []
+        if update.a:
+            product = held[update.b].shape[0], held[update.a].shape[1]
+            shapes.append(product[::-1] if update.transposed else product)
+        return shapes
+
+    def _require_shape(
+        self, name: str, shape: tuple[int, ...], wanted: tuple[int, ...], base: Any
+    ) -> None:
+        if shape == wanted:
+            return
+        if name in base.ends and shape[1:] == wanted[1:]:
             raise CheckpointError(
                 f"`{self.folder}` was trained with {shape[0]:,} tokens, and `{base.folder}` has "
                 f"{wanted[0]:,}: resize the model to these tokens, merge the adapter with `peft`, "
                 "and give the merged folder."
             )
-        if shape != wanted:
-            raise CheckpointError(
-                f"`{self.folder}` has {[*shape]} for `{name}`, which is {[*wanted]} in "
-                f"`{base.folder}`: give the adapter of this model."
-            )
+        raise CheckpointError(
+            f"`{self.folder}` has {[*shape]} for `{name}`, which is {[*wanted]} in "
+            f"`{base.folder}`: give the adapter of this model."
+        )
 
     def _alike(self, embedding: Update | None, head: Update | None) -> bool:
         """Whether an embedding and the head that is tied to it stay equal."""

@@ -3,7 +3,7 @@ and tensors that no decoder needs are set aside.
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,18 +49,19 @@ _WITH_STACKS = {
 }
 
 
-def split_experts(files: TensorFiles, wanted: Callable[[], list[str]]) -> TensorFiles:
+def has_stacks(files: TensorFiles) -> bool:
+    """Whether the files have stacks of experts."""
+    return any(name.endswith(".experts.gate_up_proj") for name in files.stored)
+
+
+def split_experts(files: TensorFiles, wanted: Collection[str]) -> TensorFiles:
     """The files with stacks of experts (gate_up_proj [experts, 2 inner, hidden] and down_proj
     [experts, hidden, inner]) under the names that the family reads.
-
-    wanted: these names, which are asked for where there is a stack.
     """
-    old = files.stored
-    if not any(name.endswith(".experts.gate_up_proj") for name in old):
-        return files
-    names = [name for name in wanted() if name not in old]
-    found, used = dict(old), set[str]()
-    for name in names:
+    old, found, used = files.stored, dict(files.stored), set[str]()
+    for name in wanted:
+        if name in old:
+            continue
         for part, stacked in _WITH_STACKS.items():
             if (other := name.replace(part, stacked)) in old and other != name:
                 found[name] = found.pop(other)

@@ -55,16 +55,6 @@ class Stored:
         return math.prod(self.shape) * KINDS[self.kind].itemsize if self.kind in KINDS else 0
 
     @property
-    def start(self) -> int:
-        """Always 0, so that `stop - start` is `nbytes`."""
-        return 0
-
-    @property
-    def stop(self) -> int:
-        """Equal to `nbytes`."""
-        return self.nbytes
-
-    @property
     def is_counter(self) -> bool:
         """Whether it is a buffer of integers that no decoder reads; packed weights have two axes
         or more.

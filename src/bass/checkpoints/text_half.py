@@ -6,7 +6,6 @@ from typing import Any
 
 from bass.checkpoints.folder import read_config
 from bass.checkpoints.shards import TensorFiles
-from bass.errors import CheckpointError
 from bass.models.multimodal import HEAD, MULTIMODAL
 
 
@@ -20,10 +19,7 @@ def read_text_config(folder: Path) -> tuple[dict[str, Any], str | None]:
         if name == "mistral" and "layer_types" in raw:  # as `transformers` reads it, but in no half
             return raw | {"model_type": "ministral"}, None
         return raw, None
-    try:
-        return MULTIMODAL[name].config(raw), name
-    except CheckpointError as error:
-        raise CheckpointError(f"`{folder}`: {error}") from error
+    return MULTIMODAL[name].config(raw), name
 
 
 def text_half(
@@ -34,10 +30,7 @@ def text_half(
     If the outer config does not say whether the head is tied to the embedding, it is where none is
     stored, as in `transformers`, or where the text half says so.
     """
-    try:
-        names = MULTIMODAL[half_of].names(files.stored)
-    except CheckpointError as error:
-        raise CheckpointError(f"`{files.folder}`: {error}") from error
+    names = MULTIMODAL[half_of].names(files.stored)
     tie = "tie_word_embeddings"
     if raw.get(tie) is None or (HEAD not in names and read_config(files.folder).get(tie) is None):
         raw = raw | {tie: HEAD not in names}

@@ -1,8 +1,7 @@
 """Loads a Hugging Face folder into a decoder, and saves one; accounts for every tensor."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from bass.checkpoints.families import family_of, refuse_head
 from bass.checkpoints.folder import SINGLE, read_config, some, stored_dtype
 from bass.checkpoints.lora import Adapter
 from bass.checkpoints.names import (
+    has_stacks,
     is_unused,
     named_as_stored,
     refuse_differences,
@@ -92,7 +92,7 @@ class CheckpointIndex:
         embed, second = self.sources.get("embed"), self.second_head
         if embed and second and device.type != "meta" and not self._same(embed.tensors[0], second):
             raw, kind = self.raw | {"tie_word_embeddings": False}, type(self.decoder)
-            untied = _outlined(self.folder, raw, kind, self.files, self.scheme)
+            untied = _indexed(self.folder, raw, kind, self.files, self.scheme)
             return replace(untied, adapter=self.adapter).load(device, dtype, quantization)
 
         def no_room(reason: str) -> CheckpointError:
@@ -187,7 +187,9 @@ def read_index(
     family = family_of(folder, raw, family)
     files = TensorFiles.read(folder)
     refuse_head(folder, raw, files.stored)
-    files = split_experts(files, lambda: _wanted(folder, raw, family))
+    if has_stacks(files):
+        wanted = family.sources(_empty(folder, raw, family).config).values()
+        files = split_experts(files, [tensor for source in wanted for tensor in source.tensors])
     if (scheme := scheme_of(folder, read_config(folder), files)) is not None:
         files = scheme.described(files, raw)
         if adapter is not None:
@@ -197,7 +199,7 @@ def read_index(
             )
     if half_of is not None:
         raw, files = text_half(half_of, raw, files)
-    found = replace(_outlined(folder, raw, family, files, scheme), half_of=half_of)
+    found = replace(_indexed(folder, raw, family, files, scheme), half_of=half_of)
     return found if adapter is None else replace(found, adapter=adapter.checked(found))
 
 
@@ -213,51 +215,36 @@ def dummy_index(folder: Path, family: Family | None = None) -> CheckpointIndex:
             f"`{folder}` has the config of quantized weights, and random ones are not: take its "
             "`quantization_config` out, or give one without, and `quantization=` if wanted."
         )
-    family = family_of(folder, raw, family)
-    with _valid(folder, family):
-        decoder = family(family.config_type.from_json(raw), torch.device("meta"), torch.float32)  # pyright: ignore[reportCallIssue]
+    decoder = _empty(folder, raw, family_of(folder, raw, family))
     files = TensorFiles(folder, (), {})
-    return CheckpointIndex(
-        folder, raw, files, decoder.requires_grad_(False).eval(), {}, None, True, half_of
-    )
+    return CheckpointIndex(folder, raw, files, decoder, {}, None, True, half_of)
 
 
-def _outlined(
+def _indexed(
     folder: Path, raw: dict[str, Any], family: Family, files: TensorFiles, scheme: Scheme | None
 ) -> CheckpointIndex:
-    with _valid(folder, family):
-        config = family.config_type.from_json(raw)
-        decoder = family(config, torch.device("meta"), torch.float32)  # pyright: ignore[reportCallIssue]
-        untied = replace(config, tie_word_embeddings=False)  # pyright: ignore[reportCallIssue]
-        head = family.sources(untied)["head.weight"].tensors[0]
-        sources = family.sources(config)
-        ends = sources["embed"].tensors[0], head
-        body = [n for ours, s in sources.items() if ours != "embed" for n in s.tensors]
-        files, removed = renamed(files, body, family.prefix)
-        shapes = {name: tensor.shape for name, tensor in files.stored.items()}
-        sources = of_layers(named_as_stored(family, sources, shapes, head), files.stored)
-    unused = _account(folder, decoder, sources, files, shapes, head)
-    has_second = decoder.head is None and head in shapes and sources["embed"].tensors[0] != head
-    second = head if has_second else None
-    decoder = decoder.requires_grad_(False).eval()
+    """The index of a checkpoint whose quantized matrices are described."""
+    decoder = _empty(folder, raw, family)
+    sources = family.sources(decoder.config)
+    untied = replace(decoder.config, tie_word_embeddings=False)  # pyright: ignore[reportCallIssue]
+    head = family.sources(untied)["head.weight"].tensors[0]
+    ends = sources["embed"].tensors[0], head
+    body = [n for own, s in sources.items() if own != "embed" for n in s.tensors]
+    files, removed = renamed(files, body, family.prefix)
+    sources = of_layers(named_as_stored(family, sources, files.stored, head), files.stored)
+    unused = _account(folder, decoder, sources, files, head)
+    second = decoder.head is None and head in files.stored and sources["embed"].tensors[0] != head
     return CheckpointIndex(
-        folder, raw, files, decoder, sources, second, removed=removed, unused=unused,
-        scheme=scheme, ends=ends,
+        folder, raw, files, decoder, sources, head if second else None, removed=removed,
+        unused=unused, scheme=scheme, ends=ends,
     )  # fmt: skip
 
 
-def _wanted(folder: Path, raw: dict[str, Any], family: Family) -> list[str]:
-    """The names of the tensors that a family reads."""
-    with _valid(folder, family):
-        sources = family.sources(family.config_type.from_json(raw))
-    return [tensor for source in sources.values() for tensor in source.tensors]
-
-
-@contextmanager
-def _valid(folder: Path, family: Family) -> Iterator[None]:
-    """Within it, any error is a `CheckpointError` about the config.json of the folder."""
+def _empty(folder: Path, raw: dict[str, Any], family: Family) -> CausalDecoder:
+    """The decoder of a config.json on the meta device. Raises `CheckpointError`."""
     try:
-        yield
+        config = family.config_type.from_json(raw)
+        decoder = family(config, torch.device("meta"), torch.float32)  # pyright: ignore[reportCallIssue]
     except BassError as error:
         raise CheckpointError(f"`{folder}`: {error}") from error
     except Exception as error:  # invalid values may raise anything in a family's constructor
@@ -266,6 +253,7 @@ def _valid(folder: Path, family: Family) -> Iterator[None]:
             f"{family.config_type.model_type} model "
             f"({type(error).__name__}: {str(error)[:200]}): download it again."
         ) from error
+    return decoder.requires_grad_(False).eval()
 
 
 def _account(
@@ -273,14 +261,13 @@ def _account(
     decoder: CausalDecoder,
     sources: dict[str, WeightSource],
     files: TensorFiles,
-    stored: dict[str, tuple[int, ...]],
     head: str,
 ) -> tuple[str, ...]:
     """The stored tensors that the decoder does not need.
 
     Raises `CheckpointError` for other tensors that no parameter uses, and for missing ones.
     """
-    wanted: dict[str, tuple[int, ...]] = {}
+    stored, wanted = files.stored, dict[str, tuple[int, ...]]()
     for name, parameter in decoder.named_parameters():
         source = sources[name]
         wanted |= zip(source.tensors, source.shapes(parameter.shape), strict=True)
@@ -288,17 +275,18 @@ def _account(
     if decoder.head is None and head in stored:
         wanted[head] = tuple(decoder.embed.shape)
     more = [name for name in stored if name not in wanted]
-    unexpected = [n for n in more if not (is_unused(n, decoder) or files.stored[n].is_counter)]
-    both = [name for name in wanted if name in stored]
+    unexpected = [n for n in more if not (is_unused(n, decoder) or stored[n].is_counter)]
     findings = {
         "missing": [name for name in wanted if name not in stored],
         "unexpected": without_zero_biases(unexpected, files),
         "wrongly shaped": [
-            f"{n} {[*stored[n]]} instead of {[*wanted[n]]}" for n in both if stored[n] != wanted[n]
+            f"{name} {[*stored[name].shape]} instead of {[*shape]}"
+            for name, shape in wanted.items()
+            if name in stored and stored[name].shape != shape
         ],
     }
     refuse_differences(folder, findings, head)
-    kinds = {name: files.stored[name].kind for name in wanted}
+    kinds = {name: stored[name].kind for name in wanted}
     if strange := [f"{name} {kind}" for name, kind in kinds.items() if kind not in FLOATS]:
         raise CheckpointError(
             f"`{folder}` has {counted(len(strange), 'tensor')} of an unsupported type "

@@ -29,11 +29,7 @@ class Replay(DraftMethod):
     scripts: Sequence[Sequence[int]]
 
     def __post_init__(self) -> None:
-        if (
-            isinstance(self.scripts, str)
-            or not len(self.scripts)
-            or not all(len(script) for script in self.scripts)
-        ):
+        if isinstance(self.scripts, str) or not self.scripts or not all(map(len, self.scripts)):
             raise OptionError(
                 "`Replay(scripts=...)` needs one sequence of token ids or more, and none of them "
                 "empty."

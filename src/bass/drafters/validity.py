@@ -52,32 +52,29 @@ def check_answer(
     if not isinstance(draft, Draft):
         raise StrategyError(f"{name} returned {_kind(draft)}: return a `bass.records.Draft`.")
     check_complete(draft, name)
-    fields = {"tokens": draft.tokens, "probs": draft.probs, "lengths": draft.lengths}
-    for field, value in fields.items():
-        if not isinstance(value, Tensor) and not (field == "probs" and value is None):
+    integers, floats = (INTEGERS, "integers"), (FLOATS, "float32, or None")
+    for field, (known, wanted) in {
+        "tokens": integers,
+        "lengths": integers,
+        "probs": floats,
+    }.items():
+        value = getattr(draft, field)
+        if value is None and field == "probs":
+            continue
+        if not isinstance(value, Tensor):
             raise StrategyError(f"{name} returned {_kind(value)} as `{field}`: return a tensor.")
-        if value is not None:
-            check_dense(value, requested.device, f"`{field}` of the draft of {name}")
-    for field, value in (("tokens", draft.tokens), ("lengths", draft.lengths)):
-        if value.dtype not in INTEGERS:
+        check_dense(value, requested.device, f"`{field}` of the draft of {name}")
+        if value.dtype not in known:
             raise StrategyError(
-                f"{name} returned `{field}` of {dtype_name(value)}: return integers."
+                f"{name} returned `{field}` of {dtype_name(value)}: return {wanted}."
             )
-    if draft.probs is not None and draft.probs.dtype not in FLOATS:
+    tokens, lengths = [*draft.tokens.shape], [*draft.lengths.shape]
+    probs = None if draft.probs is None else [*draft.probs.shape]
+    fits = len(tokens) == 2 and tokens[0] == batch and tokens[1] <= k and lengths == [batch]
+    if not fits or not (probs is None or (len(probs) == 3 and probs[:2] == tokens)):
         raise StrategyError(
-            f"{name} returned `probs` of {dtype_name(draft.probs)}: return float32, or None."
-        )
-    shapes = [None if value is None else list(value.shape) for value in fields.values()]
-    columns = shapes[0][1] if len(shapes[0] or ()) == 2 else -1  # pyright: ignore[reportOptionalSubscript]
-    if (
-        shapes[0] != [batch, columns]
-        or not 0 <= columns <= k
-        or shapes[2] != [batch]
-        or (shapes[1] is not None and (len(shapes[1]) != 3 or shapes[1][:2] != shapes[0]))
-    ):
-        raise StrategyError(
-            f"{name} must draft up to {k} tokens for {batch} rows and returned tokens {shapes[0]} "
-            f"of lengths {shapes[2]} with probabilities {shapes[1]}: return tokens [{batch}, {k}], "
+            f"{name} must draft up to {k} tokens for {batch} rows and returned tokens {tokens} "
+            f"of lengths {lengths} with probabilities {probs}: return tokens [{batch}, {k}], "
             f"lengths [{batch}], and probabilities with one more axis than tokens, or None."
         )
     if draft.probs is not None and draft.probs.shape[2] != vocab:

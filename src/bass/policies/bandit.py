@@ -5,7 +5,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from bass.errors import OptionError
+from bass.errors import check_ranges
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
 
@@ -46,11 +46,7 @@ class Bandit(DraftLengthPolicy[BanditState]):
     max_length: int = 8
 
     def __post_init__(self) -> None:
-        if self.width < 0 or self.max_length < 0:
-            raise OptionError(
-                f"`Bandit(width={self.width}, max_length={self.max_length})`: both must be 0 or "
-                "more."
-            )
+        check_ranges(self, width="[0, inf)", max_length="[0, inf)")
 
     def init(self, batch_size: int) -> BanditState:
         empty = np.zeros((batch_size + 1, self.max_length + 1))

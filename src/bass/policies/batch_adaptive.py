@@ -6,7 +6,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from bass.errors import OptionError
+from bass.errors import check_ranges
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
 
@@ -45,16 +45,8 @@ class BatchAdaptive(DraftLengthPolicy[LengthState]):
     max_length: int = 32
 
     def __post_init__(self) -> None:
-        if not 1 <= self.start <= self.max_length:
-            raise OptionError(
-                f"`BatchAdaptive(start={self.start})` must be between 1 and "
-                f"`max_length={self.max_length}`."
-            )
-        if self.increment < 1 or self.modulus < 1:
-            raise OptionError(
-                f"`BatchAdaptive(increment={self.increment}, modulus={self.modulus})`: both must "
-                "be 1 or more."
-            )
+        start = f"[1, {self.max_length}]"
+        check_ranges(self, start=start, increment="[1, inf)", modulus="[1, inf)")
 
     def init(self, batch_size: int) -> LengthState:
         return LengthState(batch_size, self.start)

@@ -1,6 +1,6 @@
 """A draft length for each range of batch sizes, from the user's table."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -35,26 +35,12 @@ class BatchTable(DraftLengthPolicy[np.ndarray]):
     )
 
     def __post_init__(self) -> None:
-        try:
-            table = tuple((int(lo), int(hi), int(k)) for lo, hi, k in self.table)
-        except (TypeError, ValueError) as error:
+        if not _covers(self.table):
             raise OptionError(
-                f"`BatchTable(table={self.table!r})` is no list of `[lo, hi, k]`: give three "
-                "integers for each range."
-            ) from error
-        following = 1
-        for lo, hi, k in table:
-            if lo != following or hi < lo or k < 0:
-                raise OptionError(
-                    f"`BatchTable`: `[{lo}, {hi}, {k}]` must begin at {following}, where the "
-                    "ranges before it end, "
-                    "end no earlier than it begins, and draft 0 tokens or more."
-                )
-            following = hi + 1
-        if not table:
-            raise OptionError(
-                "`BatchTable(table=[])` has no range: give at least one `[1, hi, k]`."
+                f"`BatchTable(table={self.table!r})` must be ranges `[lo, hi, k]` that begin at 1 "
+                "and leave no gap, with k of 0 or more."
             )
+        table = tuple(tuple(row) for row in self.table)
         object.__setattr__(self, "table", table)  # tuples, so that the policy is hashable
 
     @property
@@ -80,3 +66,13 @@ class BatchTable(DraftLengthPolicy[np.ndarray]):
         active = state.copy()
         active[rows] = True
         return active
+
+
+def _covers(table: Sequence[Sequence[int]]) -> bool:
+    """Whether ranges begin at 1 and leave no gap."""
+    following = 1
+    for row in table:
+        if len(row) != 3 or row[0] != following or row[1] < row[0] or row[2] < 0:
+            return False
+        following = row[1] + 1
+    return following > 1

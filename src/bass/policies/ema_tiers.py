@@ -1,12 +1,13 @@
 """SGLang's adaptive number of steps: a few tiers, a moving average, and hysteresis."""
 
+import itertools
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 import numpy as np
 
-from bass.errors import OptionError
+from bass.errors import OptionError, check_ranges
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
 
@@ -51,26 +52,10 @@ class EmaTiers(DraftLengthPolicy[TierState]):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tiers", tuple(self.tiers))
-        if (
-            not self.tiers
-            or self.tiers[0] < 0
-            or any(b <= a for a, b in zip(self.tiers, self.tiers[1:], strict=False))
-        ):
-            raise OptionError(
-                f"`EmaTiers(tiers={list(self.tiers)})` must be rising lengths of 0 or more, at "
-                "least one."
-            )
-        if not 0 < self.alpha <= 1 or self.interval < 1 or self.warmup < 0:
-            raise OptionError(
-                f"`EmaTiers(alpha={self.alpha}, interval={self.interval}, warmup={self.warmup})`: "
-                "`alpha` must be over 0 and at most 1, "
-                "`interval` 1 or more, `warmup` 0 or more."
-            )
-        if self.down > self.up:
-            raise OptionError(
-                f"`EmaTiers(up={self.up}, down={self.down})` would oscillate between tiers: give "
-                "`down` no more than `up`."
-            )
+        check_ranges(self, tiers="[0, inf)", alpha="(0, 1]", interval="[1, inf)")
+        check_ranges(self, warmup="[0, inf)", down=f"(-inf, {self.up}]")  # else it would oscillate
+        if any(b <= a for a, b in itertools.pairwise(self.tiers)):
+            raise OptionError(f"`EmaTiers(tiers={list(self.tiers)})`: give rising lengths.")
 
     @property
     def max_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -6,7 +6,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from bass.errors import OptionError
+from bass.errors import check_ranges
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
 
@@ -25,10 +25,7 @@ class Fixed(DraftLengthPolicy[int]):
     k: int = 4
 
     def __post_init__(self) -> None:
-        if self.k < 0:
-            raise OptionError(
-                f"`Fixed(k={self.k})` has a negative length: give 0 (no drafts) or more."
-            )
+        check_ranges(self, k="[0, inf)")
 
     @property
     def max_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

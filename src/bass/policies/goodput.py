@@ -1,13 +1,14 @@
 """Committed tokens per second, maximised with a geometric acceptance and a linear time."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
 import numpy as np
 
-from bass.errors import OptionError
+from bass.errors import check_ranges
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
+from bass.policies.row_budget import RowAcceptance
 
 
 @dataclass(frozen=True)
@@ -17,9 +18,7 @@ class GoodputState:
     """
 
     pool: np.ndarray  # float [2]
-    tried: np.ndarray  # float [B]
-    accepted: np.ndarray  # float [B]
-    active: np.ndarray  # bool [B]
+    rows: RowAcceptance
     times: np.ndarray  # float [5]
 
 
@@ -51,62 +50,37 @@ class Goodput(DraftLengthPolicy[GoodputState]):
     max_length: int = 16
 
     def __post_init__(self) -> None:
-        if not 0 < self.acceptance < 1 or not 0 < self.decay <= 1:
-            raise OptionError(
-                f"`Goodput(acceptance={self.acceptance}, decay={self.decay})`: `acceptance` must "
-                "be between 0 and 1, `decay` over 0 "
-                "and at most 1."
-            )
-        if self.cost_ratio < 0 or self.strength <= 0 or self.max_length < 0:
-            raise OptionError(
-                f"`Goodput(cost_ratio={self.cost_ratio}, strength={self.strength}, "
-                f"max_length={self.max_length})`: `strength` must be "
-                "over 0, the others 0 or more."
-            )
+        check_ranges(self, acceptance="(0, 1)", decay="(0, 1]", max_length="[0, inf)")
+        check_ranges(self, cost_ratio="[0, inf)", strength="(0, inf)")
 
     def init(self, batch_size: int) -> GoodputState:
-        return GoodputState(
-            np.zeros(2),
-            np.zeros(batch_size),
-            np.zeros(batch_size),
-            np.ones(batch_size, dtype=bool),
-            np.zeros(5),
-        )
+        return GoodputState(np.zeros(2), RowAcceptance.none(batch_size), np.zeros(5))
 
     def lengths(self, state: GoodputState) -> np.ndarray:
-        rows = state.active if state.active.any() else np.ones_like(state.active)
+        active = state.rows.active
+        rows = active if active.any() else np.ones_like(active)
         a = self._acceptance(state)[rows]
         tokens = np.cumsum(a[:, None] ** np.arange(self.max_length + 1), axis=1).sum(axis=0)
         seconds = self._seconds(state.times)
         return np.full(len(rows), int(np.argmax(tokens / seconds)), dtype=np.int32)
 
     def update(self, state: GoodputState, feedback: Feedback) -> GoodputState:
-        accepted = np.where(feedback.active, feedback.accepted, 0)
-        tried = np.where(feedback.active, np.minimum(feedback.accepted + 1, feedback.drafted), 0)
+        step = RowAcceptance.of(feedback)
         times = state.times * self.decay
         if feedback.seconds > 0 and feedback.active.any():
             k, t = float(feedback.drafted.max()), feedback.seconds
             times = times + np.array([1.0, k, k * k, t, k * t])
-        decay = np.where(feedback.active, self.decay, 1.0)
-        pool = state.pool * self.decay + (tried.sum(), accepted.sum())
-        return GoodputState(
-            pool,
-            state.tried * decay + tried,
-            state.accepted * decay + accepted,
-            feedback.active.copy(),
-            times,
-        )
+        pool = state.pool * self.decay + (step.tried.sum(), step.accepted.sum())
+        return GoodputState(pool, state.rows.after(step, self.decay), times)
 
     def reset(self, state: GoodputState, rows: np.ndarray) -> GoodputState:
         """Reset the rows to the batch's acceptance: a new prompt may be easier or harder."""
-        tried, accepted, active = state.tried.copy(), state.accepted.copy(), state.active.copy()
-        tried[rows], accepted[rows], active[rows] = 0.0, 0.0, True
-        return GoodputState(state.pool, tried, accepted, active, state.times)
+        return replace(state, rows=state.rows.begun(rows))
 
     def _acceptance(self, state: GoodputState) -> np.ndarray:
         """Acceptance of each row [B], shrunk to the batch's, which is shrunk to the prior."""
         pooled = (state.pool[1] + self.strength * self.acceptance) / (state.pool[0] + self.strength)
-        return (state.accepted + self.strength * pooled) / (state.tried + self.strength)
+        return state.rows.rates(pooled, self.strength)
 
     def _seconds(self, times: np.ndarray) -> np.ndarray:
         """t0 + t1 k [max_length + 1]; before the first measurement, up to a factor."""

@@ -5,7 +5,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from bass.errors import OptionError
+from bass.errors import check_ranges
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
 
@@ -34,11 +34,7 @@ class HuggingFaceHeuristic(DraftLengthPolicy[np.ndarray]):
     max_length: int = 16
 
     def __post_init__(self) -> None:
-        if not 1 <= self.start <= self.max_length:
-            raise OptionError(
-                f"`HuggingFaceHeuristic(start={self.start})` must be between 1 and "
-                f"`max_length={self.max_length}`."
-            )
+        check_ranges(self, start=f"[1, {self.max_length}]")
 
     def init(self, batch_size: int) -> np.ndarray:
         return np.full(batch_size, self.start, dtype=np.int32)

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple, final
 
 import numpy as np
 
-from bass.errors import OptionError
+from bass.errors import check_ranges
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
 
@@ -98,22 +98,8 @@ class Measured(DraftLengthPolicy[MeasuredState]):
     max_length: int = 16
 
     def __post_init__(self) -> None:
-        if not 1 <= self.start <= self.max_length:
-            raise OptionError(
-                f"`Measured(start={self.start})` must be between 1 and "
-                f"`max_length={self.max_length}`."
-            )
-        if not 0 <= self.exploration < 1 or not 0 < self.acceptance < 1:
-            raise OptionError(
-                f"`Measured(exploration={self.exploration}, acceptance={self.acceptance})`: "
-                "`exploration` must be 0 or more and "
-                "below 1, `acceptance` between 0 and 1."
-            )
-        if self.cost_ratio < 0 or self.memory < 1:
-            raise OptionError(
-                f"`Measured(cost_ratio={self.cost_ratio}, memory={self.memory})`: give 0 or more, "
-                "and 1 token or more."
-            )
+        check_ranges(self, start=f"[1, {self.max_length}]", memory="[1, inf)")
+        check_ranges(self, exploration="[0, 1)", acceptance="(0, 1)", cost_ratio="[0, inf)")
 
     def init(self, batch_size: int) -> MeasuredState:
         k = self.max_length

@@ -5,7 +5,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from bass.errors import OptionError
+from bass.errors import OptionError, check_ranges
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
 
@@ -45,18 +45,12 @@ class Oracle(DraftLengthPolicy[OracleState]):
 
     def __post_init__(self) -> None:
         trace = np.array(self.trace)  # a copy: the caller's array may change
-        if (
-            trace.ndim != 2
-            or not np.issubdtype(trace.dtype, np.integer)
-            or (trace < 0).any()
-            or not trace.size
-        ):
+        if trace.ndim != 2 or trace.dtype.kind not in "iu" or not trace.size or trace.min() < 0:
             raise OptionError(
                 f"`Oracle(trace=...)` has {trace.dtype} of shape {list(trace.shape)}: give counts "
                 "of 0 or more [steps, requests]."
             )
-        if self.max_length < 0:
-            raise OptionError(f"`Oracle(max_length={self.max_length})` must be 0 or more.")
+        check_ranges(self, max_length="[0, inf)")
         object.__setattr__(self, "trace", trace)
 
     def init(self, batch_size: int) -> OracleState:

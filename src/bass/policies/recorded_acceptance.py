@@ -38,9 +38,6 @@ class RecordedAcceptance(Acceptance):
                 f"`RecordedAcceptance` has accepted {list(self.accepted.shape)} and censored "
                 f"{list(self.censored.shape)}: give both for each call, [calls]."
             )
-        shares = np.append(self.rates, self.tail)
-        if not ((shares >= 0) & (shares <= 1)).all():
-            raise OptionError("`RecordedAcceptance(rates=..., tail=...)` must be from 0 to 1.")
 
     def steps(self, rows: int) -> int:
         """The number of steps of a batch in which every call occurs once, at least 1."""

@@ -5,7 +5,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from bass.errors import OptionError
+from bass.errors import check_ranges
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
 
@@ -17,6 +17,34 @@ class RowAcceptance:
     tried: np.ndarray  # float [B]
     accepted: np.ndarray  # float [B]
     active: np.ndarray  # bool [B]
+
+    @classmethod
+    def none(cls, batch_size: int) -> "RowAcceptance":
+        """No counts; all rows are active."""
+        return cls(np.zeros(batch_size), np.zeros(batch_size), np.ones(batch_size, dtype=bool))
+
+    @classmethod
+    def of(cls, feedback: Feedback) -> "RowAcceptance":
+        """The counts of a step. A draft says nothing about tokens after the first rejected one."""
+        tried = np.where(feedback.active, np.minimum(feedback.accepted + 1, feedback.drafted), 0)
+        accepted = np.where(feedback.active, feedback.accepted, 0)
+        return cls(tried, accepted, feedback.active.copy())
+
+    def after(self, step: "RowAcceptance", decay: float) -> "RowAcceptance":
+        """The counts after a step, decayed in the rows that took part."""
+        kept = np.where(step.active, decay, 1.0)
+        tried, accepted = self.tried * kept + step.tried, self.accepted * kept + step.accepted
+        return RowAcceptance(tried, accepted, step.active)
+
+    def begun(self, rows: np.ndarray) -> "RowAcceptance":
+        """No counts in rows with new prompts."""
+        tried, accepted, active = self.tried.copy(), self.accepted.copy(), self.active.copy()
+        tried[rows], accepted[rows], active[rows] = 0.0, 0.0, True
+        return RowAcceptance(tried, accepted, active)
+
+    def rates(self, prior: float, strength: float) -> np.ndarray:
+        """The acceptance of each row [B], shrunk to `prior`, which counts as `strength` tokens."""
+        return (self.accepted + strength * prior) / (self.tried + strength)
 
 
 @final
@@ -46,26 +74,14 @@ class RowBudget(DraftLengthPolicy[RowAcceptance]):
     max_length: int = 8
 
     def __post_init__(self) -> None:
-        if self.budget < 0 or self.max_length < 0 or self.strength <= 0:
-            raise OptionError(
-                f"`RowBudget(budget={self.budget}, max_length={self.max_length}, "
-                f"strength={self.strength})`: `strength` must be over 0, "
-                "the others 0 or more."
-            )
-        if not 0 < self.acceptance < 1 or not 0 < self.decay <= 1:
-            raise OptionError(
-                f"`RowBudget(acceptance={self.acceptance}, decay={self.decay})`: `acceptance` must "
-                "be between 0 and 1, `decay` over 0 "
-                "and at most 1."
-            )
+        check_ranges(self, acceptance="(0, 1)", decay="(0, 1]", max_length="[0, inf)")
+        check_ranges(self, budget="[0, inf)", strength="(0, inf)")
 
     def init(self, batch_size: int) -> RowAcceptance:
-        return RowAcceptance(
-            np.zeros(batch_size), np.zeros(batch_size), np.ones(batch_size, dtype=bool)
-        )
+        return RowAcceptance.none(batch_size)
 
     def lengths(self, state: RowAcceptance) -> np.ndarray:
-        a = (state.accepted + self.strength * self.acceptance) / (state.tried + self.strength)
+        a = state.rates(self.acceptance, self.strength)
         # Depth first, so that a stable sort serves equal chances evenly; below 1, so that each
         # row's chances fall.
         chance = np.minimum(a, 1 - 1e-9) ** np.arange(1, self.max_length + 1)[:, None]
@@ -75,14 +91,7 @@ class RowBudget(DraftLengthPolicy[RowAcceptance]):
         return np.bincount(chosen % len(a), minlength=len(a)).astype(np.int32)
 
     def update(self, state: RowAcceptance, feedback: Feedback) -> RowAcceptance:
-        decay = np.where(feedback.active, self.decay, 1.0)
-        tried = np.where(feedback.active, np.minimum(feedback.accepted + 1, feedback.drafted), 0)
-        accepted = np.where(feedback.active, feedback.accepted, 0)
-        return RowAcceptance(
-            state.tried * decay + tried, state.accepted * decay + accepted, feedback.active.copy()
-        )
+        return state.after(RowAcceptance.of(feedback), self.decay)
 
     def reset(self, state: RowAcceptance, rows: np.ndarray) -> RowAcceptance:
-        tried, accepted, active = state.tried.copy(), state.accepted.copy(), state.active.copy()
-        tried[rows], accepted[rows], active[rows] = 0.0, 0.0, True
-        return RowAcceptance(tried, accepted, active)
+        return state.begun(rows)

@@ -8,12 +8,12 @@
 So the best fixed length and the oracle are exact for the same draws. Deterministic for a seed.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, final, runtime_checkable
 
 import numpy as np
 
-from bass.errors import OptionError, check_integer, is_finite
+from bass.errors import OptionError, check_integer, check_ranges, is_finite
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
 from bass.interfaces.lengths import requested_lengths
@@ -46,10 +46,7 @@ class CostModel:
     draft_per_row: float = 0.0043
 
     def __post_init__(self) -> None:
-        if min(vars(self).values()) < 0 or self.weights <= 0:
-            raise OptionError(
-                "`CostModel`: `weights` must be over 0 and every other cost 0 or more."
-            )
+        check_ranges(self, **dict.fromkeys(vars(self), "[0, inf)") | {"weights": "(0, inf)"})
 
     @classmethod
     def from_ratio(cls, c: float) -> "CostModel":
@@ -77,16 +74,6 @@ class CostModel:
         return np.asarray(self.target(batch, k) + np.asarray(k) * self.draft(batch))
 
 
-def _check_rates(of: object, **given: Any) -> None:
-    """Raise `OptionError` unless each is a probability, or several of them."""
-    for name, value in given.items():
-        rates = value if isinstance(value, tuple | list) else (value,)
-        if not rates or not all(is_finite(rate) and 0 <= rate <= 1 for rate in rates):
-            raise OptionError(
-                f"`{type(of).__name__}({name}={value!r:.60})`: give probabilities, from 0 to 1."
-            )
-
-
 @runtime_checkable
 class Acceptance(Protocol):
     """Draws how many drafted tokens would be accepted."""
@@ -104,7 +91,7 @@ class Constant(Acceptance):
     a: float = 0.8
 
     def __post_init__(self) -> None:
-        _check_rates(self, a=self.a)
+        check_ranges(self, a="[0, 1]")
 
     def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
         return _geometric(random, np.full((steps, rows), self.a))
@@ -120,7 +107,7 @@ class PerPosition(Acceptance):
     rates: tuple[float, ...] = (0.9, 0.8, 0.7, 0.6)
 
     def __post_init__(self) -> None:
-        _check_rates(self, rates=self.rates)
+        check_ranges(self, rates="[0, 1]")
 
     def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
         rates = np.array([self.rates[min(i, len(self.rates) - 1)] for i in range(LONGEST)])
@@ -129,13 +116,13 @@ class PerPosition(Acceptance):
 
 @final
 @dataclass(frozen=True)
-class PerRow(Acceptance):
+class RowRates(Acceptance):
     """Row b accepts with probability rates[b modulo their number]."""
 
     rates: tuple[float, ...] = (0.5, 0.7, 0.9)
 
     def __post_init__(self) -> None:
-        _check_rates(self, rates=self.rates)
+        check_ranges(self, rates="[0, 1]")
 
     def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
         return _geometric(random, np.resize(self.rates, rows) * np.ones((steps, 1)))
@@ -151,8 +138,7 @@ class Drifting(Acceptance):
     period: int = 800
 
     def __post_init__(self) -> None:
-        _check_rates(self, low=self.low, high=self.high)
-        check_integer("period", self.period, 1)
+        check_ranges(self, low="[0, 1]", high="[0, 1]", period="[1, inf)")
 
     def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
         wave = (1 + np.sin(2 * np.pi * np.arange(steps) / self.period)) / 2
@@ -171,7 +157,7 @@ class Bursty(Acceptance):
     stay: float = 0.95
 
     def __post_init__(self) -> None:
-        _check_rates(self, low=self.low, high=self.high, stay=self.stay)
+        check_ranges(self, low="[0, 1]", high="[0, 1]", stay="[0, 1]")
 
     def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
         switches = random.random((steps, rows)) >= self.stay
@@ -198,13 +184,8 @@ class Simulation:
         check_integer("step", step, 0)
         if step >= len(self.would):
             raise OptionError(f"`since({step})` leaves none of the {len(self.would)} steps.")
-        return Simulation(
-            self.would[step:],
-            self.lengths[step:],
-            self.accepted[step:],
-            self.milliseconds[step:],
-            self.cost,
-        )
+        arrays = {name: array[step:] for name, array in vars(self).items() if name != "cost"}
+        return replace(self, **arrays)
 
     @property
     def tau(self) -> float:
@@ -266,26 +247,19 @@ def simulate(
     for step in range(steps):
         requested[step] = lengths = np.array(requested_lengths(policy, state, batch))
         k = int(lengths.max())
-        milliseconds[step] = float(cost.step(batch, k)) + (
-            cost.draft(batch) if k and not drafting else 0
-        )
-        drafting = k > 0
+        resumes = k > 0 and not drafting
+        milliseconds[step] = float(cost.step(batch, k)) + cost.draft(batch) * resumes
+        drafting, seconds = k > 0, milliseconds[step] * errors[step] / 1000
         accepted = np.minimum(would[step], lengths)
-        state = policy.update(
-            state, Feedback(lengths, accepted, active, milliseconds[step] * errors[step] / 1000)
-        )
+        state = policy.update(state, Feedback(lengths, accepted, active, seconds))
     return Simulation(would, requested, np.minimum(would, requested), milliseconds, cost)
 
 
 def _checked(would: object, acceptance: Acceptance, shape: tuple[int, int]) -> np.ndarray:
     """What was drawn, if it is integers 0..`LONGEST` of this shape. Raises `OptionError`."""
     drawn = np.asarray(would)
-    if (
-        drawn.shape != shape
-        or drawn.dtype.kind not in "iu"
-        or drawn.min() < 0
-        or drawn.max() > LONGEST
-    ):
+    counts = drawn.shape == shape and drawn.dtype.kind in "iu"
+    if not counts or drawn.min() < 0 or drawn.max() > LONGEST:
         raise OptionError(
             f"`{type(acceptance).__name__}.draw` must return integers from 0 to {LONGEST} of shape "
             f"{list(shape)}."

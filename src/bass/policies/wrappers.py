@@ -10,36 +10,27 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from bass.errors import OptionError, check_integer
+from bass.errors import check_integer, check_ranges
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
 from bass.policies.batch_adaptive import BatchAdaptive
 
 
 @dataclass(frozen=True)
-class Recording:
+class RecordedStep:
     """One step: the requested lengths, and the feedback."""
 
     requested: np.ndarray  # int32 [B]
     feedback: Feedback
 
 
-@final
 @dataclass(frozen=True)
-class Recorded(DraftLengthPolicy[Any]):
-    """`policy`, with a `Recording` of every step appended to the list `into`.
-
-    The state is the inner policy's and the wrapper never reads the list, so lengths stay pure. Two
-    calls of `update` append twice. Cost: one small object per step.
-    """
+class Wrapper(DraftLengthPolicy[Any]):
+    """The base of wrappers, which does all as `policy` does."""
 
     paper: ClassVar[str] = "this project"
 
     policy: DraftLengthPolicy[Any]
-    into: list[Recording] = field(default_factory=list, compare=False)
-
-    def __post_init__(self) -> None:
-        _check_policy("Recorded", self.policy)
 
     @property
     def max_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -56,9 +47,6 @@ class Recorded(DraftLengthPolicy[Any]):
         return self.policy.lengths(state)
 
     def update(self, state: Any, feedback: Feedback) -> Any:
-        requested = np.array(self.policy.lengths(state), dtype=np.int32)
-        copied = deepcopy(feedback)  # the policy may write to its own
-        self.into.append(Recording(requested, copied))
         return self.policy.update(state, feedback)
 
     def reset(self, state: Any, rows: np.ndarray) -> Any:
@@ -67,22 +55,36 @@ class Recorded(DraftLengthPolicy[Any]):
 
 @final
 @dataclass(frozen=True)
-class Clamped(DraftLengthPolicy[Any]):
+class Recorded(Wrapper):
+    """`policy`, with a `RecordedStep` of every step appended to the list `into`.
+
+    The state is the inner policy's and the wrapper never reads the list, so lengths stay pure. Two
+    calls of `update` append twice. Cost: one small object per step.
+    """
+
+    into: list[RecordedStep] = field(default_factory=list, compare=False)
+
+    def update(self, state: Any, feedback: Feedback) -> Any:
+        requested = np.array(self.policy.lengths(state), dtype=np.int32)
+        copied = deepcopy(feedback)  # the policy may write to its own
+        self.into.append(RecordedStep(requested, copied))
+        return self.policy.update(state, feedback)
+
+
+@final
+@dataclass(frozen=True)
+class Clamped(Wrapper):
     """min(max(l_b, lo), hi) of the lengths l_b of `policy`, whose feedback has the actual drafts.
 
     Cost: a clip.
     """
-
-    paper: ClassVar[str] = "this project"
 
     policy: DraftLengthPolicy[Any] = field(default_factory=BatchAdaptive)
     lo: int = 0
     hi: int = 8
 
     def __post_init__(self) -> None:
-        _check_policy("Clamped", self.policy)
-        if not 0 <= self.lo <= self.hi:
-            raise OptionError(f"`Clamped(lo={self.lo}, hi={self.hi})` needs 0 <= lo <= hi.")
+        check_ranges(self, lo=f"[0, {self.hi}]")
 
     @property
     def max_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -92,17 +94,8 @@ class Clamped(DraftLengthPolicy[Any]):
     def draft_lengths(self) -> Collection[int]:
         return {min(max(length, self.lo), self.hi) for length in (0, *self.policy.draft_lengths)}
 
-    def init(self, batch_size: int) -> Any:
-        return self.policy.init(batch_size)
-
     def lengths(self, state: Any) -> np.ndarray:
         return np.clip(self.policy.lengths(state), self.lo, self.hi).astype(np.int32)
-
-    def update(self, state: Any, feedback: Feedback) -> Any:
-        return self.policy.update(state, feedback)
-
-    def reset(self, state: Any, rows: np.ndarray) -> Any:
-        return self.policy.reset(state, rows)
 
 
 @dataclass(frozen=True)
@@ -115,7 +108,7 @@ class Delayed:
 
 @final
 @dataclass(frozen=True)
-class Lagged(DraftLengthPolicy[Delayed]):
+class Lagged(Wrapper):
     """`policy` with feedback `steps` steps late, as in an engine that plans ahead of the device.
 
         the state after step t  =  that of `policy` after step t - steps
@@ -124,22 +117,11 @@ class Lagged(DraftLengthPolicy[Delayed]):
     counts as inactive in it). Cost: storage of `steps` feedbacks.
     """
 
-    paper: ClassVar[str] = "this project"
-
     policy: DraftLengthPolicy[Any] = field(default_factory=BatchAdaptive)
     steps: int = 1
 
     def __post_init__(self) -> None:
-        _check_policy("Lagged", self.policy)
         check_integer("steps", self.steps, 0)
-
-    @property
-    def max_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.policy.max_length
-
-    @property
-    def draft_lengths(self) -> Collection[int]:
-        return self.policy.draft_lengths
 
     def init(self, batch_size: int) -> Delayed:
         return Delayed(self.policy.init(batch_size))
@@ -169,11 +151,3 @@ def _without(feedback: Feedback, rows: np.ndarray) -> Feedback:
         accepted=feedback.accepted * others,
         active=feedback.active & others,
     )
-
-
-def _check_policy(name: str, policy: object) -> None:
-    if DraftLengthPolicy not in type(policy).__mro__:
-        raise OptionError(
-            f"`{name}(policy={policy!r})` wraps no policy: give an object of a subclass of "
-            "`bass.interfaces.DraftLengthPolicy`."
-        )

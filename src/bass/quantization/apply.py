@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from bass.errors import BassError, OptionError, StrategyError, is_out_of_memory
+from bass.errors import OptionError, StrategyError
 from bass.interfaces import Quantization
 from bass.models.decoder import CausalDecoder
 from bass.ops.experts import Experts
@@ -57,16 +57,7 @@ def quantize_head(decoder: CausalDecoder, quantization: Quantization) -> CausalD
 def _made(
     quantization: Quantization, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
 ) -> nn.Module:
-    try:
-        made = quantization(weight.detach(), None if bias is None else bias.detach())
-    except Exception as error:  # of a user's class
-        if isinstance(error, BassError) or is_out_of_memory(error):
-            raise
-        shape = " x ".join(map(str, weight.shape))
-        raise StrategyError(
-            f"`{type(quantization).__name__}` failed on a matrix of {shape}: "
-            f"{type(error).__name__}: {error}"
-        ) from error
+    made = quantization(weight.detach(), None if bias is None else bias.detach())
     if not isinstance(made, nn.Module):
         raise StrategyError(
             f"`{type(quantization).__name__}` returned {made!r} for a linear layer: return a "

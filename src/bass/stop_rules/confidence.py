@@ -6,7 +6,7 @@ from typing import ClassVar, final
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bass.errors import OptionError, is_finite
+from bass.errors import check_ranges
 from bass.interfaces import StopRule
 
 
@@ -25,11 +25,7 @@ class Confidence(StopRule):
     threshold: float = 0.4
 
     def __post_init__(self) -> None:
-        if not (is_finite(self.threshold) and 0 < self.threshold <= 1):
-            raise OptionError(
-                f"`Confidence(threshold={self.threshold!r})` is out of range: give a probability "
-                "above 0 and at most 1."
-            )
+        check_ranges(self, threshold="(0, 1]")
 
     def __call__(
         self, draft_probs: Float[Tensor, "batch vocab"], so_far: int

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bass.errors import OptionError, is_finite
+from bass.errors import check_ranges
 from bass.interfaces import StopRule
 
 
@@ -29,14 +29,7 @@ class Entropy(StopRule):
     gamma: float = 0.2
 
     def __post_init__(self) -> None:
-        if not (is_finite(self.threshold) and self.threshold < 1):
-            raise OptionError(
-                f"`Entropy(threshold={self.threshold!r})` is out of range: give a number below 1."
-            )
-        if not (is_finite(self.gamma) and self.gamma > 0):
-            raise OptionError(
-                f"`Entropy(gamma={self.gamma!r})` is out of range: give a number above 0."
-            )
+        check_ranges(self, threshold="(-inf, 1)", gamma="(0, inf)")
 
     def __call__(
         self, draft_probs: Float[Tensor, "batch vocab"], so_far: int

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bass.errors import OptionError, is_finite
+from bass.errors import check_ranges
 from bass.interfaces import StopRule
 
 
@@ -26,10 +26,7 @@ class Svip(StopRule):
     threshold: float = 0.775
 
     def __post_init__(self) -> None:
-        if not (is_finite(self.threshold) and self.threshold >= 0):
-            raise OptionError(
-                f"`Svip(threshold={self.threshold!r})` is out of range: give a number of 0 or more."
-            )
+        check_ranges(self, threshold="[0, inf)")
 
     def __call__(
         self, draft_probs: Float[Tensor, "batch vocab"], so_far: int

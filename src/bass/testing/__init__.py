@@ -7,9 +7,9 @@
 
 Each check accepts what `bass.load` accepts (a registered name, "package.module:Class", a class, an
 object). It returns None, or raises `ExactnessError` with the violated property, the expected and
-the found value, and the smallest case that Hypothesis finds. Seeds are fixed and no file is
-written, so a check is deterministic. Statistical properties state their false-failure rate; another
-`seed` draws other cases and samples.
+the found value, and the smallest case that Hypothesis finds. Seeds are fixed, so a check is
+deterministic. Statistical properties state their false-failure rate; another `seed` draws other
+cases and samples.
 """
 
 import importlib.util

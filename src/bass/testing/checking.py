@@ -1,14 +1,11 @@
 """Checks properties on drawn cases, and the error for a violation."""
 
-import contextlib
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, Phase, Verbosity, configuration, given, reject, seed, settings
+from hypothesis import HealthCheck, Phase, Verbosity, given, reject, seed, settings
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException
 from torch import Tensor
@@ -18,6 +15,7 @@ from bass.errors import check_integer
 CHEAP, COSTLY = 800, 60  # maximum number of cases for shrinking a failing one
 PHASES = (Phase.generate, Phase.shrink)
 NO_ERROR = "it runs without an error."
+LONGEST_CASE = 600  # characters of a case in an error
 
 
 class SmallEnough(BaseException):
@@ -58,8 +56,7 @@ class Checker:
     def require(self, property: str, holds: bool, expected: object, found: object) -> None:
         """Raise `ExactnessError` unless the property holds in the current case."""
         if not holds:
-            texts = shown(expected), shown(found), shown(self.case)
-            raise ExactnessError(self.name, property, *texts)
+            raise self._violation(property, shown(expected), shown(found))
 
     def attempt(self, case: object, action: Callable[[], Any]) -> None:
         """Run `action` for one case; an exception in it is a violation."""
@@ -70,8 +67,12 @@ class Checker:
             raise
         except Exception as error:
             found = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-            case = shown(self.case)
-            raise ExactnessError(self.name, NO_ERROR, "no error", found, case) from error
+            raise self._violation(NO_ERROR, "no error", found) from error
+
+    def _violation(self, property: str, expected: str, found: str) -> ExactnessError:
+        case = shown(self.case)
+        case = case if len(case) <= LONGEST_CASE else f"{case[:LONGEST_CASE]} ..."
+        return ExactnessError(self.name, property, expected, found, case)
 
     def for_all(
         self,
@@ -110,25 +111,13 @@ class Checker:
                 raise
 
         try:
-            with no_files():
-                tried()
+            tried()
         except (Exception, SmallEnough):
             if not violations:
                 raise
         # the last is the smallest; for a strategy that fails at random, one that occurred
         if violations:
             raise violations[-1] from violations[-1].__cause__
-
-
-@contextlib.contextmanager
-def no_files() -> Iterator[None]:
-    """Point Hypothesis's cache at a folder that cannot exist, so that it writes no files."""
-    before = vars(configuration).get("__hypothesis_home_directory")
-    configuration.set_hypothesis_home_dir(Path(os.devnull) / "hypothesis")
-    try:
-        yield
-    finally:
-        configuration.set_hypothesis_home_dir(before)
 
 
 def shown(value: object) -> str:

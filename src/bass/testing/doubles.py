@@ -10,17 +10,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from bass.interfaces import (
-    Drafter,
-    DraftLengthPolicy,
-    StopRule,
-)
-from bass.records import (
-    Draft,
-    Feedback,
-    Noise,
-    Sequences,
-)
+from bass.interfaces import Drafter, DraftLengthPolicy, StopRule
+from bass.records import Draft, Feedback, Noise, Sequences
 
 
 @final
@@ -63,30 +54,19 @@ class ByStep(DraftLengthPolicy[tuple[int, int]]):
 class ByRow(ByStep):
     """Every length 0..max_length in every batch and step: row b's is (b + step) modulo max_length +
     1.
+
+    every: only every so many rows have these lengths, and the others `max_length`, so that many
+    samples reach the last slots of a draft.
     """
 
     max_length: int = 3
-
-    def lengths(self, state: tuple[int, int]) -> np.ndarray:
-        batch, step = state
-        return ((np.arange(batch) + step) % (self.max_length + 1)).astype(np.int32)
-
-
-@final
-@dataclass(frozen=True)
-class Mostly(ByStep):
-    """`max_length` for most rows, so that many samples reach the last slots of a draft;
-
-    0..max_length for every fourth row.
-    """
-
-    max_length: int = 4
+    every: int = 1
 
     def lengths(self, state: tuple[int, int]) -> np.ndarray:
         batch, step = state
         rows = np.arange(batch)
-        others = (rows // 4 + step) % (self.max_length + 1)
-        return np.where(rows % 4, self.max_length, others).astype(np.int32)
+        own = (rows // self.every + step) % (self.max_length + 1)
+        return np.where(rows % self.every, self.max_length, own).astype(np.int32)
 
 
 @final

@@ -292,21 +292,6 @@ class Outcome:
         return int(sum(drafted)), int(sum(accepted))
 
 
-def mixed_requests(
-    model: SmallModel, seed: int = 0, count: int = 9, longest: int = 18
-) -> list[Request]:
-    """Ragged prompts, some repeated, some of one token; different limits, some of one token."""
-    random = np.random.default_rng(seed)
-    prompts = [random.integers(0, model.vocab, size).tolist() for size in (5, 1, 8, 2, 3, 7, 1, 4)]
-    prompts = (prompts * (count // len(prompts) + 1))[:count]
-    prompts[count // 2] = prompts[0]
-    new = [longest, 1, longest - 5, 6, 2, longest, 9, 3]
-    return [
-        Request(prompt, len(prompt) + new[i % len(new)], row_key(seed, prompt, i), i)
-        for i, prompt in enumerate(map(list, prompts))
-    ]
-
-
 def same_prompt(
     prompt: list[int],
     new: int,

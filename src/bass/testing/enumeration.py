@@ -47,8 +47,6 @@ class Problem:
     target: dict  # from prefixes of 0..length tokens to float64 [vocab]
     draft: dict  # from prefixes of 0..length-1 tokens
     path: tuple | None = None
-    by_last: bool = False  # the distributions after all prefixes that end alike are the same
-    name: str = ""  # replaces the distributions in messages
 
     def guess(self, prefix: Prefix) -> Float[np.ndarray, " vocab"]:
         """The distribution of the draft's next token."""
@@ -168,7 +166,7 @@ class VerifierInput:
 
 
 @dataclass(frozen=True)
-class Rows:
+class Boxes:
     """The boxes of a problem as rows of a batch. Axis `slots` is length + 1."""
 
     tokens: Int[np.ndarray, "rows length"]
@@ -178,7 +176,7 @@ class Rows:
     weight: Float[np.ndarray, " rows"]
 
 
-def boxes(problem: Problem, cuts: Cuts) -> Rows:
+def boxes(problem: Problem, cuts: Cuts) -> Boxes:
     """Every draft of positive probability times every box of its noise."""
     tokens, low, high, drawn, weight = [], [], [], [], []
     drafts = itertools.product(range(problem.vocab), repeat=problem.length)
@@ -200,7 +198,7 @@ def boxes(problem: Problem, cuts: Cuts) -> Rows:
             drawn.append([*uniforms, 0.5])
             weight.append(np.prod(own) * np.prod(corners[..., 1] - corners[..., 0]))
     drafted = np.array(tokens, dtype=np.int64).reshape(len(tokens), problem.length)
-    return Rows(drafted, *map(np.array, (low, high, drawn, weight)))
+    return Boxes(drafted, *map(np.array, (low, high, drawn, weight)))
 
 
 def _cells(breakpoints: list[float]) -> list[tuple[float, float]]:
@@ -215,10 +213,10 @@ def judge(
     verifier: Verifier,
     problems: list[Problem],
     k: int,
-    inside: Callable[[Rows], Float[np.ndarray, "rows slots two"]],
+    inside: Callable[[Boxes], Float[np.ndarray, "rows slots two"]],
     device: torch.device,
     cuts: Cuts | None = None,
-) -> tuple[list[Rows], Verdict]:
+) -> tuple[list[Boxes], Verdict]:
     """The verdict on all boxes of all problems as one batch of drafts of up to k tokens, at the
     points that `inside` picks.
 
@@ -243,7 +241,7 @@ def judge(
     return rows, verifier(*given.tensors(device=device))
 
 
-def middle(rows: Rows) -> Float[np.ndarray, "rows slots two"]:
+def middle(rows: Boxes) -> Float[np.ndarray, "rows slots two"]:
     """The middle of every box."""
     return (rows.low + rows.high) / 2
 

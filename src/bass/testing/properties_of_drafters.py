@@ -1,8 +1,6 @@
 """The properties of every drafter."""
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -16,11 +14,11 @@ from bass.drafters.validity import built, check_answer, features_of, layers_of
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DrafterContext, DraftMethod, ForwardingRowStore, RowStore
 from bass.policies import Fixed
-from bass.records import Draft, Features, Noise, RowAssignment, Sequences, Window
+from bass.records import Draft, Features, Noise, Sequences, Window
 from bass.sampling import Sampling
 from bass.testing import runs
 from bass.testing.checking import Checker
-from bass.testing.doubles import ByRow, Mostly, OwnPast, Unsure
+from bass.testing.doubles import ByRow, OwnPast, Unsure
 from bass.testing.engine import By, Setup
 from bass.testing.small_models import DecoderPair
 from bass.testing.strategies import MIXED
@@ -31,7 +29,6 @@ LENGTHS = (
     "no draft."
 )
 LEAVES = "`propose` does not write to the sequences, the lengths or the noise."
-LATER = "no other method writes to the sequences that `propose` received."
 MATES = (
     "a request's tokens depend neither on its batch mates, whose sampling options are others, nor "
     "on its place: new prompts in a row find nothing of the old ones."
@@ -66,7 +63,8 @@ OPTIONS = (
     (Sampling(temperature=0.7, top_p=0.8), runs.PROMPT),
 )
 RULE = Unsure()
-BLOCK_LENGTH = 3  # of drafts in `runs.unlike`
+MOSTLY_LONG = ByRow(4, every=4)
+BLOCK_LENGTH = 3  # of drafts in `runs.UNLIKE`
 Checkpoint = str | Path
 
 
@@ -84,26 +82,15 @@ def check_drafter(
     engine, with lengths that vary by row and step and include 0, each call of `propose` must return
     a `Draft` with valid lengths, shapes and tokens, and with distributions that are finite, not
     negative, sum to 1 and give each drafted token a positive probability. Greedy decoding equals
-    the recomputed reference on a table that hashes its whole memory and on a tiny Llama (only on
-    Llamas, if the method runs the target's first layers). With sampling, where the rows of a batch
-    have different options, a request's tokens are the same alone, in any row, and in a row that
+    the recomputed reference. A request's tokens are the same alone, in any row, and in a row that
     held another prompt before; for a batch-wide drafter (`batch_invariant = False`), only for the
     same requests in another run.
 
-    With a vocabulary of 3, the joint distribution of the first four tokens is the target's: after a
-    long prompt; at temperature 0.7 with top-p 0.8; in rows of five settings, with every sampling
-    option, a greedy row and an end token; with block verification, where noise that is used in two
-    steps shows. With a vocabulary of 24, where top-k or rounding change what is drawn or reported,
-    and a draft model that knows only 22 of them, so are the distributions of the first token and of
-    each of the next three together with the one before. A method with `obeys_stop_rules` is tested
-    with a rule, too: greedy decoding, independence of other rows, and the first four of 3 tokens.
-
-    Most rows have drafts of four tokens, which detects a drafter that reports another distribution
-    than it drew from, even if only for its last tokens. The tests of distributions, at most six,
-    use 768 samples per example and have a false-failure rate of 1e-6 each. With the default of 40
-    examples they detect a bias in total variation of 0.045 with 3 tokens, of 0.088 in a row of one
-    of the five settings, and with 24 tokens of 0.039 in the first and 0.089 in a pair. `seed`: of
-    cases and samples.
+    The joint distribution of the first tokens is the target's: of four with a vocabulary of 3,
+    after a long prompt, with sampling options, with other options in each row, and with block
+    verification; of pairs with a vocabulary of 24, of which the draft model knows 22. A method with
+    `obeys_stop_rules` is tested with a rule, too. Each of these tests has a false-failure rate of
+    1e-6; docs/correctness.md has the biases that they detect. `seed`: of cases and samples.
 
     With `target`, and `draft` if the method needs one (folders or hub ids), the drafter runs on
     that pair instead, on a CPU in float32, such as a head that was trained for one target: the
@@ -115,15 +102,13 @@ def check_drafter(
     """
     made: DraftMethod = make("drafter", drafter)
     checker = Checker(type(made).__name__, examples, seed)
-
     by = By(CheckedMethod(made, checker))
     if target is not None:
         require_on_pair(checker, by, target, draft)
         return
-    if draft is not None:
-        raise OptionError(f"`draft={draft!r}` is the draft of a pair: give `target` too.")
     layers = max(layers_of(made), max(features_of(made), default=-1) + 1)
-    setup = Setup(runs.greedy_model(layers), runs.CPU, policy=ByRow(4), drafter=by)
+    model = runs.llama(layers + 1) if layers else runs.WHOLE_MEMORY
+    setup = Setup(model, runs.CPU, policy=ByRow(4), drafter=by)
     ruled = setup.but(drafter=By(by.method, RULE))
     runs.require_greedy(checker, setup, examples // 2)
     if not layers:
@@ -133,7 +118,7 @@ def check_drafter(
     if made.obeys_stop_rules:
         runs.require_greedy(checker, ruled, examples // 8, GREEDY_WITH_A_RULE)
         require_same(checker, ruled, examples // 8, WITH_A_RULE)
-        narrow = ruled.but(model=runs.sampled_model(layers, runs.NARROW), policy=Mostly())
+        narrow = sampled(ruled, layers)[0]
         runs.require_law(checker, narrow, Sampling(), LAW_WITH_A_RULE, NEW)
 
 
@@ -154,7 +139,7 @@ def require_on_pair(checker: Checker, by: By, target: Checkpoint, draft: Checkpo
     setup = Setup(pair, runs.CPU, policy=ByRow(4), drafter=by)
     runs.require_greedy(checker, setup, checker.examples // 6)
     require_same(checker, setup, checker.examples // 4)
-    runs.require_sparse_law(checker, setup.but(policy=Mostly()), LAW, NEW)
+    runs.require_sparse_law(checker, setup.but(policy=MOSTLY_LONG), LAW, NEW)
 
 
 def require_same(checker: Checker, setup: Setup, examples: int, case: str = "") -> None:
@@ -168,17 +153,27 @@ def require_same(checker: Checker, setup: Setup, examples: int, case: str = "") 
 
 def require_laws(checker: Checker, setup: Setup, layers: int) -> None:
     """Check the distributions of the first tokens without a stop rule."""
-    narrow, large = (
-        setup.but(model=runs.sampled_model(layers, vocab), policy=Mostly())
-        for vocab in (runs.NARROW, runs.LARGE)
-    )
-    unlike = narrow.model if layers else runs.unlike()
+    narrow, large = sampled(setup, layers)
+    unlike = narrow.model if layers else runs.UNLIKE
     block = narrow.but(model=unlike, policy=Fixed(BLOCK_LENGTH), verifier=Block())
     runs.require_law(checker, large, Sampling(), LAW, NEW, subsets=PAIRS)
     for options, prompt in OPTIONS:
         runs.require_law(checker, narrow, options, LAW, NEW, prompt)
     runs.require_law(checker, narrow, MIXED, LAW_OF_OPTIONS, NEW)
     runs.require_law(checker, block, Sampling(), LAW_BY_BLOCK, NEW)
+
+
+def sampled(setup: Setup, layers: int) -> tuple[Setup, Setup]:
+    """The setup on models of `runs.NARROW` and of `runs.LARGE` tokens: tables, or Llamas for a
+    drafter that runs `layers` of the target.
+    """
+    models = (
+        [runs.sampled_llama(layers + 1, vocab) for vocab in (runs.NARROW, runs.LARGE)]
+        if layers
+        else [runs.NARROW_TABLE, runs.LARGE_TABLE]
+    )
+    narrow, large = (setup.but(model=model, policy=MOSTLY_LONG) for model in models)
+    return narrow, large
 
 
 @final
@@ -208,15 +203,13 @@ class CheckedMethod(DraftMethod):
 @final
 @dataclass(frozen=True)
 class CheckedDrafter(ForwardingRowStore, Drafter):
-    """Checks what the step does not: that a draft is no longer than requested, and that no method
-    of `drafter` writes to the rows of the run. The step itself checks shapes, tokens and
-    distributions.
+    """Checks what the step does not: that a draft is no longer than requested, and that `propose`
+    does not write to its arguments. The step itself checks shapes, tokens and distributions.
     """
 
     drafter: Drafter
     checker: Checker
     vocab: int
-    received: list[Sequences] = field(default_factory=list)  # by the last `propose`
 
     @property
     def store(self) -> RowStore:
@@ -233,43 +226,19 @@ class CheckedDrafter(ForwardingRowStore, Drafter):
     def observe(
         self, window: Window, features: Features, accepted: Int[Tensor, " batch"] | None
     ) -> None:
-        with self.rows_unchanged():
-            self.drafter.observe(window, features, accepted)
-
-    def reserve(self, assignment: RowAssignment) -> None:
-        with self.rows_unchanged():
-            self.drafter.reserve(assignment)
-
-    def fill(self, window: Window) -> Features:
-        with self.rows_unchanged():
-            return self.drafter.fill(window)
-
-    def copy_rows(self, assignment: RowAssignment) -> None:
-        with self.rows_unchanged():
-            self.drafter.copy_rows(assignment)
+        self.drafter.observe(window, features, accepted)
 
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
     ) -> Draft:
         requested = lengths.clone()
-        self.received[:] = [sequences]
-        with self.unchanged(LEAVES, sequences, lengths, noise):
-            draft = self.drafter.propose(sequences, lengths, k, noise, span)
+        given = [*vars(sequences).values(), lengths, *vars(noise).values()]
+        before = [tensor.clone() for tensor in given]
+        draft = self.drafter.propose(sequences, lengths, k, noise, span)
+        same = all(map(torch.equal, before, given))
+        self.checker.require(LEAVES, same, "what was given, as before", "other values in it")
         draft = check_answer(self.drafter, draft, requested, k, self.vocab)
         fits = bool((draft.lengths <= requested).all())
         expected = f"at most {requested.tolist()[:16]}"
         self.checker.require(LENGTHS, fits, expected, draft.lengths[:16])
         return draft
-
-    def rows_unchanged(self) -> AbstractContextManager[None]:
-        """Check that what runs within does not write to the rows of the last `propose`."""
-        return self.unchanged(LATER, *self.received)
-
-    @contextmanager
-    def unchanged(self, property: str, *given: Any) -> Iterator[None]:
-        """Check that what runs within writes to none of these tensors and records of tensors."""
-        tensors = [t for g in given for t in (vars(g).values() if is_dataclass(g) else (g,))]
-        before = [tensor.clone() for tensor in tensors]
-        yield
-        same = all(map(torch.equal, before, tensors))
-        self.checker.require(property, same, "what was given, as before", "other values in it")

@@ -15,7 +15,6 @@ from jaxtyping import Float, Int
 from bass.api.resolve import make
 from bass.drafters import Ngram
 from bass.engine.step import check_verdict
-from bass.errors import OptionError
 from bass.interfaces import Verifier
 from bass.policies import Fixed
 from bass.records import Draft, Verdict
@@ -52,7 +51,7 @@ GARBAGE = ((), (np.nan,), (np.inf, -1.0, 0.0))
 SAMPLES = 16384  # of the noise, for each drawn problem
 TOLERANCE = 1e-12  # float64 sums of up to some 10^4 terms
 NEW = 5  # tokens whose joint distribution is tested: of up to five steps
-COIN_NEW, COIN_LENGTH = 4, 2  # the same in `runs.coin`, and the draft's length
+COIN_NEW, COIN_LENGTH = 4, 2  # the same in `runs.COIN`, and the draft's length
 CERTAIN_NEW = 3  # the same with deterministic drafts
 
 TOKENS = "emitted tokens are of the vocabulary."
@@ -100,31 +99,21 @@ def check_verifier(
       change (as in `bass.testing.enumeration.CUTS`, where the registered verifiers have theirs), by
       exact enumeration within 1e-12, with drafts of up to 4 tokens; without chance;
     * without it, by 16384 samples of each drawn problem, with drafts of up to 6 tokens and
-      vocabularies of up to 24. The false-failure rate is 1e-6 for all of them together; it detects
-      a bias of about 0.06 in total variation in one problem, or 0.09 in one of 6 tokens;
+      vocabularies of up to 24. The false-failure rate is 1e-6 for all of them together;
     * in the engine, over several steps, in the precision of a run: greedy decoding equals the
-      recomputed reference, a request's tokens do not depend on its place, and the joint
-      distribution of the first tokens is the target's: of five with a vocabulary of 3, and of four
-      with a vocabulary of 2 and a draft unlike the target, where a step that reuses the noise of
-      rejected tokens shows most; and of three with deterministic drafts in rows of five settings,
-      with every sampling option. Each uses 768 samples per example and has a false-failure rate of
-      1e-6; the default of 40 examples detects a bias in total variation of 0.057, of 0.037 and of
-      0.078 in a row of one setting;
+      recomputed reference, and the joint distribution of the first tokens is the target's, with
+      sampled drafts, with a draft unlike the target, and with deterministic drafts in rows of
+      different options; each at a false-failure rate of 1e-6;
     * for a verifier with `coupled = True`, which makes its own noise, only in the engine: the
-      tokens of autoregressive decoding for any draft, and the same joint distributions, over 768
-      seeds per example.
+      tokens of autoregressive decoding for any draft, and the same joint distributions over seeds.
 
-    `seed`: of cases and samples.
+    docs/correctness.md has the biases that these tests detect. `seed`: of cases and samples.
 
-    Raises `ExactnessError`; `OptionError` for an object that is no verifier, and for `cuts` of one
-    that is coupled or not lossless.
+    Raises `ExactnessError`; `OptionError` for an object that is no verifier.
     """
     made: Verifier = make("verifier", verifier)
     checker = Checker(type(made).__name__, examples, seed)
     by_cuts = made.lossless and not made.coupled
-    if cuts is not None and not by_cuts:
-        why = "makes its own noise" if made.coupled else "has `lossless = False`"
-        raise OptionError(f"`{checker.name}` {why}, which `cuts` does not describe: leave it out.")
     for deterministic in (False, True):
         drawn = st.builds(
             lambda b, seed: Batch(b[0], b[1], seed), batches(deterministic), st.integers(0, 9)
@@ -133,7 +122,7 @@ def check_verifier(
         if by_cuts:
             known = CUTS.get(type(made)) if cuts is None else cuts
             require_output_law(checker, made, known, deterministic)
-    setup = Setup(runs.wide(), runs.CPU, policy=ByRow(), verifier=made)
+    setup = Setup(runs.WHOLE_MEMORY, runs.CPU, policy=ByRow(), verifier=made)
     if made.coupled and made.lossless:
         require_autoregressive(checker, setup)
     if made.lossless:
@@ -162,20 +151,12 @@ class Batch:
 
 def described(problem: Problem) -> str:
     """A problem as text: each distribution with the drafted tokens before it."""
-    length, most = problem.length, 1 if problem.by_last else problem.length
-    path = "" if problem.path is None else f", drafted for certain {list(problem.path)}"
-    if problem.name:
-        return f"length {length}, {problem.name}{path}"
-
-    def listed(laws: dict, longest: int) -> str:
-        chosen = (item for item in laws.items() if len(item[0]) <= longest)
-        return ", ".join(f"after {list(prefix)} {shown(law)}" for prefix, law in chosen)
-
-    by_last = ", by the last token alone" if problem.by_last else ""
-    draft = path or f", draft {listed(problem.draft, most - (not problem.by_last))}"
-    return (
-        f"length {length}{by_last}, target {listed(problem.target, most)}{draft if length else ''}"
+    target, draft = (
+        ", ".join(f"after {list(prefix)} {shown(law)}" for prefix, law in laws.items())
+        for laws in (problem.target, problem.draft)
     )
+    draft = f"draft {draft}" if problem.path is None else f"drafted {list(problem.path)}"
+    return f"length {problem.length}, target {target}, {draft}"
 
 
 def sample(batch: Batch, each: int, junk: int = 0, garbage: tuple = ()) -> VerifierInput:
@@ -386,7 +367,7 @@ def require_run_law(checker: Checker, setup: Setup) -> None:
     sampling options, with 768 samples per example, at a false-failure rate of `FALSE_FAILURE` in
     each.
     """
-    narrow, coin = (setup.but(model=model) for model in (runs.narrow(), runs.coin()))
+    narrow, coin = (setup.but(model=model) for model in (runs.NARROW_TABLE, runs.COIN))
     runs.require_law(checker, narrow.but(policy=ByRow(3)), Sampling(), RUN_LAW, NEW)
     runs.require_law(checker, coin.but(policy=Fixed(COIN_LENGTH)), Sampling(), RUN_LAW, COIN_NEW)
     certain = narrow.but(policy=ByRow(3), drafter=By(Ngram()))

@@ -23,29 +23,23 @@ def greedy(
     model: SmallModel, prompt: list[int], limit: int, eos: tuple[int, ...] = ()
 ) -> list[int]:
     """The greedy continuation, cut at `limit` tokens in all and after the first token of `eos`."""
-    return ended(list(_greedy(model, tuple(prompt), limit - len(prompt))), eos)
-
-
-def ended(tokens: list[int], eos: tuple[int, ...]) -> list[int]:
-    """The tokens up to the first one of `eos`."""
-    end = next((i + 1 for i, token in enumerate(tokens) if token in eos), len(tokens))
-    return tokens[:end]
-
-
-@functools.lru_cache(maxsize=4096)
-def _greedy(model: SmallModel, prompt: tuple[int, ...], new: int) -> tuple[int, ...]:
     tokens = list(prompt)
-    for _ in range(new):
-        logits = model.oracle("target", np.array([tokens]))[0]
-        second, first = np.sort(logits)[-2:]
-        if first - second <= SMALLEST_GAP:
-            raise NearTie(f"the model has a near tie after {tokens}: give it another seed")
-        tokens.append(int(logits.argmax()))
-    return tuple(tokens[len(prompt) :])
+    while len(tokens) < limit and not {*tokens[len(prompt) :]} & {*eos}:
+        tokens.append(_most_probable(model, tuple(tokens)))
+    return tokens[len(prompt) :]
+
+
+@functools.lru_cache(maxsize=2**16)
+def _most_probable(model: SmallModel, tokens: tuple[int, ...]) -> int:
+    logits = model.oracle("target", np.array([tokens]))[0]
+    second, first = np.sort(logits)[-2:]
+    if first - second <= SMALLEST_GAP:
+        raise NearTie(f"the model has a near tie after {tokens}: give it another seed")
+    return int(logits.argmax())
 
 
 @dataclass(frozen=True)
-class Reference:
+class SamplingReference:
     """The distribution with sampling options in float64, from whole prefixes: the reference of
     `bass.sampling.Sampling`.
 

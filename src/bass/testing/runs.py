@@ -16,17 +16,10 @@ from bass.sampling import RowSampling, Sampling
 from bass.sampling_params import SAMPLING_OPTIONS
 from bass.testing.checking import COSTLY, Checker
 from bass.testing.engine import Setup, same_prompt
-from bass.testing.reference import NearTie, Reference, ended, greedy, joint_law
-from bass.testing.small_models import SmallLlama, SmallModel, SmallTable
+from bass.testing.reference import NearTie, SamplingReference, greedy, joint_law
+from bass.testing.small_models import SmallLlama, SmallTable
 from bass.testing.statistics import FALSE_FAILURE, LawTest, count
-from bass.testing.strategies import (
-    LONGEST,
-    SIZES,
-    RequestBatch,
-    columns,
-    many_requests,
-    requests,
-)
+from bass.testing.strategies import SIZES, RequestBatch, columns, many_requests, requests
 
 CPU = torch.device("cpu")
 NARROW, LARGE = 3, 24  # sizes of vocabularies
@@ -44,43 +37,21 @@ GREEDY = "at temperature 0, every request gets the target's greedy output, token
 LAW = "the first two tokens are distributed as the target's own."
 
 
-@functools.cache
-def wide() -> SmallTable:
-    """A table that hashes its whole memory: one stale or missing token in a row's past changes all
-    later ones.
-    """
-    return SmallTable()
-
-
-@functools.cache
-def narrow() -> SmallTable:
-    """Three tokens: a wide vocabulary hides noise that is used twice."""
-    return SmallTable(vocab=NARROW, order=2, seed=1, sharpness=1.2, likeness=0.5)
-
-
-@functools.cache
-def large() -> SmallTable:
-    """24 tokens: with three, top-k and rounded probabilities change little. Each token depends on
-    the one before, so the distributions of pairs show all that goes wrong after a token. The draft
-    knows fewer tokens than the target.
-    """
-    return SmallTable(vocab=LARGE, order=1, sharpness=1.0, likeness=0.5, draft_vocab=LARGE - 2)
-
-
-@functools.cache
-def coin() -> SmallTable:
-    """Two tokens, of probability 1/2 in the target and 0.1 and 0.9 in the draft, at every position:
-    rejections are frequent, so noise of rejected tokens that is used again shows.
-    """
-    return SmallTable(vocab=2, order=1, seed=555, sharpness=1.2, likeness=0.0, entries=1)
-
-
-@functools.cache
-def unlike() -> SmallTable:
-    """`coin` with three tokens, for drafters that know token ids up to 2: 0.50, 0.01 and 0.49 in
-    the target, 0.83, 0.02 and 0.15 in the draft.
-    """
-    return SmallTable(vocab=NARROW, order=1, seed=1301, sharpness=2.0, likeness=0.0, entries=1)
+# A table that hashes its whole memory: one stale or missing token in a row's past changes all later
+# ones.
+WHOLE_MEMORY = SmallTable()
+# Three tokens: a wide vocabulary hides noise that is used twice.
+NARROW_TABLE = SmallTable(vocab=NARROW, order=2, seed=1, sharpness=1.2, likeness=0.5)
+# With three tokens, top-k and rounded probabilities change little. Each token depends on the one
+# before, so the distributions of pairs show all that goes wrong after a token. The draft knows
+# fewer tokens than the target.
+LARGE_TABLE = SmallTable(vocab=LARGE, order=1, sharpness=1.0, likeness=0.5, draft_vocab=LARGE - 2)
+# Two tokens, of probability 1/2 in the target and 0.1 and 0.9 in the draft, at every position:
+# rejections are frequent, so noise of rejected tokens that is used again shows.
+COIN = SmallTable(vocab=2, order=1, seed=555, sharpness=1.2, likeness=0.0, entries=1)
+# The same with three tokens, for drafters that know token ids up to 2: 0.50, 0.01 and 0.49 in the
+# target, 0.83, 0.02 and 0.15 in the draft.
+UNLIKE = SmallTable(vocab=NARROW, order=1, seed=1301, sharpness=2.0, likeness=0.0, entries=1)
 
 
 @functools.cache
@@ -95,28 +66,13 @@ def sampled_llama(layers: int, vocab: int) -> SmallLlama:
     return SmallLlama(vocab, layers=layers, seed=2, unlikeness=0.4, sharpness=0.3)
 
 
-def greedy_model(target_layers: int) -> SmallModel:
-    """A table, or a Llama for a drafter that runs the target's first layers."""
-    return llama(target_layers + 1) if target_layers else wide()
-
-
-def sampled_model(target_layers: int, vocab: int) -> SmallModel:
-    """The same, for tests of distributions over `NARROW` or `LARGE` tokens."""
-    if target_layers:
-        return sampled_llama(target_layers + 1, vocab)
-    return narrow() if vocab == NARROW else large()
-
-
 def require_greedy(
     checker: Checker, setup: Setup, examples: int, property: str = GREEDY, sizes: tuple = SIZES
 ) -> None:
     """Check `GREEDY` on drawn requests with prompts of these sizes."""
 
     def attempt(batch: RequestBatch) -> None:
-        # each prompt's output is computed once
-        whole = [greedy(setup.model, r.prompt, len(r.prompt) + LONGEST) for r in batch.requests]
-        pairs = zip(whole, batch.pairs, strict=True)
-        expected = [ended(tokens[:new], batch.eos) for tokens, (_, new) in pairs]
+        expected = [greedy(setup.model, r.prompt, r.limit, batch.eos) for r in batch.requests]
         got = setup.but(batch=batch.rows, eos=batch.eos).outcome(batch.requests).tokens
         checker.require(property, got == expected, expected, got)
 
@@ -171,10 +127,10 @@ def require_law(
     def attempt() -> None:
         requests = same_prompt(list(prompt), new + BEYOND, samples, checker.seed)
         tokens = mixed.outcome(with_options(requests, kinds)).tokens
-        # an output that ended is filled with its last token, as in `Reference`
+        # an output that ended is filled with its last token, as in `SamplingReference`
         first = np.array([(row + row[-1:] * new)[:new] for row in tokens])
         for i, kind in enumerate(kinds):
-            reference = Reference(kind, len(prompt), END if kind.min_new_tokens else None)
+            reference = SamplingReference(kind, len(prompt), END if kind.min_new_tokens else None)
             expected = joint_law(setup.model, list(prompt), new, reference)
             for subset in subsets:
                 rest = tuple(n for n in range(new) if n not in subset)
@@ -276,7 +232,7 @@ def require_sparse_law(checker: Checker, setup: Setup, property: str, new: int) 
     prompt = np.random.default_rng(checker.seed).integers(0, setup.model.vocab, 8).tolist()
 
     def attempt() -> None:
-        reference = Reference(options, len(prompt))
+        reference = SamplingReference(options, len(prompt))
         expected: dict[tuple[int, ...], float] = {(): 1.0}
         for _ in range(new):
             prefixes = np.array([[*prompt, *tokens] for tokens in expected])

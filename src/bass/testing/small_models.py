@@ -35,6 +35,10 @@ from bass.records import (
 Pairing = tuple[Any, Callable[[], AttentionBackend[Any, Any]]]
 Prefixes = Int[np.ndarray, "rows length"]
 Logits = Float[np.ndarray, "rows vocab"]
+# the weights of a block of Llama
+BLOCK = (
+    "attention.qkv", "attention.out", "mlp.gate_up", "mlp.down", "attention_norm", "mlp_norm",
+)  # fmt: skip
 POISON = 1e4  # finite, because NaN * 0 fails correct masked attention too
 
 
@@ -260,13 +264,8 @@ def dense_logits(model: Any, tokens: Prefixes) -> Float[np.ndarray, "rows length
 
     heads = c.num_attention_heads, c.num_key_value_heads, c.num_key_value_heads
     for i in range(c.num_hidden_layers):
-        qkv, out, gate_up, down, attention_norm, mlp_norm = (
-            weights[f"blocks.{i}.{name}.weight"]
-            for name in (
-                *("attention.qkv", "attention.out", "mlp.gate_up", "mlp.down"),
-                *("attention_norm", "mlp_norm"),
-            )
-        )
+        block = [weights[f"blocks.{i}.{name}.weight"] for name in BLOCK]
+        qkv, out, gate_up, down, attention_norm, mlp_norm = block
         projected = norm(x, attention_norm) @ qkv.T
         q, k, v = (
             rearrange(part, "rows length (heads dim) -> rows length heads dim", dim=c.head_dim)
@@ -287,31 +286,22 @@ def dense_attention(
     rule: AttentionRule,
     sinks: Float[Tensor, " heads"] | None = None,
 ) -> Float[Tensor, "rows queries heads dim"]:
-    """softmax(cap(scale q kᵀ)) v, query by query, for the queries of the last positions: the one at
-    position i has only the keys up to i within its window. A head's sink is one score more, without
-    a value.
+    """softmax(cap(scale q kᵀ)) v for the queries of the last positions: the one at position i has
+    only the keys up to i within its window. A head's sink is one score more, without a value.
     """
-    out = torch.zeros_like(q)
-    groups = q.shape[2] // k.shape[2]
+    groups, length = q.shape[2] // k.shape[2], k.shape[1]
     k, v = (repeat(part, "r l heads d -> r l (heads groups) d", groups=groups) for part in (k, v))
-    past = k.shape[1] - q.shape[1]
-    for query in range(q.shape[1]):
-        end = past + query + 1
-        first = 0 if rule.window is None else max(end - rule.window, 0)
-        scores = einsum(
-            q[:, query], k[:, first:end], "rows heads dim, rows keys heads dim -> rows heads keys"
-        )
-        scores = scores * rule.scale
-        if rule.softcap is not None:
-            scores = rule.softcap * (scores / rule.softcap).tanh()
-        if sinks is not None:
-            scores = torch.cat((scores, sinks[:, None].expand(len(scores), -1, 1)), -1)
-        out[:, query] = einsum(
-            scores.softmax(-1)[..., : end - first],
-            v[:, first:end],
-            "rows heads keys, rows keys heads dim -> rows heads dim",
-        )
-    return out
+    scores = rule.scale * einsum(q, k, "rows q heads dim, rows k heads dim -> rows heads q k")
+    if rule.softcap is not None:
+        scores = rule.softcap * (scores / rule.softcap).tanh()
+    behind = torch.arange(length - q.shape[1], length)[:, None] - torch.arange(length)
+    hidden = behind < 0 if rule.window is None else (behind < 0) | (behind >= rule.window)
+    scores = scores.masked_fill(hidden.to(q.device), -torch.inf)
+    if sinks is not None:
+        own = repeat(sinks, "heads -> rows heads q 1", rows=len(q), q=q.shape[1])
+        scores = torch.cat((scores, own), -1)
+    weights = scores.softmax(-1)[..., :length]
+    return einsum(weights, v, "rows heads q k, rows k heads dim -> rows q heads dim")
 
 
 @final

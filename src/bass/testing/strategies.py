@@ -1,8 +1,7 @@
-"""Hypothesis strategies for inputs of the library's parts: distributions, drafts, requests,
-feedback.
+"""Drawn inputs of the library's parts: distributions and drafts, requests, feedback.
 
-Drawn values are annotated with bare containers: a type checker would check a random item of a
-`list[int]` with the global generator, which Hypothesis forbids while it draws.
+Hypothesis draws sizes and a seed, so that it can make a failing case smaller. NumPy draws the
+values by this seed.
 """
 
 import itertools
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
+from jaxtyping import Float
 
 from bass.engine.requests import Request
 from bass.ops.noise import row_key
@@ -32,14 +32,15 @@ MIXED = (
     Sampling(temperature=1.3, min_new_tokens=3),
     Sampling(temperature=0, frequency_penalty=0.5),
 )
-GENERIC = ((3, 2), (2, 4), (24, 1))  # sizes of vocabularies, and the drafts' lengths
+SMALL = ((2, 3), (3, 2), (4, 1), (2, 2))  # sizes of vocabularies, and the drafts' greatest lengths
+GENERIC = ((3, 2), (2, 4), (24, 1))  # the same, and the drafts' lengths
+SEEDS = st.integers(0, 2**31 - 1)
 
 
-@st.composite
-def distributions(draw: Draw, vocab: int) -> np.ndarray:
+def distribution(random: np.random.Generator, vocab: int) -> Float[np.ndarray, " vocab"]:
     """Small whole weights, so that zeros, one-hots and equal ratios are common."""
-    weights = draw(st.lists(st.integers(0, 4), min_size=vocab, max_size=vocab).filter(any))
-    return np.array(weights, dtype=np.float64) / sum(weights)
+    weights = random.integers(0, 5, vocab)
+    return weights / weights.sum() if weights.any() else np.eye(vocab)[random.integers(vocab)]
 
 
 def prefixes(vocab: int, length: int) -> list[tuple[int, ...]]:
@@ -47,30 +48,32 @@ def prefixes(vocab: int, length: int) -> list[tuple[int, ...]]:
     return [p for n in range(length + 1) for p in itertools.product(range(vocab), repeat=n)]
 
 
-def paths(vocab: int, length: int, deterministic: bool) -> st.SearchStrategy[Any]:
-    """The tokens of a deterministic draft; None for other drafts."""
-    tokens = st.lists(st.integers(0, vocab - 1), min_size=length, max_size=length)
-    return tokens.map(tuple) if deterministic else st.none()
-
-
-@st.composite
-def problems(draw: Draw, vocab: int, length: int, deterministic: bool) -> Problem:
+def problem(
+    random: np.random.Generator, vocab: int, length: int, deterministic: bool, generic: bool = False
+) -> Problem:
     """Distributions that depend on the prefix; draft and target unrelated, equal, disjoint, or
     mixed from both.
+
+    generic: both are uniform over all distributions, so that none is special. They reveal most
+    defects; small weights reveal those that need zeros or ties.
     """
-    relation = draw(st.sampled_from(("unrelated", "equal", "disjoint", "mixed")))
+    relation = random.choice(("unrelated", "equal", "disjoint", "mixed"))
     target, guess = {}, {}
     for prefix in prefixes(vocab, length):
-        target[prefix] = draw(distributions(vocab))
-        other = draw(distributions(vocab))
-        apart = np.where(target[prefix] > 0, 0, other)
+        if generic:
+            target[prefix], guess[prefix] = random.dirichlet(np.ones(vocab), 2)
+            continue
+        own, other = (distribution(random, vocab) for _ in range(2))
+        apart = np.where(own > 0, 0, other)
+        target[prefix] = own
         guess[prefix] = {
             "unrelated": other,
-            "equal": target[prefix],
+            "equal": own,
             "disjoint": apart / apart.sum() if apart.any() else other,
-            "mixed": (target[prefix] + other) / 2,
+            "mixed": (own + other) / 2,
         }[relation]
-    return Problem(vocab, length, target, guess, draw(paths(vocab, length, deterministic)))
+    path = tuple(random.integers(0, vocab, length).tolist()) if deterministic else None
+    return Problem(vocab, length, target, guess, path)
 
 
 @st.composite
@@ -78,43 +81,25 @@ def batches(draw: Draw, deterministic: bool) -> tuple:
     """Problems of one batch with separate lengths, including 0, and a common k, which may exceed
     all lengths.
     """
-    vocab, longest = draw(st.sampled_from(((2, 3), (3, 2), (4, 1), (2, 2))))
+    vocab, longest = draw(st.sampled_from(SMALL))
     lengths = draw(st.lists(st.integers(0, longest), min_size=1, max_size=3))
-    rows = [draw(problems(vocab, length, deterministic)) for length in lengths]
+    random = np.random.default_rng(draw(SEEDS))
+    rows = [problem(random, vocab, length, deterministic) for length in lengths]
     return rows, max(lengths) + draw(st.integers(0, 2))
 
 
 @st.composite
 def long_batches(draw: Draw, deterministic: bool, longest: int) -> tuple:
-    """One problem of two tokens whose draft is long.
-
-    Its distributions depend only on the last token, so a message shows them in one line.
-    """
-    length, known = draw(st.integers(4, longest)), draw(problems(2, 1, False))
-    target, guess = (
-        {prefix: law[prefix[-1:]] for prefix in prefixes(2, length)}
-        for law in (known.target, known.draft)
-    )
-    path = draw(paths(2, length, deterministic))
-    return [Problem(2, length, target, guess, path, by_last=True)], length
+    """One problem of two tokens whose draft is long."""
+    length, random = draw(st.integers(4, longest)), np.random.default_rng(draw(SEEDS))
+    return [problem(random, 2, length, deterministic)], length
 
 
 @st.composite
 def generic_batches(draw: Draw, deterministic: bool) -> tuple:
-    """Problems of each size of `GENERIC`, uniform over all distributions, so that none is special.
-
-    They reveal most defects; the small weights of `problems` reveal those that need zeros or ties.
-    """
-    seed = draw(st.integers(0, 2**31 - 1))
-    vocab, length = GENERIC[seed % len(GENERIC)]
-    random, every = np.random.default_rng(seed), prefixes(vocab, length)
-    target, guess = (
-        dict(zip(every, random.dirichlet(np.ones(vocab), len(every)), strict=True))
-        for _ in range(2)
-    )
-    path = tuple(random.integers(0, vocab, length).tolist()) if deterministic else None
-    name = f"distributions over {vocab} tokens of seed {seed}"
-    return [Problem(vocab, length, target, guess, path, name=name)], length
+    """One problem of a size of `GENERIC`."""
+    (vocab, length), random = draw(st.sampled_from(GENERIC)), np.random.default_rng(draw(SEEDS))
+    return [problem(random, vocab, length, deterministic, generic=True)], length
 
 
 def columns(options: Sampling) -> tuple[float, ...]:
@@ -133,6 +118,20 @@ class RequestBatch:
     rows: int
     eos: tuple = ()
 
+    @classmethod
+    def drawn(
+        cls, seed: int, vocab: int, count: int, rows: int, sizes: tuple, least: int = 1
+    ) -> "RequestBatch":
+        """`count` requests of at least `least` new tokens each; some prompts are repeated."""
+        random = np.random.default_rng((vocab, seed))
+        prompts = [tuple(random.integers(0, vocab, size).tolist()) for size in sizes]
+        drawn = zip(
+            random.integers(len(prompts), size=count),
+            random.integers(least, LONGEST + 1, size=count),
+            strict=True,
+        )
+        return cls(tuple((prompts[i], int(new)) for i, new in drawn), rows)
+
     @property
     def requests(self) -> list[Request]:
         """The engine's requests."""
@@ -149,29 +148,21 @@ class RequestBatch:
 
 @st.composite
 def requests(draw: Draw, vocab: int, sizes: tuple = SIZES) -> RequestBatch:
-    """Ragged prompts, some repeated, each with its own limit, for one to four rows; at least as
-    many requests as rows.
+    """One to six requests with ragged prompts, each with its own limit, for one to four rows; at
+    least as many requests as rows.
     """
-    random = np.random.default_rng(vocab)
-    prompts = st.sampled_from([tuple(random.integers(0, vocab, n).tolist()) for n in sizes])
-    pairs = st.tuples(prompts, st.integers(1, LONGEST))
-    chosen = draw(st.lists(pairs, min_size=1, max_size=6))
+    count = draw(st.integers(1, 6))
+    rows = draw(st.integers(1, min(4, count)))
+    batch = RequestBatch.drawn(draw(SEEDS), vocab, count, rows, sizes)
     ends = draw(st.sets(st.integers(0, vocab - 1), max_size=2))
-    rows = draw(st.integers(1, min(4, len(chosen))))
-    return RequestBatch(tuple(chosen), rows, tuple(sorted(ends)))
+    return RequestBatch(batch.pairs, rows, tuple(sorted(ends)))
 
 
 def many_requests(vocab: int, seed: int, sizes: tuple = SIZES) -> RequestBatch:
     """Twelve requests for four rows: one large batch reveals more of the rare defects than several
     small ones.
     """
-    random = np.random.default_rng((vocab, seed))
-    prompts = [tuple(random.integers(0, vocab, size).tolist()) for size in (*sizes, *sizes)]
-    pairs = [
-        (prompts[random.integers(len(prompts))], int(random.integers(LONGEST // 2, LONGEST + 1)))
-        for _ in range(12)
-    ]
-    return RequestBatch(tuple(pairs), 4)
+    return RequestBatch.drawn(seed, vocab, 12, 4, (*sizes, *sizes), LONGEST // 2)
 
 
 @dataclass(frozen=True)
@@ -203,35 +194,36 @@ class StepEvents:
 
 
 @dataclass(frozen=True)
-class History:
+class FeedbackSequence:
     """The events of a run for a policy of `batch` rows."""
 
     batch: int
     steps: tuple
+
+    @classmethod
+    def drawn(cls, batch: int, steps: int, seed: int) -> "FeedbackSequence":
+        """Idle rows, drafts of no tokens, rows with new prompts (all of them before the first
+        step), and steps of any time.
+        """
+        random, events = np.random.default_rng(seed), []
+        for step in range(steps):
+            begins = random.random(batch) < (1 if not step else random.choice((0, 0.3)))
+            drafted, accepted = random.choice((0, 1, 2, 5, 16), (2, batch)).tolist()
+            active = (random.random(batch) < 0.7).tolist()
+            seconds = float(random.choice((0.0, 1e-9, 0.004, 0.01, 0.02, 30.0)))
+            rows = tuple(np.flatnonzero(begins).tolist()), tuple(active)
+            events.append(StepEvents(*rows, tuple(drafted), tuple(accepted), seconds))
+        return cls(batch, tuple(events))
 
     def __str__(self) -> str:
         steps = (f"step {i}: {events}" for i, events in enumerate(self.steps, 1))
         return f"{self.batch} row(s); {'; '.join(steps)}"
 
 
-@st.composite
 def feedback_sequences(
-    draw: Draw, most_rows: int = 8, most_steps: int = 12, most_tokens: int = 16
-) -> History:
-    """Idle rows, drafts of no tokens, rows with new prompts (all of them before the first step),
-    and steps of any time.
-    """
-    batch = draw(st.integers(1, most_rows))
-    tokens = st.sampled_from((most_tokens, 0, 1, 2, 5))
-    # Draws do not depend on the number of rows, so that Hypothesis can shrink it: rows repeat the
-    # drawn values.
-    row = st.tuples(st.sampled_from((True, False)), tokens, tokens)
-    steps = []
-    for step in range(draw(st.integers(1, most_steps))):
-        again = draw(st.sets(st.integers(0, most_rows - 1), max_size=most_rows))
-        new = tuple(row for row in range(batch) if row in again or not step)
-        drawn = draw(st.lists(row, min_size=1, max_size=most_rows))
-        active, most, accepted = zip(*(drawn[b % len(drawn)] for b in range(batch)), strict=True)
-        seconds = draw(st.sampled_from((0.01, 0.0, 1e-9, 0.004, 0.02, 30.0)))
-        steps.append(StepEvents(new, active, most, accepted, seconds))
-    return History(batch, tuple(steps))
+    most_rows: int = 8, most_steps: int = 12
+) -> st.SearchStrategy[FeedbackSequence]:
+    """Runs of up to `most_rows` rows and `most_steps` steps."""
+    return st.builds(
+        FeedbackSequence.drawn, st.integers(1, most_rows), st.integers(1, most_steps), seed=SEEDS
+    )

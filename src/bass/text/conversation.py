@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn, final
 
@@ -15,6 +14,7 @@ from bass.checkpoints.folder import read_json
 from bass.errors import CheckpointError, RequestError
 
 Message = dict[str, Any]
+MARK = "CONTINUE_FINAL_MESSAGE_TAG "  # as `transformers` has it
 MEDIA = ("image", "video", "audio", "input_image", "input_video", "input_audio")
 
 
@@ -122,7 +122,7 @@ class ChatTemplates:
                     f"The chat template `{name}` never reads `{variable}`, so it would change "
                     f"nothing: {f'did you mean `{near[0]}`?' if near else 'leave it out.'}"
                 )
-        mark = text = ""
+        text = None
         if continue_final_message:
             if add_generation_prompt:
                 raise RequestError(
@@ -130,7 +130,7 @@ class ChatTemplates:
                     "continues the last one: give one of them."
                 )
             field = "content" if continue_final_message is True else continue_final_message
-            listed, mark, text = _marked(listed, field)
+            listed, text = _marked(listed, field)
         opens = add_generation_prompt
         opens = not continue_final_message if opens is None else opens
         values = {**self.special, "add_generation_prompt": opens, **variables, "messages": listed}
@@ -142,23 +142,22 @@ class ChatTemplates:
                 f"The chat template refuses the conversation ({reason}): change the messages, or "
                 "write the prompt as text."
             ) from error
-        return _unmarked(rendered, mark, text) if mark else rendered
+        return rendered if text is None else _unmarked(rendered, text)
 
     def _chosen(self, name: str | None, with_tools: bool) -> tuple[str, str]:
         """The name and the text of a template. Raises `RequestError` or `CheckpointError`."""
         if name is None:
             name = "tool_use" if with_tools and "tool_use" in self.templates else "default"
-        if not isinstance(name, str) or "{%" in name or "{{" in name:
+        if not isinstance(name, str):  # where vLLM has the sampling options
             raise RequestError(
                 f"`template={name!r:.60}` must be the name of a chat template of the checkpoint: "
-                "give sampling options by keyword, such as `temperature=0`, and write a template's "
-                "text to chat_template.jinja in the checkpoint's folder."
+                "give sampling options by keyword, such as `temperature=0`."
             )
         if name not in self.templates:
             known = ", ".join(self.templates) or "none"
             raise CheckpointError(
-                f"The checkpoint has no chat template `{name}` (it has {known}): write the prompt "
-                "as text, or add chat_template.jinja."
+                f"The checkpoint has no chat template `{name:.60}` (it has {known}): write the "
+                "prompt as text, or add chat_template.jinja."
             )
         return name, self.templates[name]
 
@@ -224,44 +223,40 @@ def _to_json(value: Any, ensure_ascii=False, indent=None, separators=None, sort_
     )
 
 
-def _marked(messages: list[Message], field: str) -> tuple[list[Message], str, str]:
-    """The messages with a mark and a space at the end of the final message's field, the mark, which
-    is in no message, and the field's text.
+def _marked(messages: list[Message], field: str) -> tuple[list[Message], str]:
+    """The messages with `MARK` at the end of the final message's field, and that field's text.
 
     Raises `RequestError` if it is no text.
     """
-    said = str(messages).upper()
-    mark = next(m for i in count() if (m := f"END_OF_CONTINUED_MESSAGE_{i}") not in said)
-    final = messages[-1]
+    *before, final = messages
     if isinstance(value := final.get(field), str):
-        return [*messages[:-1], {**final, field: f"{value}{mark} "}], mark, value
+        return [*before, {**final, field: value + MARK}], value
     parts = list(value) if isinstance(value, list | tuple) else []
     for i, part in reversed([*enumerate(parts)]):
         if isinstance(part, Mapping) and isinstance(text := part.get("text"), str):
-            parts[i] = {**part, "text": f"{text}{mark} "}
-            return [*messages[:-1], {**final, field: parts}], mark, text
+            parts[i] = {**part, "text": text + MARK}
+            return [*before, {**final, field: parts}], text
     raise RequestError(
         f"`continue_final_message` needs a text in the field {field!r} of the last message, which "
         f"has {value!r:.60}."
     )
 
 
-def _unmarked(rendered: str, mark: str, text: str) -> str:
+def _unmarked(rendered: str, text: str) -> str:
     """The rendered text up to the last mark, without the marks of earlier uses of the message.
 
-    Raises `RequestError` if the template leaves out the message, or changes it.
+    Raises `RequestError` if the template leaves out the message, whose text is `text`.
     """
+    mark = MARK.rstrip()
     at = rendered.rfind(mark)
-    # a template that strips the space strips the end of the message, too
-    spaced = rendered.startswith(f"{mark} ", at)
-    begun = rendered[:at] if spaced else rendered[:at].rstrip()
-    begun = re.sub(rf"{mark} |\s*{mark}(?! )", "", begun)
-    if at < 0 or text.strip() not in rendered or mark in begun.upper():
+    if at < 0 or text.strip() not in rendered:
         raise RequestError(
-            "The chat template leaves out or changes the last message, or the field of it that is "
-            "continued: give another message, or `continue_final_message=False`."
+            "The chat template leaves out the last message, or the field of it that is continued: "
+            "give another message, or `continue_final_message=False`."
         )
-    return begun
+    # a template that strips the space strips the end of the message, too
+    begun = rendered[:at] if rendered.startswith(MARK, at) else rendered[:at].rstrip()
+    return re.sub(rf"{MARK}|\s*{mark}(?! )", "", begun)
 
 
 def _is_several(value: Any) -> bool:

@@ -19,7 +19,7 @@ Merges = list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Kind:
+class TokenizerClass:
     """One class: how it is built, its default special tokens, and whether it adds a
     beginning-of-sequence token by default.
     """
@@ -101,17 +101,19 @@ _GEMMA = {
     "mask_token": "<mask>",
 }  # fmt: skip
 _KINDS = {
-    "GPT2Tokenizer": Kind(_byte_level, _GPT2),
-    "CodeGenTokenizer": Kind(_byte_level, _GPT2),
-    "GPTNeoXTokenizer": Kind(
+    "GPT2Tokenizer": TokenizerClass(_byte_level, _GPT2),
+    "CodeGenTokenizer": TokenizerClass(_byte_level, _GPT2),
+    "GPTNeoXTokenizer": TokenizerClass(
         partial(_byte_level, nfc=True), _GPT2 | {"pad_token": "<|padding|>"}, replaces_ends=True
     ),
-    "Qwen2Tokenizer": Kind(
+    "Qwen2Tokenizer": TokenizerClass(
         partial(_byte_level, nfc=True, pattern=_QWEN2_PATTERN), _QWEN2, drops_flags=True
     ),
-    "LlamaTokenizer": Kind(_llama, _LLAMA),
-    "CodeLlamaTokenizer": Kind(partial(_llama, code=True), _LLAMA | _INFILLING, add_bos=True),
-    "GemmaTokenizer": Kind(_gemma, _GEMMA),
+    "LlamaTokenizer": TokenizerClass(_llama, _LLAMA),
+    "CodeLlamaTokenizer": TokenizerClass(
+        partial(_llama, code=True), _LLAMA | _INFILLING, add_bos=True
+    ),
+    "GemmaTokenizer": TokenizerClass(_gemma, _GEMMA),
 }
 _BYTE_LEVEL = ("GPT2Tokenizer", "CodeGenTokenizer", "GPTNeoXTokenizer", "Qwen2Tokenizer")
 # The class that `transformers` associates with a model_type; "": tokenizer.json is used unchanged,
@@ -129,7 +131,7 @@ _BY_MODEL = {
 _REGISTERED = {model: name for name, models in _BY_MODEL.items() for model in models.split()}
 
 
-def kind_of(model_type: str | None, named: str | None, byte_level: bool) -> Kind | None:
+def kind_of(model_type: str | None, named: str | None, byte_level: bool) -> TokenizerClass | None:
     """The class that reads a folder whose files name `named` as the tokenizer's class; None for one
     that adds nothing.
 

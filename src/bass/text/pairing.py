@@ -39,8 +39,8 @@ def check_same_tokenizer(target: Tokenizer | None, draft: Tokenizer | None) -> N
             )
         elif one != other:
             raise PairingError(
-                "Target and draft have the same tokens and different tokenizers: "
-                f"{_difference(name, one, other)}. {_REMEDY}"
+                "Target and draft have the same tokens and different tokenizers: they differ in "
+                f"the {name}. {_REMEDY}"
             )
     if target.vocabulary != draft.vocabulary:
         token = _first_token(target.vocabulary, draft.vocabulary)
@@ -79,14 +79,3 @@ def _differ_in_legacy(one: Any, other: Any) -> bool:
     name = "prepend_scheme"
     schemes = {one.get(name), other.get(name)}
     return schemes == {"first", "always"} and one | {name: None} == other | {name: None}
-
-
-def _difference(name: str, one: Any, other: Any) -> str:
-    """What differs; of lists, such as the merges, the first entry that does."""
-    if isinstance(one, list) and isinstance(other, list):
-        pairs = enumerate(zip(one, other, strict=False))
-        at = next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
-        one, other = (part[at] if at < len(part) else None for part in (one, other))
-        name = f"{name}, number {at}"
-    one, other = (json.dumps(part, ensure_ascii=False) for part in (one, other))
-    return f"the {name}, is {one:.100} in the target's and {other:.100} in the draft's"

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bass.errors import OptionError, is_finite
+from bass.errors import check_ranges
 from bass.interfaces import Verifier
 from bass.ops.batch_state import leading
 from bass.ops.verification import emit, target_after
@@ -37,12 +37,7 @@ class Synthetic(Verifier):
     rates: float | tuple[float, ...] = 0.8
 
     def __post_init__(self) -> None:
-        rates = self.rates if isinstance(self.rates, tuple) else (self.rates,)
-        if not rates or not all(is_finite(rate) and 0 <= rate <= 1 for rate in rates):
-            raise OptionError(
-                f"`Synthetic(rates={self.rates!r})` is out of range: give a number of 0 to 1, or "
-                "several, one per position."
-            )
+        check_ranges(self, rates="[0, 1]")
 
     def rate(self, i: int) -> float:
         """Acceptance of the drafted token i = 0, 1 ..."""

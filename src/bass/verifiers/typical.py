@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bass.errors import OptionError, is_finite
+from bass.errors import check_ranges
 from bass.interfaces import Verifier
 from bass.ops.batch_state import leading
 from bass.ops.verification import emit, target_after
@@ -35,12 +35,7 @@ class Typical(Verifier):
     delta: float = 0.3
 
     def __post_init__(self) -> None:
-        for name, value in (("epsilon", self.epsilon), ("delta", self.delta)):
-            if not (is_finite(value) and 0 <= value < 1):
-                raise OptionError(
-                    f"`Typical({name}={value!r})` is out of range: give a number of at least 0 and "
-                    "below 1."
-                )
+        check_ranges(self, epsilon="[0, 1)", delta="[0, 1)")
 
     def __call__(
         self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise

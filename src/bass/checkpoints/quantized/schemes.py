@@ -4,27 +4,14 @@ tell which matrices are quantized.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from bass.checkpoints.folder import read_json, some, stored_dtype
-from bass.checkpoints.quantized.layouts import (
-    AWQ,
-    GPTQ,
-    MXFP4,
-    ROLES,
-    EightBits,
-    Layout,
-    Packed,
-    in_words,
-    misfit,
-)
+from bass.checkpoints.quantized.layouts import ROLES, Layout
 from bass.checkpoints.shards import FLOATS, Stored, StoredQuantized, TensorFiles
 from bass.errors import CheckpointError, OptionError, counted
 from bass.interfaces import Quantization
@@ -55,17 +42,18 @@ def fp8(config: Config) -> LayoutsOf:
     """Of Qwen and DeepSeek in blocks, or with a scale for the matrix."""
     block = config.get("weight_block_size")
     sides = None if block is None else (block[0], block[1])
-    return lambda module: [EightBits("F8_E4M3", block is None, sides)]
+    layout = Layout("eight-bit", "e4m3", block=sides, activations=block is None)
+    return lambda module: [layout]
 
 
 def fbgemm_fp8(config: Config) -> LayoutsOf:
     """A scale for each row."""
-    return lambda module: [EightBits("F8_E4M3", activations=True)]
+    return lambda module: [Layout("eight-bit", "e4m3", activations=True)]
 
 
 def mxfp4(config: Config) -> LayoutsOf:
     """Blocks of 32 with an exponent each."""
-    return lambda module: [MXFP4()]
+    return lambda module: [Layout("mxfp4", "e2m1")]
 
 
 def gptq(config: Config) -> LayoutsOf:
@@ -91,9 +79,15 @@ def _gptq(config: Config) -> Layout:
     if version not in ("gptq", "gptq_v2"):
         raise _unread("gptq", "checkpoint_format", version)
     ordered = bool(config.get("desc_act"))
-    needed = ("scales", "qzeros", *(("g_idx",) if ordered and size is not None else ()))
-    symmetric = bool(config.get("sym"))
-    return GPTQ(bits, size, symmetric, ordered, int(version == "gptq"), needed)
+    return Layout(
+        "gptq",
+        f"int{bits}",
+        size,
+        required=("g_idx",) if ordered and size is not None else (),
+        symmetric=bool(config.get("sym")),
+        ordered=ordered,
+        offset=int(version == "gptq"),
+    )
 
 
 def awq(config: Config) -> LayoutsOf:
@@ -106,7 +100,8 @@ def awq(config: Config) -> LayoutsOf:
         raise _unread("awq", "version", version)
     if (backend := config.get("backend")) == "llm-awq":
         raise _unread("awq", "backend", backend)
-    layout = AWQ(_group(config.get("group_size", config.get("q_group_size", 128))))
+    size = config.get("group_size", config.get("q_group_size", 128))
+    layout = Layout("awq", "int4", _group(size))
     return lambda module: [layout]
 
 
@@ -165,16 +160,14 @@ def _compressed(group: Config, form: Any) -> Layout:
         raise _unread("compressed-tensors", "strategy", strategy)
     size = weights.get("group_size")
     columns = None if size is None else _group(size)
-    needed = ("weight_scale",)
-    if not weights.get("symmetric", True):
-        needed += ("weight_zero_point",)
+    needed = () if weights.get("symmetric", True) else ("weight_zero_point",)
     order = str(weights.get("actorder") or "static").lower()
     if order not in ORDERS:
         raise _unread("compressed-tensors", "actorder", order)
     if ordered := ORDERS[order] and columns is not None:
         needed += ("weight_g_idx",)
     if form == "pack-quantized" and kind == "int" and bits in (4, 8):
-        return Packed(bits, columns, needed)
+        return Layout("packed", f"int{bits}", columns, required=needed)
     if form == "pack-quantized" or kind not in ("int", "float") or bits != 8:
         raise _unread("compressed-tensors", "weights", f"{bits}-bit {kind}")
     if ordered:
@@ -184,7 +177,8 @@ def _compressed(group: Config, form: Any) -> Layout:
         block = [int(side) for side in block.split("x")]
     both = inputs.get("type", "int") == kind and inputs.get("num_bits") == 8
     sides = None if block is None else (block[0], block[1])
-    return EightBits("I8" if kind == "int" else "F8_E4M3", both, sides, columns, needed)
+    kind = "int8" if kind == "int" else "e4m3"
+    return Layout("eight-bit", kind, columns, sides, needed, activations=both)
 
 
 METHODS: dict[str, Callable[[Config], LayoutsOf]] = {
@@ -235,8 +229,8 @@ class Scheme:
                 KIND_OF[dtype] if dtype else (kinds or ["BF16"])[0],
                 shape,
                 parts=parts,
-                weight=partial(_weight, layout, shape, f"`{files.folder}`, `{module}`"),
-                words=in_words(layout, shape, parts),
+                weight=partial(layout.weight, shape=shape),
+                words=layout.in_words(shape, parts),
             )
             for role in parts:
                 del rest[start + role]
@@ -246,7 +240,7 @@ class Scheme:
         """The first layout of a module that its tensors have."""
         misfits: list[str] = []
         for layout in self.layouts_of(module):
-            if not (reason := misfit(layout, parts)):
+            if not (reason := layout.misfit(parts)):
                 return layout
             misfits.append(reason)
         raise CheckpointError(
@@ -280,8 +274,10 @@ def scheme_of(folder: Path, raw: Config, files: TensorFiles) -> Scheme | None:
             f"`{folder}` is quantized by `{config.get('quant_method')}`, which `bass` does not "
             f"read: use the original checkpoint, or one quantized by {', '.join(sorted(METHODS))}."
         )
-    with _about(f"`{folder}`"):
+    try:
         return Scheme(method, METHODS[method](config))
+    except CheckpointError as error:
+        raise CheckpointError(f"`{folder}`: {error}") from error
 
 
 def summary(scheme: Scheme | None, files: TensorFiles) -> str:
@@ -306,20 +302,6 @@ def _refuse_undeclared(folder: Path, raw: Config, files: TensorFiles) -> None:
             f"`{folder}` is quantized ({sign}) and has no quantization_config, so `bass` does not "
             "read it: use the original checkpoint, or one whose config.json has it."
         )
-
-
-@contextmanager
-def _about(what: str) -> Iterator[None]:
-    """Within it, errors begin with what they are about."""
-    try:
-        yield
-    except CheckpointError as error:
-        raise CheckpointError(f"{what}: {error}") from error
-
-
-def _weight(layout: Layout, shape: tuple[int, ...], what: str, parts: Mapping[str, Tensor]) -> Any:
-    with _about(what):
-        return layout.weight(parts, shape)
 
 
 def _group(size: int) -> int | None:

@@ -1,0 +1,111 @@
+"""One Triton kernel for each layout, in one launch for the batch (`split`: one for each row)."""
+
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from bass.attention.kernels import KernelBackend, PositionPlan
+from bass.interfaces import KVCache
+from bass.ops import attention
+from bass.records import AttentionRule, PaddedView, PagedView, Projection, RaggedView
+
+
+@final
+@dataclass(frozen=True)
+class TritonPad(KernelBackend[PaddedView]):
+    """BASS-PAD: one launch for the batch; each row reads all `span` positions."""
+
+    paper: ClassVar[str] = "Qian et al., 2024"
+    view_type: ClassVar[type] = PaddedView
+
+    def run(
+        self,
+        q: Float[Tensor, "batch window heads dim"],
+        view: PaddedView,
+        plan: PositionPlan,
+        rule: AttentionRule,
+        sinks: Float[Tensor, " heads"] | None = None,
+    ) -> Float[Tensor, "batch window heads dim"]:
+        return attention.triton_padded(q, view, plan.positions, plan.span, rule, sinks)
+
+
+@final
+@dataclass(frozen=True)
+class TritonSplit(KernelBackend[RaggedView]):
+    """BASS-SPLIT: a launch for each row, which ends at the row's last position; no host read."""
+
+    paper: ClassVar[str] = "Qian et al., 2024"
+    view_type: ClassVar[type] = RaggedView
+    reads_lengths: ClassVar[bool] = True
+
+    def run(
+        self,
+        q: Float[Tensor, "batch window heads dim"],
+        view: RaggedView,
+        plan: PositionPlan,
+        rule: AttentionRule,
+        sinks: Float[Tensor, " heads"] | None = None,
+    ) -> Float[Tensor, "batch window heads dim"]:
+        return attention.triton_ragged(
+            q, view, plan.positions, plan.span, rule, sinks, each_row=True
+        )
+
+
+@final
+@dataclass(frozen=True)
+class TritonRagged(KernelBackend[RaggedView]):
+    """Each row ends at its own length; several programs share the keys of a row, so that a small
+    batch fills the GPU.
+    """
+
+    paper: ClassVar[str] = "Dao et al., 2023"
+    view_type: ClassVar[type] = RaggedView
+    reads_lengths: ClassVar[bool] = True
+
+    def run(
+        self,
+        q: Float[Tensor, "batch window heads dim"],
+        view: RaggedView,
+        plan: PositionPlan,
+        rule: AttentionRule,
+        sinks: Float[Tensor, " heads"] | None = None,
+    ) -> Float[Tensor, "batch window heads dim"]:
+        return attention.triton_ragged(q, view, plan.positions, plan.span, rule, sinks)
+
+    def attend(
+        self,
+        cache: KVCache[RaggedView],
+        layer: int,
+        projection: Projection,
+        positions: Int[Tensor, "batch window"],
+        plan: PositionPlan,
+        rule: AttentionRule,
+    ) -> Float[Tensor, "batch window heads dim"]:
+        view = cache.view(layer)
+        if not cache.writable_view or not attention.supports_projection(
+            projection, view, plan.span
+        ):
+            return super().attend(cache, layer, projection, positions, plan, rule)
+        return attention.hopper_projection(projection, view, positions, rule)
+
+
+@final
+@dataclass(frozen=True)
+class TritonPaged(KernelBackend[PagedView]):
+    """As `TritonRagged`, with keys addressed by the block table. No copies."""
+
+    paper: ClassVar[str] = "Kwon et al., 2023"
+    view_type: ClassVar[type] = PagedView
+    reads_lengths: ClassVar[bool] = True
+
+    def run(
+        self,
+        q: Float[Tensor, "batch window heads dim"],
+        view: PagedView,
+        plan: PositionPlan,
+        rule: AttentionRule,
+        sinks: Float[Tensor, " heads"] | None = None,
+    ) -> Float[Tensor, "batch window heads dim"]:
+        return attention.triton_paged(q, view, plan.positions, plan.span, rule, sinks)
