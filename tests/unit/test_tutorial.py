@@ -10,12 +10,11 @@ from support import notebook
 from unit.test_package import TRAINED
 
 
-def test_the_notebook_and_the_picture_are_what_the_pages_make() -> None:
-    """`make notebook` writes both."""
+def test_the_notebook_is_what_the_pages_make() -> None:
+    """`make notebook` writes it."""
     every = {path.name for path in notebook.FOLDER.glob("*.md")}
     assert {path.name for path in notebook.chapters()} == every - {"index.md"}
     assert notebook.FILE.read_text(encoding="utf-8") == notebook.written()
-    assert notebook.PICTURE.read_text(encoding="utf-8") == notebook.picture()
 
 
 def test_the_python_of_every_cell_is_valid() -> None:
