@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--remote-debugging-pipe"]
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"),
+    "--remote-debugging-pipe",
+)
 # Chromium reads its commands from descriptor 3 and answers on 4.
 LAUNCH = (
     "import os, sys; r, w = map(int, sys.argv[1:3]); os.dup2(r, 200); os.dup2(w, 201); "
