@@ -21,7 +21,7 @@ from bass.ops import dispatch
 from bass.ops.group_quantized import GroupQuantizedLinear, dequantized
 from bass.ops.linear import Linear, QuantizedLinear
 from models.reference import causal_logits
-from unit.stored_quantizations import FP4, METHODS, gptq, write_quantized
+from unit.stored_quantizations import FP4, METHODS, write_quantized
 
 CPU = torch.device("cpu")
 # methods that quantize activations, too, which the matrices alone do not show

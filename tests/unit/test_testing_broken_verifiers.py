@@ -96,12 +96,6 @@ def of_the_place(draft: Any, probs: Any, noise: Any) -> Verdict:
     return Rejection()(replace(draft, lengths=lengths), probs, noise)
 
 
-def by_the_minimum(verdict: Any, *_: Any) -> Verdict:
-    """Every row accepts as many as the worst."""
-    least = verdict.accepted.amin().expand(len(verdict.accepted)).clone()
-    return replace(verdict, accepted=least)
-
-
 DraftsUniform = by_uniforms("DraftsUniform", lambda noise: noise.uniforms[..., [0, 1, 0, 3]])
 LateBias = by_uniforms("LateBias", more_late)
 Random = by_uniforms("Random", lambda noise: torch.rand_like(noise.uniforms))
