@@ -17,7 +17,7 @@ from rich.console import Console
 from torch import Tensor
 
 from bass.attention import BACKENDS
-from bass.attention.kernels import PositionBackend, PositionPlan
+from bass.attention.kernels import PositionBackend, SpanPlan
 from bass.attention.reference import Reference
 from bass.records import AttentionRule, PaddedView
 from unit.test_package import ROOT
@@ -37,8 +37,8 @@ class SeesTooMuch(PositionBackend[PaddedView]):
 
     view_type: ClassVar[type] = PaddedView
 
-    def run(self, q: Tensor, view: PaddedView, plan: PositionPlan, rule: AttentionRule) -> Tensor:
-        return Reference().run(q, view, PositionPlan(plan.positions + 1, plan.span), rule)
+    def run(self, q: Tensor, view: PaddedView, plan: SpanPlan, rule: AttentionRule) -> Tensor:
+        return Reference().run(q, view, SpanPlan(plan.positions + 1, plan.span), rule)
 
 
 def timing(benchmark: ModuleType, seconds: float) -> Any:
