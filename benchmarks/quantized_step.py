@@ -52,7 +52,7 @@ from bass.experiments.bench import (
     prompts_for,
     row_of,
 )
-from bass.experiments.bench_options import BenchOptions
+from bass.experiments.options import BenchOptions
 from bass.experiments.provenance import device_name
 from bass.ops.experts import Experts
 

@@ -42,9 +42,9 @@ from provenance import commit, config_of
 from random_families import CONTEXT, families, sharpen
 
 import bass
-from bass.api.engines import CAPACITY_STEP
 from bass.api.llm import LLM, plain
 from bass.checkpoints.folder import DTYPES
+from bass.engine.engines import CAPACITY_STEP
 from bass.engine.scorer import ModelScorer
 from bass.experiments.prompts import PYTHON
 from bass.policies import Fixed

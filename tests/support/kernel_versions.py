@@ -20,11 +20,10 @@ import torch
 from torch import Tensor
 from triton.runtime.jit import JITFunction
 
-from bass.api.engines import batch_sizes
-from bass.api.warm_up import caught_up_shapes, prompt_shapes
 from bass.attention import BACKENDS
 from bass.caches import CACHES
 from bass.checkpoints.weights import dummy_index
+from bass.engine.engines import batch_sizes
 from bass.engine.prefill import (
     captured_span,
     captured_windows,
@@ -35,6 +34,7 @@ from bass.engine.prefill import (
 )
 from bass.engine.scorer import ModelScorer
 from bass.engine.shapes import StepShapes, bucket
+from bass.engine.warm_up import caught_up_shapes, prompt_shapes
 from bass.kernels.hopper import attention, gemm, gemm_residual
 from bass.models.decoder import CausalDecoder
 from bass.models.llama import Llama

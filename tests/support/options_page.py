@@ -6,20 +6,19 @@ from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
-from bass.api.checks import PER_PROMPT
 from bass.api.options import (
     LoadOptions,
     ModelOptions,
     RequestOptions,
-    SamplingOptions,
     TemplateOptions,
 )
-from bass.experiments.bench_options import BenchOptions
+from bass.experiments.options import BenchOptions
 from bass.experiments.settings import Settings
+from bass.sampling_params import PER_PROMPT, SamplingParams
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = (DOCS / "reference/options.md", DOCS / "ablations.md", DOCS / "bench.md")
-_INHERITED = {f.name for options in (ModelOptions, SamplingOptions) for f in fields(options)}
+_INHERITED = {f.name for options in (ModelOptions, SamplingParams) for f in fields(options)}
 TABLES: dict[str, list[Field[Any]]] = {
     "load": [*fields(LoadOptions)],
     "generate": [*fields(RequestOptions)],

@@ -10,9 +10,9 @@ import jaxtyping
 import pytest
 import torch
 
-from bass.api import assembly, engines, resolve
+from bass.api import resolve
 from bass.cli import main
-from bass.engine import parts
+from bass.engine import assembly, engines, parts
 from support.prepared_steps import Captured
 from unit.checkpoints import Pair, Said, byte_tokenizer, write_checkpoint
 from unit.distributions import Offer, installer

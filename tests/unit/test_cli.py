@@ -1,6 +1,5 @@
 """The entry point, and the parser that the commands share."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from bass.api.options import LoadOptions, RequestOptions, TemplateOptions, help_of, option
+from bass.api.options import LoadOptions, RequestOptions, TemplateOptions
 from bass.api.resolve import make
-from bass.cli import COMMANDS, main
+from bass.cli import COMMANDS
 from bass.cli.options import Parser, build, parser
 from bass.errors import BassError, OptionError, ProblemsError
+from bass.option import help_of, option
 from bass.policies import BatchAdaptive, Fixed, Lagged
 from unit.checkpoints import Said
 
@@ -106,7 +106,7 @@ def test_the_help_has_every_option(
         (["generat"], "Did you mean `generate`"),
         (["--seed", "3"], "`--seed` must follow the command"),
         (["convert"], "required: folder"),
-        (["list", "--jsno"], "Unknown option `--jsno`. Did you mean `--json`"),
+        (["info", "--jsno"], "Unknown option `--jsno`. Did you mean `--json`"),
     ],
 )
 def test_a_wrong_command_is_one_sentence(
@@ -141,38 +141,6 @@ def test_how_a_command_ends(
     said = bass_command("convert")
     assert (said.status, said.out) == (status, "")
     assert said.err.startswith(text)
-
-
-def test_any_other_error_is_pythons(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(argv: list[str]) -> int:
-        raise FileNotFoundError("worker")
-
-    monkeypatch.setitem(sys.modules, "bass.cli.convert", SimpleNamespace(run=fails))  # pyright: ignore[reportArgumentType]
-    with pytest.raises(FileNotFoundError, match="worker"):
-        main(["convert"])
-
-
-def test_a_reader_that_leaves_early_is_no_error() -> None:
-    command = [sys.executable, "-m", "bass", "--help"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.close()
-        assert process.stderr.read() == b""
-        assert process.wait(60) == 0
-
-
-@pytest.mark.parametrize(("given", "expected"), [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7")])
-def test_threads_do_not_spin_for_long(
-    bass_command: Command, monkeypatch: pytest.MonkeyPatch, given: dict[str, str],
-    expected: str | None,
-) -> None:  # fmt: skip
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    monkeypatch.setenv("GOMP_SPINCOUNT", given.get("GOMP_SPINCOUNT", ""))
-    if not given:
-        monkeypatch.delenv("GOMP_SPINCOUNT")
-    bass_command("convert")
-    assert os.environ.get("GOMP_SPINCOUNT") == expected
 
 
 # The parser
@@ -219,13 +187,6 @@ def test_strategies_with_their_parameters(command: Parser, case: str) -> None:
     assert make("policy", command.read(words).policy) == expected
 
 
-def test_several_strategies_in_one(command: Parser) -> None:
-    methods = "[{class_path: ngram, init_args: {longest: 2}}, model]"
-    read = command.read(["--drafter", "ensemble", "--drafter.methods", methods])
-    made = make("drafter", read.drafter)
-    assert [type(one).__name__ for one in made.methods] == ["Ngram", "ModelDraft"]
-
-
 def test_a_file_has_the_same_names_and_the_command_line_overrides_it(
     command: Parser, config: Written
 ) -> None:
@@ -255,37 +216,16 @@ policy.policy.k: 3
     assert (read.prompt, read.file) == (None, "x")
 
 
-def test_a_later_file_overrides_an_earlier_one(command: Parser, config: Written) -> None:
-    first = config("policy: {class_path: lagged, init_args: {policy: fixed}}\nseed: 1", "a.yaml")
-    second = config("policy.policy: bass\nstop: x", "b.yaml")
-    read = command.read([*first, *second])
-    assert (make("policy", read.policy), read.seed) == (Lagged(BatchAdaptive()), 1)
-    assert read.stop == ["x"]
-
-
 WRONG: dict[str, tuple[list[str], str]] = {
     "an unknown option": (["--temprature", "1"], "Did you mean `--temperature`"),
     "the name of another library": (["--max-tokens", "8"], "give `--max-new-tokens` (most new"),
-    "a name with a value": (["--enforce-eager"], "give `--cuda-graphs false`"),
-    "an abbreviation": (["--temp", "2"], "Unknown option `--temp`"),
     "a wrong type": (["--top-p", "hot"], 'Parser key "top_p": Expected a float. Got value: hot.'),
-    "no value": (["--top-p"], "expected one argument"),
-    "no value of a parameter": (["--policy.k", "--json"], "`--policy.k` lacks its value"),
     "an unknown policy": (["--policy", "fixd"], "Unknown policy `fixd`. Did you mean `fixed`"),
-    "an unknown parameter": (
-        ["--policy=fixed", "--policy.kk=3"], "Unknown parameter of policy `Fixed` `kk`",
-    ),
     "a wrong type inside": (
         ["--policy=lagged", "--policy.policy=fixed", "--policy.policy.k=x"],
         "`policy.policy.k='x'` is of the wrong type: give an integer",
     ),
-    "out of range": (["--policy=fixed", "--policy.k=-1"], "Fixed(k=-1)"),
-    "another form": (["--policy", '{"k": 3}'], "has the wrong form: give `class_path`"),
-    "no YAML": (["--drafter=ensemble", "--drafter.methods=[ngram"], "several, as a list"),
     "a parameter of nothing": (["--stop-rule.threshold=1"], "is a parameter without a strategy"),
-    "a parameter of a cache": (["--cache=split", "--cache.x=1"], "Unknown parameter of cache"),
-    "a class that is not there": (["--verifier", "nowhere:It"], "No module named 'nowhere'"),
-    "no file": (["--config", "/nowhere.yaml"], "`--config /nowhere.yaml` cannot be read"),
 }  # fmt: skip
 
 
@@ -295,37 +235,3 @@ def test_what_cannot_be_read_is_a_sentence(command: Parser, case: str) -> None:
     with pytest.raises(BassError) as error:
         command.read(words)
     assert text in str(error.value)
-
-
-def test_all_unknown_options_wrong_strategies_and_problems_of_a_file_are_reported(
-    command: Parser, config: Written
-) -> None:
-    with pytest.raises(ProblemsError) as error:
-        command.read(["--max-tokens", "8", "--temprature", "1"])
-    assert str(error.value).count("\n  ") == 2
-    with pytest.raises(ProblemsError) as error:
-        command.read(["--policy", "fixd", "--verifier", "blok", "--stop-rule", "x"])
-    assert str(error.value).count("\n  Unknown ") == 3
-    with pytest.raises(ProblemsError) as error:
-        command.read(config("temprature: 1\ntop_p: high\nseed: {a: 1}"))
-    assert str(error.value).count("\n  In `") == 3
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("a: [", "cannot be read"),
-        ("- a", "has no options"),
-        ("temprature: 1", "run.yaml`: Unknown option `--temprature`. Did you mean `--temperature`"),
-        ("temperature: hot", "run.yaml`: `temperature: 'hot'` is of the wrong type: give a number"),
-        ("json: 3", "`json: 3` is of the wrong type: give true or false"),
-        ("config: other.yaml", "Unknown option `--config`"),
-        ("policy: [fixed]", "is no policy"),
-    ],
-)
-def test_a_wrong_file_is_a_sentence(
-    command: Parser, config: Written, text: str, words: str
-) -> None:
-    with pytest.raises(OptionError) as error:
-        command.read(config(text))
-    assert words in str(error.value)

@@ -14,19 +14,11 @@ from bass.analysis.statistics import compare
 from bass.api.generation import Generation
 from bass.cli.generate import EXAMPLE_STOPS, FIGURES, warnings
 from bass.experiments.prompts import PYTHON
-from bass.printable import printable
 from bass.text.dialogue import plain_text
 from unit.checkpoints import Pair, Said
 
 Command = Callable[..., Said]
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{{ tail }}"
-
-
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """rich takes the standard streams for terminals."""
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
 
 
 def expected(pair: Pair, prompts: Any, **options: Any) -> Any:
@@ -38,11 +30,6 @@ def ids(said: Said) -> list[list[int]]:
     """The token ids of the completions."""
     assert said.status == 0, said.err
     return [line["token_ids"] for line in said.lines if line["type"] == "completion"]
-
-
-def plainly(text: str) -> str:
-    """The text without the control codes of a terminal."""
-    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
 
 
 def test_a_prompt_gives_its_text_and_the_figures_on_standard_error(
@@ -195,61 +182,7 @@ def test_a_published_set_of_which_the_first_turn_is_answered(
         assert ids(said) == [result.completions[index].token_ids]
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ("x --example", "Prompts come from --prompt and --example: give one."),
-        ("--data x y", "`--data` is for `--prompts`"),
-        ("--system x y", "`--system` is for `--chat`"),
-        ("--template x y", "`--template` is for `--chat` or `--messages`"),
-        ("--prompts mt-bnch", "Did you mean `mt-bench`"),
-        ("--prompts mt-bench --data DATA --categories c", "Unknown category of the prompts `c`"),
-        ("--prompts mt-bench --data nowhere", "has no such file: give `--data FOLDER`"),
-        ("--file nowhere", "`--file nowhere` cannot be read"),
-        ("--token-ids [1] --chat", "`--chat` needs texts"),
-        ("x --chat", "no chat template"),
-        ("x --temperature -1", "`temperature=-1.0` is out of range"),
-        ("x --num-speculative-tokens 2 --policy fixed", "contradicts"),
-    ],
-)
-def test_bad_input_is_one_sentence(
-    bass_command: Command, pair: Pair, data: Path, options: str, words: str
-) -> None:
-    said = bass_command("generate", *pair.options, *options.replace("DATA", str(data)).split())
-    assert (said.status, said.out, said.err.count("\n")) == (2, "", 1)
-    assert words in said.err
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_a_missing_prompt_is_found_before_a_model_is_loaded(
-    bass_command: Command, terminal: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(""))
-    monkeypatch.setattr("sys.stdin.isatty", lambda: terminal)
-    said = bass_command("generate", "--target", "nowhere")
-    assert said.err.startswith("bass: There is no prompt: give one in quotes")
-
-
 # Terminals, interruptions, caveats
-
-
-def test_one_completion_is_streamed_after_its_prompt_without_control_codes(
-    bass_command: Command, pair: Pair, terminal: None
-) -> None:
-    prompt = "\x1b[2Jdef f("
-    said = bass_command("generate", *pair.options, prompt)
-    text = prompt + expected(pair, prompt).completions[0].text
-    assert plainly(said.out).startswith(printable(text, keep="\n\t"))
-    assert "tau" in said.out
-    assert said.err == ""
-
-
-def test_several_completions_have_a_bar_and_are_printed_at_the_end(
-    bass_command: Command, pair: Pair, terminal: None
-) -> None:
-    said = bass_command("generate", *pair.options, "def f(", "-n", "2")
-    assert "prompt 0, sample 1: 8 tokens" in plainly(said.out)
-    assert "generating" in plainly(said.err)
 
 
 @pytest.mark.parametrize("more", [(), ("--json",), ("--compare-plain",)])
@@ -292,11 +225,3 @@ def test_a_text_that_is_not_the_targets_has_a_warning(
     assert said.status == 0
     assert words in said.err
     assert "WARNING" not in bass_command("generate", *pair.options, "def f(").err
-
-
-def test_without_a_tokenizer_token_ids_go_in_and_come_out(
-    bass_command: Command, silent_pair: Pair
-) -> None:
-    options = ("--token-ids", "[1,2,3]", "--ignore-eos")
-    said = bass_command("generate", *silent_pair.options, *options)
-    assert len([int(word) for word in said.out.split()]) == 8

@@ -1,32 +1,19 @@
 """What a step must move and compute, against figures worked out by hand."""
 
 import numpy as np
-import pytest
-import torch
 
-from bass.engine import cost
 from bass.engine.cost import (
-    NO_WORK,
     NOTHING,
     ModelCost,
     PassCost,
     Work,
     model_cost,
-    total,
-    work_of_passes,
 )
 from bass.engine.passes import (
-    LoggedScorer,
     Pass,
-    PassLog,
-    Seen,
-    with_positions,
-    without_positions,
     work_of,
 )
-from bass.interfaces import Scorer
 from bass.models.qwen3_moe import Qwen3Moe, Qwen3MoeConfig
-from bass.records import Scored, Window
 
 TARGET = PassCost(
     ModelCost(weight_bytes=1000, flops_per_token=100, kv_bytes_per_position=10), (None, None)
@@ -35,26 +22,18 @@ DRAFT = PassCost(ModelCost(weight_bytes=70, flops_per_token=7, kv_bytes_per_posi
 LENS, ACTIVE = np.array([16, 9, 12]), np.array([True, False, True])
 
 
-def positions(*rows: list[int]) -> np.ndarray:
-    return np.array(rows)
-
-
 # Two rows of three are active. One drafted 3 tokens and kept 2, the other drafted 1 and kept none.
 DRAFTED, EMITTED = np.array([3, 0, 1]), np.array([3, 0, 1])
-PASSES = Seen(
-    ((DRAFT, 2), (DRAFT, 1), (DRAFT, 1)),
-    positions([14, 15, 16, 17], [-1, -1, -1, -1], [10, 11, -1, -1]),
-)
-NONE = Seen((), np.zeros((3, 0), dtype=np.int64))
+PASSES: tuple[Pass, ...] = ((DRAFT, 2), (DRAFT, 1), (DRAFT, 1))
 
 
 def work(
-    seen: Seen,
+    passes: tuple[Pass, ...],
     drafted: np.ndarray = DRAFTED,
     emitted: np.ndarray = EMITTED,
     caught_up: tuple[Pass, ...] = (),
 ) -> Work:
-    return work_of(seen, caught_up, TARGET, LENS, drafted, emitted, ACTIVE)
+    return work_of(passes, caught_up, TARGET, LENS, drafted, emitted, ACTIVE)
 
 
 def test_a_step_moves_the_weights_of_every_pass_and_the_keys_of_what_each_row_fed() -> None:
@@ -74,82 +53,32 @@ def test_kept_work_is_that_of_the_tokens_whose_successor_was_committed() -> None
 
 def test_a_step_without_drafts_moves_the_targets_bytes_alone() -> None:
     nothing = np.zeros(3, dtype=np.int64)
-    assert work(NONE, nothing, ACTIVE * 1) == Work(1000 + 28 * 10, 200, 200)
+    assert work((), nothing, ACTIVE * 1) == Work(1000 + 28 * 10, 200, 200)
 
 
 def test_a_pass_that_no_active_row_needs_costs_nothing() -> None:
     """So a graph, in which all k passes run, is counted as a loop that ends with the longest
     draft.
     """
-    # one of nobody, one of a row that ended
-    more = np.concatenate((PASSES.positions, positions([-1, -1], [-1, 8], [-1, -1])), 1)
-    assert work(Seen((*PASSES.layout, (DRAFT, 1), (DRAFT, 1)), more)) == work(PASSES)
+    assert work((*PASSES, (DRAFT, 1), (DRAFT, 1))) == work(PASSES)
 
 
 def test_a_pass_in_which_a_drafter_caught_up_is_one_of_the_step() -> None:
-    before = Pass(DRAFT, torch.tensor([[13, 14, 15], [-1, -1, -1], [-1, 10, 11]]))
-    more, alone = work(PASSES, caught_up=(before,)), work(PASSES)
+    more, alone = work(PASSES, caught_up=((DRAFT, 3),)), work(PASSES)
     assert more.bytes - alone.bytes == 70 + 28 * 3
-    assert more.flops - alone.flops == more.flops_kept - alone.flops_kept == 5 * 7
+    assert more.flops - alone.flops == more.flops_kept - alone.flops_kept == 6 * 7
+    # of 14 tokens in parts of 8 and 6 columns, a row of 12 has 6 in each
+    parts = work(PASSES, caught_up=((DRAFT, 8), (DRAFT, 6)))
+    assert parts.bytes - alone.bytes == 2 * 70 + (10 + 6 + 28) * 3
+    assert parts.flops - alone.flops == (8 + 6 + 6 + 6) * 7
 
 
 def test_a_layer_with_a_window_reads_what_its_queries_see_and_no_more() -> None:
     # Of 5 positions a query sees: two tokens at 8 and 9 see 4 to 9; one at 2 all 3. The other layer
     # reads 10 and 3.
     sliding = PassCost(ModelCost(50, 1, 8), (5, None))
-    fed = positions([8, 9], [2, -1], [-1, -1])
-    assert (
-        work_of_passes(((sliding, 2),), fed, np.zeros(3, dtype=np.int64)).bytes
-        == 50 + (6 + 3) * 4 + (10 + 3) * 4
-    )
-
-
-def test_positions_travel_with_a_report_and_a_log_forgets_what_was_taken() -> None:
-    class Silent(Scorer):
-        def __call__(self, window: Window) -> Scored:
-            return Scored(torch.zeros(*window.tokens.shape, 2))
-
-    log = PassLog()
-    scorer, fill = LoggedScorer(Silent(), log, TARGET, DRAFT), torch.tensor([[3, 4]])
-    scorer.fill(Window(fill, fill, 8, 1))  # of the second row of three alone
-    scorer(Window(torch.zeros(3, 1, dtype=torch.int64), torch.tensor([[5], [-1], [6]]), 8))
-    report = torch.arange(6).reshape(3, 2)
-    packed, layout = with_positions(report, log.take())
-    assert log.take() == ()
-    again, seen = without_positions(packed.numpy(), layout)
-    np.testing.assert_array_equal(again, report)
-    assert seen.layout == ((DRAFT, 2), (TARGET, 1))
-    np.testing.assert_array_equal(seen.positions, [[-1, -1, 5], [3, 4, -1], [-1, -1, 6]])
-    assert with_positions(report, ())[0] is report
-    assert total(()) == NO_WORK
-
-
-def test_peaks_are_measured_over_less_where_there_is_no_room(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    tried: list[tuple[int, int]] = []
-
-    def measure(device: torch.device, dtype: torch.dtype, side: int, size: int) -> cost.Peaks:
-        tried.append((side, size))
-        if size > 2**28:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate more")
-        return cost.Peaks(1.0, 2.0)
-
-    monkeypatch.setattr(cost, "_peaks", measure)
-    assert cost.measure_peaks.__wrapped__(torch.device("cuda"), torch.bfloat16) == cost.Peaks(
-        1.0, 2.0
-    )
-    assert tried == [(8192, 2**32), (4096, 2**30), (2048, 2**28)]
-
-
-@pytest.mark.parametrize(("seconds", "side"), [(0.001, 1024), (0.02, 256)])
-def test_a_processor_whose_products_are_slow_is_measured_with_smaller_ones(
-    seconds: float, side: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cost, "_seconds", lambda *_: seconds)
-    monkeypatch.setattr(cost, "_peaks", lambda _, __, side, size: cost.Peaks(size, side))
-    measured = cost.measure_peaks.__wrapped__(torch.device("cpu"), torch.bfloat16)
-    assert measured == cost.Peaks(2**28, side)
+    moved = sliding.work(np.array([2, 1, 0]), np.array([10, 3, 7]), np.ones(3, bool), LENS).bytes
+    assert moved == 50 + (6 + 3) * 4 + (10 + 3) * 4
 
 
 def test_a_pass_reads_the_experts_that_its_tokens_are_expected_to_choose() -> None:
@@ -158,8 +87,8 @@ def test_a_pass_reads_the_experts_that_its_tokens_are_expected_to_choose() -> No
     assert model.bytes_read(2) == 100 + 3500  # a second token chooses 1.5 others
     assert model.bytes_read(1000) == 100 + 8000
     assert ModelCost(100, 1, 8).bytes_read(5) == 100
-    fed = positions([8, 9], [2, -1], [-1, -1])
-    moved = work_of_passes(((PassCost(model, (None,)), 2),), fed, np.zeros(3, dtype=np.int64)).bytes
+    one = PassCost(model, (None,))
+    moved = one.work(np.array([2, 1, 0]), np.array([10, 3, 7]), np.ones(3, bool), LENS).bytes
     assert moved == model.bytes_read(3) + (10 + 3) * 8
 
 

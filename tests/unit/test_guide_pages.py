@@ -8,7 +8,8 @@ from pathlib import Path
 import bass
 from bass.api.elsewhere import COUNTERPARTS
 from bass.api.kinds import KINDS
-from bass.api.options import ChatOptions, LoadOptions, help_of
+from bass.api.options import ChatOptions, LoadOptions
+from bass.option import help_of
 
 SOURCE = Path(bass.__file__).parent
 DOCS = Path(__file__).parents[2] / "docs"

@@ -21,7 +21,8 @@ READ = [*FILES, *(path for part in ("tests", "benchmarks") for path in (ROOT / p
 # its own row.
 ORDER: list[set[str]] = [
     {"errors", "files", "plain_json", "printable", "processes", "own_modules"},
-    {"processor", "problems"},
+    {"processor", "problems", "option"},
+    {"sampling_params"},
     {"kernels"},
     {"host_records"},
     {"records"},
@@ -45,12 +46,8 @@ ORDER: list[set[str]] = [
 ORDER_OF_API: list[set[str]] = [
     {"kinds", "values", "loading", "results", "elsewhere"},
     {"resolve", "options", "generation"},
-    {"checks"},
     {"requests"},
     {"plan", "progress"},
-    {"assembly"},
-    {"engines"},
-    {"memory", "warm_up"},
     {"llm"},
     {"__init__"},
 ]
@@ -146,8 +143,13 @@ def test_annotations_are_evaluated_so_that_they_can_be_checked() -> None:
     assert not [path for path in FILES if "__future__.annotations" in imports(path)]
 
 
+_HELP = "from bass.cli import main\ntry: main(['{}', '--help'])\nexcept SystemExit: pass"
 # what is run in a new process, and the libraries that it does not load
 COLD = {
+    name: (_HELP.format(name), "torch pandas scipy matplotlib")
+    for name in ("ablate", "bench", "eval", "generate")
+} | {
+    "list": ("from bass.cli import main\nmain(['list'])", "torch pandas"),
     "import": ("import bass", "torch pandas scipy matplotlib"),
     "help": ("from bass.cli import main\nmain(['--help'])", "torch pandas scipy matplotlib"),
     "analysis": ("import bass.analysis.report, bass.analysis.tables", "torch matplotlib"),

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bass
-from bass.api.assembly import Storage
-from bass.api.warm_up import keeps_nothing, prompt_shapes
 from bass.drafters import NoDrafter
 from bass.engine import prefill
+from bass.engine.assembly import Storage
 from bass.engine.graphs import GraphedStep
 from bass.engine.passes import PassLog
 from bass.engine.prefill import PrefillGraphs, captured_windows, feed_prompts, windows_of
+from bass.engine.warm_up import keeps_nothing, prompt_shapes
 from bass.interfaces import RowStore
 from bass.records import CacheBudget, Features, RowAssignment, Sequences, Window
 from bass.testing.doubles import Scripted

@@ -1,10 +1,7 @@
 """Quantized checkpoints, drafts and heads: loading them, and what is refused."""
 
-import math
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, final
 
 import pytest
@@ -13,28 +10,20 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import bass
-from bass.checkpoints.weights import load_decoder, read_index, save_decoder
-from bass.drafters import ModelDraft
-from bass.errors import CheckpointError, OptionError, StrategyError
 from bass.interfaces import Quantization
 from bass.models.gptj import GPTJ, GPTJConfig
-from bass.models.llama import Llama, LlamaConfig
 from bass.ops import dispatch
 from bass.ops.linear import Linear, QuantizedLinear, gated_linear, linear, project_qkv
 from bass.ops.quantize import E4M3
 from bass.ops.residual import Residual
 from bass.quantization import (
-    QUANTIZATIONS,
     Fp8,
     Int8,
     Int8Weight,
-    quantize,
     quantize_head,
 )
-from unit.checkpoints import Pair, Said
+from unit.checkpoints import Pair
 from unit.test_quantized import drawn
-
-EIGHT_BITS = {name: cls() for name, cls in QUANTIZATIONS.items() if name != "none"}
 
 # error of a product of normal numbers, over the product's norm
 NEAR = {"int8": 0.015, "fp8": 0.05, "int8-weight": 0.01}
@@ -125,123 +114,6 @@ def test_a_quantization_may_overwrite_what_it_is_given(pair: Pair) -> None:
         ours.named_parameters(), theirs.named_parameters(), strict=True
     ):
         assert torch.equal(one, other), name
-
-
-@final
-@dataclass(frozen=True)
-class Nothing(Quantization):
-    """Forgets to return a module."""
-
-    def __call__(
-        self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
-    ) -> nn.Module:
-        return None  # type: ignore[return-value]
-
-
-def test_what_cannot_be_is_refused_in_a_sentence(
-    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(OptionError, match=r"Unknown quantization `int7`. Did you mean `int8`"):
-        bass.load(pair.target, pair.draft, quantization="int7")
-    with pytest.raises(
-        OptionError,
-        match=r"`draft_quantization='int8'` would not be used: `Ngram` runs no draft model",
-    ):
-        bass.load(pair.target, drafter="ngram", draft_quantization="int8")
-    with pytest.raises((StrategyError, TypeError)):  # beartype is first where it watches
-        bass.load(pair.target, pair.draft, quantization=Nothing())
-    decoder = quantize(load_decoder(pair.target, torch.device("cpu"), torch.float32), Int8())
-    with pytest.raises(CheckpointError, match="save it before"):
-        save_decoder(decoder, tmp_path / "again")
-    with pytest.raises(OptionError, match=r"`Llama` have no `bass.ops.linear.Linear`"):
-        quantize(decoder, Int8())
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    with pytest.raises(
-        OptionError,
-        match=r"`fp8` .* needs compute capability 8.9, and `cuda:0` has 8.0: give `int8-weight`",
-    ):
-        Fp8().check(torch.device("cuda:0"))
-    Int8().check(torch.device("cuda:0"))
-
-
-def test_plain_decoding_takes_a_quantization_of_a_draft_that_it_does_not_load(pair: Pair) -> None:
-    """As it takes `draft`: one configuration for both, with and without drafts."""
-    llm = bass.load(
-        pair.target,
-        pair.draft,
-        num_speculative_tokens=0,
-        quantization="int8",
-        draft_quantization="fp8",
-    )
-    assert llm.models.draft is None
-    assert ModelDraft().needs_draft
-
-
-Command = Callable[..., Said]
-
-
-def test_the_command_line_and_a_file_say_both(
-    bass_command: Command, pair: Pair, tmp_path: Path
-) -> None:
-    ids = (
-        "generate",
-        "--target",
-        str(pair.target),
-        "--draft",
-        str(pair.draft),
-        "--token-ids",
-        "[5,6,7]",
-        "--max-new-tokens",
-        "4",
-    )
-    told = bass_command(*ids, "--quantization", "int8", "--draft-quantization", "none")
-    assert told.status == 0
-    assert "target by Int8, draft by" in told.err
-    file = tmp_path / "options.yaml"
-    file.write_text("quantization: {class_path: fp8}\n", encoding="utf-8")
-    told = bass_command(*ids, "--config", str(file))
-    assert "target by Fp8" in told.err
-    told = bass_command(*ids, "--quantization", "int9")
-    assert (told.status, "Unknown quantization `int9`" in told.err) == (2, True)
-
-
-@pytest.mark.parametrize("role", ["target", "draft"])
-def test_info_tells_what_the_weights_would_take(
-    role: str, bass_command: Command, pair: Pair
-) -> None:
-    """A draft's with its head quantized."""
-    checkpoint = getattr(pair, role)
-    words = ("info", str(pair.target), "--draft", str(pair.draft), "--json")
-    figures = bass_command(*words).lines[0]["checkpoints"][role == "draft"]["weights"].split(", ")
-    whole = float(figures[0].split()[0])
-    found = {name: float(size) for size, name in (one.split(" in ") for one in figures[1:])}
-    assert found.keys() == EIGHT_BITS.keys()
-    for name, size in found.items():
-        decoder = read_index(checkpoint).load(torch.device("cpu"), torch.float32, EIGHT_BITS[name])
-        held = sum(
-            p.nbytes
-            for p in (
-                quantize_head(decoder, EIGHT_BITS[name]) if role == "draft" else decoder
-            ).parameters()
-        )
-        assert math.isclose(size, held / 2**20, abs_tol=0.006)
-        # whose head, once the embedding again, is held twice
-        assert size < whole or role == "draft"
-
-
-def test_a_second_head_and_biases_are_loaded_with_a_quantization(tmp_path: Path) -> None:
-    config = LlamaConfig(20, 16, 24, 2, 2, 2, 8, 32, attention_bias=True)
-    decoder = Llama(config)
-    with torch.no_grad():
-        for i, parameter in enumerate(decoder.parameters()):
-            parameter.copy_(drawn(*parameter.shape, seed=i))
-    save_decoder(decoder, tmp_path, torch.float32)
-    loaded = read_index(tmp_path).load(torch.device("cpu"), torch.float32, Int8Weight())
-    assert loaded.head is not None
-    assert type(loaded.head) is Linear
-    assert torch.equal(loaded.head.weight, decoder.head.weight)  # type: ignore[union-attr]
-    for ours, theirs in zip(loaded.blocks, decoder.blocks, strict=True):
-        assert torch.equal(ours.attention.qkv.bias, theirs.attention.qkv.bias)  # type: ignore[union-attr]
 
 
 class Adapted(Linear):

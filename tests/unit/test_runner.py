@@ -15,7 +15,7 @@ import pytest
 import bass
 from bass.analysis.frames import REQUESTS, SUMMARY, Run
 from bass.experiments import cell as cells
-from bass.experiments.cell import PROGRESS, Cell, Watch, Worker
+from bass.experiments.cell import PROGRESS, Cell, Worker, unwatched
 from bass.experiments.executors import Ray
 from bass.experiments.grid import Plan, plan
 from bass.experiments.runner import preview, run, seconds_of_first
@@ -50,7 +50,7 @@ def tokens(folder: Path) -> dict[str, list[Any]]:
     }
 
 
-class Seen(Watch):
+class Seen:
     """Notes what it receives; `stop` may raise at a place."""
 
     def __init__(self, stop: Callable[[str, float], None] = lambda name, repeats: None) -> None:
@@ -58,12 +58,13 @@ class Seen(Watch):
         self.summaries: dict[str, Mapping[str, Any]] = {}
         self.stop = stop
 
-    def at(self, cell: Cell, repeats: float) -> None:
-        self.places.append((cell.labels["method"], repeats))
-        self.stop(cell.labels["method"], repeats)
-
-    def ended(self, cell: Cell, summary: Mapping[str, Any]) -> None:
-        self.summaries[cell.labels["method"]] = summary
+    def __call__(self, cell: Cell, repeats: float, summary: Mapping[str, Any] | None) -> None:
+        method = cell.labels["method"]
+        if summary is not None:
+            self.summaries[method] = summary
+            return
+        self.places.append((method, repeats))
+        self.stop(method, repeats)
 
     @property
     def turns(self) -> list[tuple[str, float]]:
@@ -212,19 +213,6 @@ def test_lines_of_a_repeat_that_did_not_end_are_removed(copied: Path) -> None:
     assert tokens(copied) == before
     counts = Run(copied).steps.groupby(["cell", "repeat", "call"])["step"].agg(["max", "size"])
     assert (counts["max"] + 1 == counts["size"]).all()
-
-
-def test_a_process_that_ended_before_the_summary_repeats_nothing(copied: Path) -> None:
-    [folder] = (copied / "cells").glob("fixed-*")
-    summary = json.loads((folder / SUMMARY).read_text())
-    names = ("key", "seconds", "made_with", "repeats")
-    (folder / PROGRESS).write_text(json.dumps({name: summary[name] for name in names}))
-    (folder / SUMMARY).unlink()
-    before, watch = tokens(copied), Seen()
-    run(made(), copied, watch=watch)
-    assert watch.places == []
-    assert watch.summaries["fixed"]["facts"]["parts_ms"] is not None
-    assert tokens(copied) == before
 
 
 KILLED = """
@@ -386,23 +374,5 @@ def test_models_are_loaded_once_and_llms_are_kept_for_their_graphs(
 
     monkeypatch.setattr(worker, "_kept", {"other": object()})
     monkeypatch.setattr(worker, "_repeat", repeat)
-    assert worker.turn(grid.cells[0], 0, Watch()) is None
+    assert worker.turn(grid.cells[0], 0, unwatched) is None
     assert (len(calls), worker._kept) == (2, {})
-
-
-def test_repeats_of_several_groups_take_turns(whole: Path, tmp_path: Path) -> None:
-    watch = Seen()
-    axes = {"method": METHODS, "batch": [1, 2]}
-    grid = plan({"name": "x", "base": BASE | {"num_prompts": 1}, "axes": axes})
-    run(grid, tmp_path, watch=watch)
-    begun = [name for name, repeats in watch.places if repeats in (0, 1)][:4]
-    assert begun == ["fixed", "fixed", "plain", "plain"]  # at its begin and its end, repeat 0
-
-
-def test_other_software_is_a_remark(copied: Path) -> None:
-    [path] = (copied / "cells").glob(f"fixed-*/{SUMMARY}")
-    summary = json.loads(path.read_text())
-    summary["made_with"]["torch"] = "1.0"
-    path.write_text(json.dumps(summary))
-    remarks = run(made(), copied).manifest["remarks"]
-    assert remarks == ["Some cells were made with another torch than the last ones: 1.0."]

@@ -72,14 +72,6 @@ def test_a_quantized_checkpoint_computes_what_its_tensors_stand_for(
     assert read_index(quantized).weight_bytes(torch.float32) == stored
 
 
-@pytest.mark.parametrize("fields", [{"format": "gptq_v2"}, {"checkpoint_format": "GPTQ_V2"}])
-def test_the_layout_of_gptq_may_be_in_either_field(fields: dict[str, str], tmp_path: Path) -> None:
-    config, store = METHODS["gptq v2"]
-    config = {name: value for name, value in config.items() if name != "checkpoint_format"}
-    quantized, meant = write_quantized(original(tmp_path), tmp_path, config | fields, store)
-    torch.testing.assert_close(logits(quantized)[1], logits(meant)[1], rtol=1e-4, atol=1e-4)
-
-
 def test_blocks_of_fp8_compute_what_the_reference_computes(tmp_path: Path) -> None:
     pytest.importorskip("accelerate")  # which `transformers` needs for this method
     from transformers import AutoModelForCausalLM, FineGrainedFP8Config

@@ -1,8 +1,8 @@
-"""A strategy that writes into what it is given changes its own view alone: not the rows, not the
-account of the run, and nothing that another strategy reads.
+"""A strategy that says that it writes to its inputs (`writes_inputs`) changes its own view alone:
+not the rows, not the record of the run, and nothing that another strategy reads.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,26 +10,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from bass.drafters import Ensemble, ModelDraft
 from bass.drafters.ensemble import EnsembleDrafter
 from bass.interfaces import Drafter, DraftLengthPolicy, Verifier
 from bass.policies import Fixed
-from bass.policies.wrappers import Recorded, RecordedStep
 from bass.records import (
     Draft,
-    Features,
     Feedback,
     Noise,
     RowAssignment,
     Sequences,
     Verdict,
-    Window,
 )
 from bass.sampling import Sampling
-from bass.testing import ExactnessError
-from bass.testing.checking import Checker
-from bass.testing.engine import By
-from bass.testing.properties_of_drafters import LEAVES, CheckedDrafter
 from bass.testing.small_models import SmallLlama
 from bass.verifiers.rejection import Rejection
 from support.engines import PAIRINGS, Outcome, Setup, mixed_requests, same_prompt
@@ -42,6 +34,10 @@ class Counts(Drafter):
     """Drafts 0, 1, 2, ... and may write to the lengths, the noise and the rows' assignment."""
 
     writes: bool
+
+    @property
+    def writes_inputs(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.writes
 
     def reserve(self, assignment: RowAssignment) -> None:
         self.overwrite(assignment)
@@ -65,96 +61,11 @@ class Counts(Drafter):
 
 
 @dataclass(frozen=True)
-class Silent(Drafter):
-    """Drafts nothing; may write to the lengths, and keeps those that it was asked for."""
-
-    writes: bool = False
-    asked: list[list[int]] = field(default_factory=list)
-
-    def propose(
-        self, sequences: Sequences, lengths: Tensor, k: int, noise: Noise, span: int
-    ) -> Draft:
-        self.asked.append(lengths.tolist())
-        if self.writes:
-            lengths.fill_(k)
-        return Draft(lengths.new_zeros(len(lengths), k), None, torch.zeros_like(lengths))
-
-
-@dataclass(frozen=True)
-class Smears(Drafter):
-    """Drafts nothing; may write into all that it is given, the rows aside."""
-
-    writes: bool
-
-    @property
-    def target_features(self) -> tuple[int, ...]:
-        return (0, 1)
-
-    def smear(self, *given: Any) -> None:
-        for value in given if self.writes else ():
-            if isinstance(value, np.ndarray):
-                value[:] = 0
-            elif isinstance(value, Tensor):
-                value.fill_(0)
-
-    def reserve(self, assignment: RowAssignment) -> None:
-        self.smear(*vars(assignment).values())
-
-    def copy_rows(self, assignment: RowAssignment) -> None:
-        self.smear(*vars(assignment).values())
-
-    def fill(self, window: Window) -> Features:
-        self.smear(*vars(window).values())
-        return ()
-
-    def observe(self, window: Window, features: Features, accepted: Tensor | None) -> None:
-        self.smear(*vars(window).values(), *features, accepted)
-
-    def propose(
-        self, sequences: Sequences, lengths: Tensor, k: int, noise: Noise, span: int
-    ) -> Draft:
-        self.smear(lengths, *vars(noise).values())
-        return Draft(lengths.new_zeros(len(lengths), k), None, torch.zeros_like(lengths))
-
-
-@dataclass(frozen=True)
-class Notes(Drafter):
-    """Drafts nothing, and keeps a copy of all that it is given, the rows aside."""
-
-    given: list[Any] = field(default_factory=list)
-
-    @property
-    def target_features(self) -> tuple[int, ...]:
-        return (1,)
-
-    def note(self, *values: Any) -> None:
-        self.given.append([v.tolist() if hasattr(v, "tolist") else v for v in values])
-
-    def reserve(self, assignment: RowAssignment) -> None:
-        self.note(*vars(assignment).values())
-
-    def copy_rows(self, assignment: RowAssignment) -> None:
-        self.note(*vars(assignment).values())
-
-    def fill(self, window: Window) -> Features:
-        self.note(*vars(window).values())
-        return ()
-
-    def observe(self, window: Window, features: Features, accepted: Tensor | None) -> None:
-        self.note(*vars(window).values(), *features, accepted)
-
-    def propose(
-        self, sequences: Sequences, lengths: Tensor, k: int, noise: Noise, span: int
-    ) -> Draft:
-        self.note(lengths, *vars(noise).values())
-        return Draft(lengths.new_zeros(len(lengths), k), None, torch.zeros_like(lengths))
-
-
-@dataclass(frozen=True)
 class Scribbles(Verifier):
     """Judges as `Rejection`, then writes into what it was given."""
 
     lossless: ClassVar[bool] = True
+    writes_inputs: ClassVar[bool] = True
 
     def __call__(self, draft: Draft, target_probs: Tensor, noise: Noise) -> Verdict:
         verdict = Rejection()(draft, target_probs, noise)
@@ -211,57 +122,6 @@ def test_a_drafter_that_writes_to_lengths_and_assignments(
     assert found(True) == found(False)
 
 
-def test_a_part_of_an_ensemble_that_writes_to_its_lengths() -> None:
-    """The next part is asked for as much as if it had not."""
-
-    def found(writes: bool) -> list[list[int]]:
-        after = Silent()
-        drafter = EnsembleDrafter((Silent(writes), after), WORLD.vocab)
-        setup = Setup(WORLD, torch.device("cpu"), policy=Fixed(5), drafter=lambda *_: drafter)
-        setup.outcome(mixed_requests(WORLD))
-        return after.asked
-
-    assert found(True) == found(False)
-
-
-@pytest.mark.parametrize("pair", PAIRINGS)
-def test_a_part_of_an_ensemble_that_writes_to_all_that_it_is_given(
-    pair: str, device: torch.device
-) -> None:
-    """The draft model after it drafts as if it had not: with its noise, in its cache."""
-
-    def found(writes: bool) -> Any:
-        drafter = By(Ensemble((Smears(writes), ModelDraft())))
-        setup = Setup(WORLD, device, PAIRINGS[pair], Fixed(3), drafter, warp=Sampling())
-        return account(setup.outcome(mixed_requests(WORLD) + same_prompt([1, 2, 3], 7, 3)))
-
-    assert found(True) == found(False)
-
-
-def test_what_a_part_of_an_ensemble_is_given_is_not_what_another_one_wrote() -> None:
-    def found(writes: bool) -> list[Any]:
-        after = Notes()
-        drafter = By(Ensemble((Smears(writes), after)))
-        setup = Setup(WORLD, torch.device("cpu"), policy=Fixed(3), drafter=drafter)
-        setup.outcome(mixed_requests(WORLD))
-        return after.given
-
-    assert found(True) == found(False)
-
-
-def test_a_recorded_policy_that_writes_to_its_feedback() -> None:
-    """What is recorded is what the engine said."""
-
-    def found(policy: DraftLengthPolicy[Any]) -> Any:
-        into: list[RecordedStep] = []
-        setup = Setup(WORLD, torch.device("cpu"), policy=Recorded(policy, into))
-        setup.outcome(mixed_requests(WORLD))
-        said = ("drafted", "accepted", "active")
-        return [[getattr(r.feedback, name).tolist() for name in said] for r in into]
-
-    assert found(Blots()) == found(Fixed(3))
-
-
 def test_a_verifier_that_writes_to_its_draft_and_its_noise(device: torch.device) -> None:
     def found(verifier: Verifier) -> Any:
         setup = Setup(WORLD, device, policy=Fixed(3), verifier=verifier)
@@ -279,33 +139,3 @@ def test_a_policy_that_writes_to_its_feedback_and_to_the_rows(
         return account(setup.outcome(mixed_requests(WORLD)))
 
     assert found(Blots()) == found(Fixed(3))
-
-
-@dataclass(frozen=True)
-class Meddles(Drafter):
-    """Drafts nothing, and may write to the rows of the run."""
-
-    writes: bool
-
-    def propose(
-        self, sequences: Sequences, lengths: Tensor, k: int, noise: Noise, span: int
-    ) -> Draft:
-        if self.writes:
-            sequences.sampling.add_(0.5)
-        return Draft(lengths.new_zeros(len(lengths), k), None, torch.zeros_like(lengths))
-
-
-@pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("writes", [True, False])
-def test_the_kit_reports_a_drafter_that_writes_to_the_rows_of_the_run(writes: bool) -> None:
-    """Where the run itself cannot notice it."""
-    checker = Checker("Meddles", 1)
-    watched = CheckedDrafter(Meddles(writes), checker, WORLD.vocab)
-    setup = Setup(WORLD, torch.device("cpu"), policy=Fixed(3), drafter=lambda *_: watched)
-    requests = mixed_requests(WORLD) + same_prompt([1, 2, 3], 7, 3)
-    if not writes:
-        setup.outcome(requests)
-        return
-    with pytest.raises(ExactnessError) as error:
-        setup.outcome(requests)
-    assert error.value.property == LEAVES

@@ -100,10 +100,6 @@ def late(probs: Tensor) -> Tensor:
     return torch.where(torch.arange(probs.shape[1])[:, None] < 2, probs, flatter(probs))
 
 
-def where_cut(probs: Tensor) -> Tensor:
-    return torch.where((probs == 0).any(2, keepdim=True), flatter(probs), probs)
-
-
 def in_long_rows(self: Model, draft: Any, sequences: Any, lengths: Any) -> Draft:
     long = (sequences.lens > 32)[:, None, None]
     return replace(draft, probs=torch.where(long, flatter(draft.probs), draft.probs))
@@ -134,13 +130,7 @@ def writes_steps(self: Model, draft: Any, sequences: Any, lengths: Any) -> Draft
 
 
 AnotherDistribution = reports("AnotherDistribution", lambda p: whole(p.sqrt()))
-Coarse = reports("Coarse", lambda p: whole((p * 32).round().clamp(min=1)))  # steps of 1/32
-LateLie = reports("LateLie", late)
-Untruncated = reports("Untruncated", where_cut)
-Unnormalised = reports("Unnormalised", lambda p: p / 2)
-NotFinite = reports("NotFinite", lambda p: p.where(p > 0.3, torch.nan))  # as of an overflow
 LongRowsLie = spoilt("LongRowsLie", after=in_long_rows)
-Unwarped = draws("Unwarped", lambda p: whole(p.square()))
 TopFive = draws("TopFive", top_five)
 OneUniform = spoilt("OneUniform", before=one_uniform)
 SharedNoise = spoilt("SharedNoise", before=of_acceptance)
@@ -151,14 +141,6 @@ AtLeastOne = spoilt(
 Beyond = spoilt("Beyond", after=lambda self, d, *_: replace(d, tokens=d.tokens + 100))
 Impossible = spoilt("Impossible", after=impossible)
 Eager = spoilt("Eager", after=writes_steps)
-
-
-class Copying(Drafter):
-    """Every row drafts what row 0 said last."""
-
-    def propose(self, sequences: Any, lengths: Any, k: int, noise: Any, span: int) -> Draft:
-        tokens = batch_state.last(sequences, 1)[0][:1].expand(len(lengths), k)
-        return Draft(tokens, None, lengths.clone())
 
 
 class Pooled(Drafter):
@@ -181,20 +163,6 @@ class BatchWide(Pooled):
     """The same, and says so."""
 
     batch_invariant = False
-
-
-class BatchWideAndBroken(BatchWide):
-    """Reports that its tokens were drawn from a flat distribution."""
-
-    vocab = 0
-
-    def build(self, context: Any) -> Drafter:
-        self.vocab = context.vocab_size
-        return self
-
-    def propose(self, sequences: Any, lengths: Any, k: int, noise: Any, span: int) -> Draft:
-        draft = super().propose(sequences, lengths, k, noise, span)
-        return replace(draft, probs=torch.full((*draft.tokens.shape, self.vocab), 1 / self.vocab))
 
 
 class BatchWideAndForgetful(BatchWide):
@@ -274,13 +242,6 @@ class RetractsAtTheRule(Looped):
         return torch.where(fires, -improbable.long(), 1)
 
 
-class StopsTogether(Looped):
-    """Ends every row's draft where the rule fires in one."""
-
-    def ends(self, fires: Any, own: Any, token: Any) -> Any:
-        return super().ends(fires.any().expand_as(fires), own, token)
-
-
 class ByPosition(Model):
     """Draws with noise of positions: the next step uses that of rejected tokens again."""
 
@@ -304,44 +265,12 @@ class LatePenalties(LateReport):
         return torch.where(own > 0, late, probs)
 
 
-class RawReport(Looped):
-    """Reports the distribution before temperature, top-k, top-p and min-p."""
-
-    def reported(self, context: Any, probs: Any, logits: Any, history: Any) -> Any:
-        return logits.softmax(-1)
-
-
 class OptionsOfRowZero(Looped):
     """Draws by the options of the first row, and reports so."""
 
     def warped(self, context: Any, logits: Any, history: Any) -> Any:
         first = history.sampling[:1].expand_as(history.sampling)
         return super().warped(context, logits, replace(history, sampling=first))
-
-
-class EndsEarly(Looped):
-    """Reports a draft's distributions without `min_new_tokens`."""
-
-    def reported(self, context: Any, probs: Any, logits: Any, history: Any) -> Any:
-        sampling = history.sampling.clone()
-        sampling[:, -1] = 0
-        before = [replace(history, sampling=sampling, drafted=d) for d in prefixes(history.drafted)]
-        return torch.cat([context.warp(logits[:, [i]], h) for i, h in enumerate(before)], 1)
-
-
-def prefixes(drafted: Any) -> list[Any]:
-    """The drafted tokens before each."""
-    return [drafted[:, :i] for i in range(drafted.shape[1])]
-
-
-class Contrasts(Model):
-    """Subtracts the mean logit, which is -inf where the draft model knows fewer tokens."""
-
-    def build(self, context: Any) -> Drafter:
-        def warp(logits: Any, history: Any) -> Any:
-            return context.warp(logits - logits.mean(-1, keepdim=True), history)
-
-        return ModelDrafter(context.draft(), warp, context.draw)
 
 
 def violation(check: Any, *arguments: Any, **options: Any) -> ExactnessError:
@@ -355,34 +284,22 @@ def violation(check: Any, *arguments: Any, **options: Any) -> ExactnessError:
     ("drafter", "property", "shown"),
     [
         night(AnotherDistribution, drafters.LAW, "temperature"),
-        night(Unwarped, drafters.LAW, "temperature"),
         night(TopFive, drafters.LAW, "24 tokens"),
-        night(Coarse, drafters.LAW, "24 tokens"),
-        night(LateLie, drafters.LAW, "temperature"),
         night(LongRowsLie, drafters.LAW, "of 40 tokens"),
         night(OneUniform, drafters.LAW, "temperature"),
-        night(Untruncated, drafters.LAW, "24 tokens"),
         night(SharedNoise, drafters.LAW, "temperature"),
         night(Retracting, drafters.LAW, "temperature"),
         (AtLeastOne, drafters.LENGTHS, "prompt"),
         (Beyond, NO_ERROR, "1 row(s), ends of sequence []; prompt"),
-        (Unnormalised, NO_ERROR, "1 row(s), ends of sequence []; prompt"),
-        (NotFinite, NO_ERROR, "1 row(s), ends of sequence []; prompt"),
         (Impossible, NO_ERROR, "1 row(s), ends of sequence []; prompt"),
         (Eager, drafters.LEAVES, "1 row(s), ends of sequence []; prompt"),
-        night(Copying, drafters.MATES, "prompt"),
         night(Pooled, drafters.MATES, "prompt"),
-        night(BatchWideAndBroken, drafters.LAW, "temperature"),
         night(BatchWideAndForgetful, drafters.AGAIN, "prompt"),
         night(RetractsAtTheRule, drafters.LAW_WITH_A_RULE, "3 tokens"),
-        night(StopsTogether, drafters.MATES_WITH_A_RULE, "prompt"),
         night(ByPosition, drafters.LAW_BY_BLOCK, "3 tokens"),
-        (LateReport, NO_ERROR, "prompt"),
+        night(LateReport, NO_ERROR, "prompt"),
         night(LatePenalties, drafters.LAW_OF_OPTIONS, "rows of 5 sampling options"),
-        night(RawReport, drafters.LAW, "top_p=0.8"),
         night(OptionsOfRowZero, drafters.MATES, "prompt"),
-        night(EndsEarly, drafters.LAW_OF_OPTIONS, "rows of 5 sampling options"),
-        night(Contrasts, NO_ERROR, "24 tokens"),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
@@ -402,10 +319,13 @@ def test_the_drafters_that_these_are_made_from_violate_nothing(drafter: type) ->
 
 
 def test_a_drafter_is_checked_on_a_given_pair(pair: Pair) -> None:
-    """A drafter that reports a flatter distribution than its own is found on any pair."""
-    paths = {"target": pair.target, "draft": pair.target}
-    check_drafter(Model, examples=1, **paths)
-    broken = violation(check_drafter, AnotherDistribution, examples=8, **paths)
-    assert broken.property == drafters.LAW
+    check_drafter(Model, examples=1, target=pair.target, draft=pair.target)
     with pytest.raises(OptionError, match="needs a draft model"):
         check_drafter("model", target=pair.target)
+
+
+@pytest.mark.nightly
+def test_a_drafter_that_reports_a_flatter_distribution_is_found_on_a_given_pair(pair: Pair) -> None:
+    paths = {"target": pair.target, "draft": pair.target}
+    broken = violation(check_drafter, AnotherDistribution, examples=8, **paths)
+    assert broken.property == drafters.LAW

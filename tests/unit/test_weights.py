@@ -1,8 +1,6 @@
 """Checkpoints as they occur: files, types, names, ties; messages; and the memory of loading."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,14 +9,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from bass.checkpoints import shards, weights
+from bass.checkpoints import shards
 from bass.checkpoints.folder import SINGLE, eos_ids
-from bass.checkpoints.shards import TensorReader
 from bass.checkpoints.weights import load_decoder, narrow, read_index, save_decoder
-from bass.cli.info import by_layer
 from bass.errors import CheckpointError
 from bass.models.llama import Llama, LlamaConfig
-from bass.records import AttentionRule
 from unit.checkpoints import Said, shard, write_checkpoint
 
 CPU = torch.device("cpu")
@@ -76,16 +71,6 @@ def test_every_type_loads_in_every_type(
     )
 
 
-def test_types_may_be_mixed(tied: Path) -> None:
-    whole = {name: tensor.to(torch.bfloat16).float() for name, tensor in parameters(tied).items()}
-
-    def mixed(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        short = {name: tensor.to(torch.bfloat16) for name, tensor in tensors.items()}
-        return {n: t if i % 2 else t.float() for i, (n, t) in enumerate(sorted(short.items()))}
-
-    assert same(parameters(rewrite(tied, mixed)), whole)
-
-
 def test_names_may_lack_their_prefix(tied: Path, untied: Path) -> None:
     for folder in (tied, untied):
         whole = parameters(folder)
@@ -132,32 +117,6 @@ def test_all_that_is_wrong_is_named_in_one_error(untied: Path) -> None:
         "1 wrongly shaped (model.layers.1.mlp.up_proj.weight [16, 32] instead of [32, 16])",
     ):
         assert words in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "name"),
-    [(torch.float64, "F64"), (torch.float8_e4m3fn, "F8_E4M3"), (torch.int8, "I8")],
-)
-def test_other_types_are_refused(tied: Path, dtype: torch.dtype, name: str) -> None:
-    rewrite(
-        tied,
-        lambda tensors: {**tensors, "model.norm.weight": tensors["model.norm.weight"].to(dtype)},
-    )
-    with pytest.raises(
-        CheckpointError,
-        match=rf"model\.norm\.weight {name}\): `bass` supports float32, bfloat16, float16",
-    ):
-        read_index(tied)
-
-
-def test_an_outline_reads_no_weights(tied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(reader: TensorReader, name: str) -> torch.Tensor:
-        raise AssertionError(name)
-
-    monkeypatch.setattr(TensorReader, "__getitem__", refuse)
-    decoder = read_index(tied).decoder
-    assert all(parameter.is_meta for parameter in decoder.parameters())
-    assert load_decoder(tied, torch.device("meta"), torch.float32).shape == decoder.shape
 
 
 def test_narrowing_drops_the_last_ids(untied: Path, tied: Path) -> None:
@@ -210,62 +169,6 @@ def test_info_names_files_types_windows_and_caps(
     }
     assert found.items() >= expected.items()
     assert "soft cap of scores" not in found
-
-
-def test_info_names_the_soft_caps_of_layers() -> None:
-    rules = (
-        AttentionRule(1.0, None, 50.0),
-        AttentionRule(1.0, 4, 50.0),
-        AttentionRule(1.0, 4, 50.0),
-    )
-    assert by_layer(rules, "window") == "none in 1 layer, 4 in 2 layers"
-    assert by_layer(rules, "softcap") == "50.0 in 3 layers"
-    assert by_layer((AttentionRule(1.0),), "window") == ""
-
-
-MEASURE = """
-import sys, torch
-from pathlib import Path
-sys.path.insert(0, sys.argv[2])
-from unit.memory import peak
-from bass.checkpoints.weights import load_decoder, read_index
-folder, cpu = Path(sys.argv[1]), torch.device("cpu")
-torch.ones(8) @ torch.ones(8)  # what torch starts once
-read_index(folder)
-for dtype in (torch.bfloat16, torch.float32):
-    with peak() as taken:
-        model = load_decoder(folder, cpu, dtype)
-    print(taken[0], sum(p.numel() * p.element_size() for p in model.parameters()))
-    del model
-"""
-
-
-@pytest.mark.nightly
-def test_loading_takes_the_model_and_its_largest_tensor(tmp_path: Path) -> None:
-    """Measured in a process of its own: by how much all resident memory (VmHWM, so pages of the
-    mapped files count too) rose at its peak.
-
-    The checkpoint has 190 MB in three types and three files. The model's own bytes are allowed,
-    those of the largest stored tensor, a tenth of the latter, and the pages that are read before a
-    file is opened again; a second copy of the weights would be far more.
-    """
-    config = LlamaConfig(16000, 1024, 2816, 3, 8, 8, 128, 64)
-    kinds = (torch.bfloat16, torch.float32, torch.float16)
-    tensors = weights.checkpoint_tensors(Llama(config), torch.bfloat16)
-    tensors = {
-        name: torch.full(tensor.shape, i / 64, dtype=kinds[i % 3])
-        for i, (name, tensor) in enumerate(tensors.items())
-    }
-    (tmp_path / "config.json").write_text(json.dumps(config.to_json()), encoding="utf-8")
-    save_file(tensors, tmp_path / SINGLE, metadata={"format": "pt"})
-    shard(tmp_path, 3)
-    largest = max(tensor.nbytes for tensor in tensors.values())
-    command = [sys.executable, "-c", MEASURE, str(tmp_path), str(Path(__file__).parents[1])]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    for line in said.splitlines():
-        taken, model = map(int, line.split())
-        assert taken <= model + 1.1 * largest + shards.REOPENED_BYTES, said
-    assert len(said.splitlines()) == 2, said
 
 
 def test_a_stored_head_that_differs_from_the_embedding_is_used_whatever_the_config_says(

@@ -9,6 +9,7 @@ different prompts of a cell. A `Result` in memory makes the same frames of the s
 """
 
 import functools
+import gc
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,12 +27,8 @@ if TYPE_CHECKING:
     from bass.api.results import Completion
     from bass.engine.requests import StepRecord
 
-MANIFEST, STEPS, REQUESTS, SUMMARY = (
-    "manifest.json",
-    "steps.jsonl",
-    "requests.jsonl",
-    "summary.json",
-)
+MANIFEST, SUMMARY = "manifest.json", "summary.json"
+STEPS, REQUESTS = "steps.jsonl", "requests.jsonl"
 TEXTS = "texts.json"  # the text of each token id, for the picture of a report
 CALL = ["repeat", "call"]  # the columns that name a call
 _PER_ROW = ("requests", "drafted", "accepted", "emitted")  # lists of a step, one entry per row
@@ -43,6 +40,8 @@ _REQUEST = (
     "prompt_index", "sample_index", "text", "token_ids", "logprobs", "finish_reason", "seconds",
     "prompt_tokens", "prefill_seconds",
 )  # fmt: skip
+SPEEDUPS = {"speedup_all": "all", "speedup": "tokens_per_second"}  # column to metric
+_OF_CELL = ("lossless", "batch_invariant", "autoregressive", "work")
 _DIGITS = 4  # of the probability of a drafted token
 
 
@@ -101,15 +100,13 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """The JSON lines of a file; empty without one. An incomplete last line is left out."""
     if not path.exists():
         return []
-    texts = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    if texts and not texts[-1].endswith("\n"):
-        texts.pop()
+    *lines, _ = path.read_text(encoding="utf-8").split("\n")
+    collects = gc.isenabled()
+    gc.disable()  # it would look for cycles in millions of numbers: half of the time
     try:
-        return [json.loads(text) for text in texts]
-    except ValueError as error:
-        raise RunFolderError(
-            f"`{path}` is damaged ({error}): delete its folder, and run the cell again."
-        ) from error
+        return json.loads(f"[{','.join(lines)}]")
+    finally:
+        gc.enable() if collects else None
 
 
 def steps_frame(lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -259,6 +256,15 @@ class Measurement:
         A part has the steps of the calls that have no requests of another value. `plain` is split
         likewise.
         """
+        if column not in self._parts:
+            self._parts[column] = self._split(column)
+        return self._parts[column]
+
+    @functools.cached_property
+    def _parts(self) -> "dict[str, dict[Any, Measurement]]":
+        return {}
+
+    def _split(self, column: str) -> "dict[Any, Measurement]":
         plain = {} if self.plain is None else self.plain.split(column)
         calls = self.requests.groupby(CALL)[column].agg(["min", "max"])
         single = calls.loc[calls["min"] == calls["max"], "min"]
@@ -278,7 +284,10 @@ class Measurement:
         }
 
     def where(self, **columns: Any) -> "Measurement":
-        """The part of these values of columns of the requests, such as `category="qa"`."""
+        """The part of these values of columns of the requests, such as `category="qa"`.
+
+        Raises `OptionError` for a value that no request has.
+        """
         found = self
         for column, value in columns.items():
             parts = found.split(column)
@@ -290,25 +299,10 @@ class Measurement:
             found = parts[value]
         return found
 
-    @functools.cached_property
-    def by_repeat(self) -> "dict[int, Measurement]":
-        """The parts of the repeats."""
-        return self.split("repeat")
-
-    @functools.cached_property
-    def by_prompt(self) -> "dict[int, Measurement]":
-        """The parts of the different prompts."""
-        return self.split("prompt")
-
     @property
     def repeats(self) -> list[int]:
         """The repeats, in order."""
         return sorted(self.requests["repeat"].unique().tolist())
-
-    @property
-    def prompts(self) -> list[int]:
-        """The numbers of the different prompts."""
-        return sorted(self.requests["prompt"].unique().tolist())
 
     @property
     def categories(self) -> list[str]:
@@ -327,27 +321,21 @@ class Run:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
         path = self.folder / MANIFEST
-        if not path.exists():
-            raise RunFolderError(
-                f"`{self.folder}` is not the folder of a run: it has no `{MANIFEST}`. Give a "
-                "folder that `bass ablate` wrote."
-            )
-        self.manifest = _read_json(path)
+        self.manifest: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
         if "axes" not in self.manifest:
             raise RunFolderError(
-                f"`{self.folder}` is not the folder of an ablation: give a folder that "
-                "`bass ablate` wrote."
+                f"`{self.folder}` has no `{MANIFEST}` of an ablation: give a folder that `bass "
+                "ablate` wrote."
             )
         self.entries: dict[str, dict[str, Any]] = {
             cell["id"]: cell for cell in self.manifest["cells"]
         }
-        self._measured: dict[str, Measurement] = {}
-        self._compared: dict[str, Measurement] = {}
+        self._measured: dict[tuple[str, bool], Measurement] = {}  # by cell, and whether compared
 
     def summary(self, cell: str) -> dict[str, Any] | None:
         """The `summary.json` of a cell; None where it has not ended."""
         path = self._folder_of(cell) / SUMMARY
-        return _read_json(path) if path.exists() else None
+        return json.loads(path.read_text()) if path.exists() else None
 
     def _folder_of(self, cell: str) -> Path:
         if cell not in self.entries:
@@ -380,19 +368,20 @@ class Run:
         own = self._own(cell)
         if cell not in self.finished or self.plains.get(cell, cell) == cell:
             return own
-        if cell not in self._compared:
+        if (cell, True) not in self._measured:
             plain = self._own(self.plains[cell])
-            self._compared[cell] = replace(own, plain=plain, part=own.rows)
-        return self._compared[cell]
+            self._measured[cell, True] = replace(own, plain=plain, part=own.rows)
+        return self._measured[cell, True]
 
     def _own(self, cell: str) -> Measurement:
         """The measurement of a cell without its plain one."""
-        if cell not in self._measured:
+        if (cell, False) not in self._measured:
             folder = self._folder_of(cell)
             steps, requests = (read_lines(folder / name) for name in (STEPS, REQUESTS))
             facts = (self.summary(cell) or {}).get("facts") or {}
-            self._measured[cell] = Measurement(steps_frame(steps), requests_frame(requests), facts)
-        return self._measured[cell]
+            found = Measurement(steps_frame(steps), requests_frame(requests), facts)
+            self._measured[cell, False] = found
+        return self._measured[cell, False]
 
     def values(self, cell: str, metric: str) -> pd.Series:
         """The independent values of a metric: see `bass.analysis.metrics.independent`."""
@@ -438,13 +427,9 @@ class Run:
             summary = self.summary(cell) or {"state": "not finished", "error": None}
             row = {"id": cell} | entry["labels"]
             row |= {name: summary[name] for name in ("state", "error")}
-            row |= {
-                name: entry[name]
-                for name in ("lossless", "batch_invariant", "autoregressive", "work")
-            }
-            row["plain"] = self.plains.get(cell)
+            row |= {name: entry[name] for name in _OF_CELL} | {"plain": self.plains.get(cell)}
             if cell in self.finished:
-                for name, metric in (("speedup", "tokens_per_second"), ("speedup_all", "all")):
+                for name, metric in SPEEDUPS.items():
                     ratio = self.speedup(cell, metric)
                     row[name] = None if ratio is None else ratio.ratio
                 row |= {name: self.values(cell, name).mean() for name in METRICS}
@@ -480,15 +465,6 @@ class Run:
     def _repr_html_(self) -> str:
         """The table, for a notebook."""
         return self.to_pandas().to_html()
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise RunFolderError(
-            f"`{path}` is damaged ({error}): restore it, or run the experiment again."
-        ) from error
 
 
 def open_run(folder: str | os.PathLike[str]) -> Run:

@@ -183,13 +183,9 @@ def padding_waste(m: Measurement) -> Value:
 
     On a CPU, columns that no row uses are not computed.
     """
-    total = sum(
-        len(row) * (k + 1) for row, k in zip(m.steps["requests"], m.steps["k"], strict=True)
-    )
-    used = sum(
-        sum(request >= 0 for request in row) + sum(lengths)
-        for row, lengths in zip(m.steps["requests"], m.steps["drafted"], strict=True)
-    )
+    total = float((m.steps["requests"].map(len) * (m.steps["k"] + 1)).sum())
+    active = (sum(request >= 0 for request in row) for row in m.steps["requests"])
+    used = sum(active) + sum(map(sum, m.steps["drafted"]))
     return 1 - used / total if total else None
 
 
@@ -198,9 +194,7 @@ def cache_padding_waste(m: Measurement) -> Value:
 
     A padded layout reads them unless its kernel skips them; split and paged ones do not.
     """
-    total = sum(
-        len(row) * span for row, span in zip(m.steps["requests"], m.steps["span"], strict=True)
-    )
+    total = float((m.steps["requests"].map(len) * m.steps["span"]).sum())
     return 1 - float(m.steps["positions"].sum()) / total if total else None
 
 
@@ -459,66 +453,58 @@ def _divergences(m: Measurement) -> list[int | None]:
     return found
 
 
-def _table() -> dict[str, Metric]:
-    rows: tuple[tuple[Function, str, Better, Over], ...] = (
-        (steps, "steps", "neither", "repeats"),
-        (row_steps, "calls", "neither", "repeats"),
-        (drafted, "tokens", "neither", "repeats"),
-        (accepted, "tokens", "neither", "repeats"),
-        (emitted, "tokens", "neither", "repeats"),
-        (tokens, "tokens", "neither", "repeats"),
-        (seconds, "seconds", "lower", "repeats"),
-        (prefill_seconds, "seconds", "lower", "repeats"),
-        (tau, "tokens per call", "higher", "prompts"),
-        (tau_of_requests, "tokens per call", "higher", "prompts"),
-        (accepted_per_call, "tokens per call", "higher", "prompts"),
-        (drafted_per_call, "tokens per call", "neither", "prompts"),
-        (acceptance_rate, "share", "higher", "prompts"),
-        (token_acceptance_rate, "share", "higher", "prompts"),
-        (wasted_drafted_tokens, "tokens", "lower", "repeats"),
-        (wasted_per_token, "tokens per token", "lower", "prompts"),
-        (share_without_draft, "share", "neither", "repeats"),
-        (padding_waste, "share", "lower", "repeats"),
-        (cache_padding_waste, "share", "lower", "repeats"),
-        (first, "seconds per token", "lower", "repeats"),
-        (last, "seconds per token", "lower", "repeats"),
-        (all_, "seconds per token", "lower", "repeats"),
-        (ttft, "seconds", "lower", "repeats"),
-        (tpot, "seconds per token", "lower", "repeats"),
-        (itl_p50, "seconds", "lower", "repeats"),
-        (itl_p99, "seconds", "lower", "repeats"),
-        (tokens_per_second, "tokens per second", "higher", "repeats"),
-        (tokens_per_second_per_user, "tokens per second", "higher", "repeats"),
-        (decode_tokens_per_second, "tokens per second", "higher", "repeats"),
-        (goodput, "requests per second", "higher", "repeats"),
-        (host_share, "share", "lower", "repeats"),
-        (bound_seconds, "seconds", "lower", "repeats"),
-        (mbu, "share", "higher", "repeats"),
-        (mfu, "share", "higher", "repeats"),
-        (mfu_kept, "share", "higher", "repeats"),
-        (peak_memory_bytes, "bytes", "lower", "repeats"),
-        (draft_cost_ratio, "ratio", "lower", "repeats"),
-        (predicted_speedup, "ratio", "higher", "repeats"),
-        (speedup_limit, "ratio", "neither", "repeats"),
-        (exact_match_rate, "share", "higher", "prompts"),
-        (first_divergence, "tokens", "higher", "prompts"),
-    )
-    metrics = (
-        Metric(function.__name__.rstrip("_"), unit, better, over, function)
-        for function, unit, better, over in rows
-    )
-    return {metric.name: metric for metric in metrics}
-
-
-METRICS = _table()
+_ROWS: tuple[tuple[Function, str, Better, Over], ...] = (
+    (steps, "steps", "neither", "repeats"),
+    (row_steps, "calls", "neither", "repeats"),
+    (drafted, "tokens", "neither", "repeats"),
+    (accepted, "tokens", "neither", "repeats"),
+    (emitted, "tokens", "neither", "repeats"),
+    (tokens, "tokens", "neither", "repeats"),
+    (seconds, "seconds", "lower", "repeats"),
+    (prefill_seconds, "seconds", "lower", "repeats"),
+    (tau, "tokens per call", "higher", "prompts"),
+    (tau_of_requests, "tokens per call", "higher", "prompts"),
+    (accepted_per_call, "tokens per call", "higher", "prompts"),
+    (drafted_per_call, "tokens per call", "neither", "prompts"),
+    (acceptance_rate, "share", "higher", "prompts"),
+    (token_acceptance_rate, "share", "higher", "prompts"),
+    (wasted_drafted_tokens, "tokens", "lower", "repeats"),
+    (wasted_per_token, "tokens per token", "lower", "prompts"),
+    (share_without_draft, "share", "neither", "repeats"),
+    (padding_waste, "share", "lower", "repeats"),
+    (cache_padding_waste, "share", "lower", "repeats"),
+    (first, "seconds per token", "lower", "repeats"),
+    (last, "seconds per token", "lower", "repeats"),
+    (all_, "seconds per token", "lower", "repeats"),
+    (ttft, "seconds", "lower", "repeats"),
+    (tpot, "seconds per token", "lower", "repeats"),
+    (itl_p50, "seconds", "lower", "repeats"),
+    (itl_p99, "seconds", "lower", "repeats"),
+    (tokens_per_second, "tokens per second", "higher", "repeats"),
+    (tokens_per_second_per_user, "tokens per second", "higher", "repeats"),
+    (decode_tokens_per_second, "tokens per second", "higher", "repeats"),
+    (goodput, "requests per second", "higher", "repeats"),
+    (host_share, "share", "lower", "repeats"),
+    (bound_seconds, "seconds", "lower", "repeats"),
+    (mbu, "share", "higher", "repeats"),
+    (mfu, "share", "higher", "repeats"),
+    (mfu_kept, "share", "higher", "repeats"),
+    (peak_memory_bytes, "bytes", "lower", "repeats"),
+    (draft_cost_ratio, "ratio", "lower", "repeats"),
+    (predicted_speedup, "ratio", "higher", "repeats"),
+    (speedup_limit, "ratio", "neither", "repeats"),
+    (exact_match_rate, "share", "higher", "prompts"),
+    (first_divergence, "tokens", "higher", "prompts"),
+)
+METRICS = {
+    (name := function.__name__.rstrip("_")): Metric(name, unit, better, over, function)
+    for function, unit, better, over in _ROWS
+}
 # those that need `Measurement.plain`
 AGAINST_PLAIN = (
-    "draft_cost_ratio",
-    "predicted_speedup",
-    "speedup_limit",
-    "exact_match_rate",
+    "draft_cost_ratio", "predicted_speedup", "speedup_limit", "exact_match_rate",
     "first_divergence",
-)
+)  # fmt: skip
 # columns of a table, in order
 COLUMNS = ("all", "first", "last", "tokens_per_second", "tau", "acceptance_rate", "mbu", "mfu")
 
@@ -537,7 +523,7 @@ def independent(m: Measurement, name: str) -> pd.Series:
     prompt are correlated, and repeats of greedy decoding are copies.
     """
     metric = METRICS[name]
-    parts = m.by_prompt if metric.over == "prompts" else m.by_repeat
+    parts = m.split("prompt" if metric.over == "prompts" else "repeat")
     values = {unit: metric.function(part) for unit, part in parts.items()}
     found = {unit: value for unit, value in values.items() if value is not None}
     return pd.Series(found, dtype=float, name=name)
@@ -625,12 +611,7 @@ def _histogram(m: Measurement, column: str) -> list[Value]:
 PROFILES: dict[str, Callable[[Measurement], list[Value]]] = {
     function.__name__: function
     for function in (
-        acceptance_by_position,
-        reached_by_position,
-        unconditional_acceptance_by_position,
-        judged_by_position,
-        drafted_histogram,
-        accepted_histogram,
-        accepted_by_length,
+        acceptance_by_position, reached_by_position, unconditional_acceptance_by_position,
+        judged_by_position, drafted_histogram, accepted_histogram, accepted_by_length,
     )
-}
+}  # fmt: skip

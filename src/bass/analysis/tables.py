@@ -4,12 +4,12 @@
 notes below; `verdicts` says which method is the fastest of each work.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from bass.analysis.frames import SPEEDUPS
 from bass.analysis.metrics import COLUMNS, METRICS, independent, number, speedup
 from bass.analysis.statistics import LEVEL, holm, interval
 from bass.errors import RunFolderError, unknown_name
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from bass.analysis.frames import Measurement, Run
 
 ALL = "all"  # the category of the row over all prompts
-SPEEDUPS = {"speedup_all": "all", "speedup": "tokens_per_second"}  # column to metric
 WITH_INTERVAL = ("all", "tokens_per_second", "tau")
 PARTS = ("", "_low", "_high", "_median", "_p")  # of a speed-up, each a column
 SHARES = {"pass_first": "Pass@First", "pass_all": "Pass@All", "finished": "finished samples"}
@@ -207,13 +206,8 @@ def shown(frame: pd.DataFrame) -> pd.DataFrame:
     """
     columns = {}
     for name in frame.columns:
-        if (
-            name in _HEADINGS
-            or name in METRICS
-            or name in SHARES
-            or re.fullmatch(r"pass@\d+", name)
-        ):
-            if frame[name].notna().any():
+        if name in {*_HEADINGS, *METRICS, *SHARES} or name.startswith("pass@"):
+            if frame[name].notna().any() and not name.endswith(PARTS[1:3]):
                 columns[_heading(name)] = [_text(row, name) for _, row in frame.iterrows()]
         elif not name.endswith(PARTS[1:]) or name.rpartition("_")[0] not in frame:
             yes = {True: "yes", False: "no"} if name == "lossless" else {}
@@ -239,6 +233,14 @@ def _text(row: pd.Series, name: str) -> str:
     return text if pd.isna(low) else f"{text} ({number(low, unit)} to {number(high, unit)})"
 
 
+def markdown(frame: pd.DataFrame, left: int) -> str:
+    """A frame of text as a table, whose first `left` columns are aligned to the left."""
+    rows = [list(frame.columns), *frame.to_numpy().tolist()]
+    lines = ["| " + " | ".join(v.replace("|", r"\|") for v in row) + " |\n" for row in rows]
+    lines.insert(1, "|---" * left + "|--:" * (len(frame.columns) - left) + "|\n")
+    return "".join(lines)
+
+
 def to_text(run: "Run", format: str = "markdown") -> str:
     """The table as `markdown`, `latex` (with the package booktabs) or `csv`.
 
@@ -256,8 +258,5 @@ def to_text(run: "Run", format: str = "markdown") -> str:
         lines = text.to_latex(index=False, escape=True, column_format=sides)
         return "".join([f"% {title}\n", lines, *(f"% {note}\n" for note in notes)])
     if format == "markdown":
-        rows = [list(text.columns), *text.to_numpy().tolist()]
-        lines = ["| " + " | ".join(v.replace("|", r"\|") for v in row) + " |" for row in rows]
-        lines.insert(1, "|---" * left + "|--:" * (len(text.columns) - left) + "|")
-        return "\n".join([f"**{title}**", "", *lines, "", *(f"- {n}" for n in notes)]) + "\n"
+        return f"**{title}**\n\n{markdown(text, left)}\n" + "".join(f"- {n}\n" for n in notes)
     raise unknown_name("format", format, SUFFIXES.values())

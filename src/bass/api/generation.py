@@ -129,3 +129,11 @@ class Generation:
         return StreamEvent(
             request.prompt_index, request.sample_index, text, tokens, logprobs, sample.reason
         )
+
+
+def first_step(generation: Generation) -> None:
+    """Take the first step of a generation, and end it."""
+    try:
+        next(iter(generation))
+    finally:
+        generation.close()

@@ -2,26 +2,10 @@
 derived from it.
 """
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import final
-
-from bass.attention import BACKENDS
-from bass.caches import CACHES
-from bass.drafters import DRAFTERS
-from bass.interfaces import (
-    AttentionBackend,
-    DraftLengthPolicy,
-    DraftMethod,
-    KVCache,
-    Quantization,
-    StopRule,
-    Verifier,
-)
-from bass.policies import POLICIES
-from bass.quantization import QUANTIZATIONS
-from bass.stop_rules import STOP_RULES
-from bass.verifiers import VERIFIERS
 
 _VIEW = "view_type: ClassVar[type] = PaddedView` or the type that `{}` instead"
 
@@ -29,16 +13,17 @@ _VIEW = "view_type: ClassVar[type] = PaddedView` or the type that `{}` instead"
 @final
 @dataclass(frozen=True)
 class Kind:
-    """One kind of strategy.
+    """One kind of strategy; its classes load torch, so they are imported on use.
 
-    about: what such a strategy decides. group: entry-point group of installed packages. as_class:
-    the class itself is used, since the engine creates the objects. required: class attributes that
-    a class must declare, with type and syntax. only_in_python: classes without a name, and why.
+    base: its interface in `bass.interfaces`. table: module and name of its registry. group:
+    entry-point group of installed packages. about: what such a strategy decides. as_class: the
+    class itself is used, since the engine creates the objects. required: class attributes that a
+    class must declare, with type and syntax. only_in_python: classes without a name, and why.
     """
 
     name: str
-    interface: type
-    registry: Mapping[str, type]
+    base: str
+    table: str
     group: str
     about: str
     as_class: bool = False
@@ -49,6 +34,17 @@ class Kind:
     def words(self) -> str:
         """The name with spaces, for messages."""
         return self.name.replace("_", " ")
+
+    @property
+    def interface(self) -> type:
+        """The base class of its classes."""
+        return getattr(importlib.import_module("bass.interfaces"), self.base)
+
+    @property
+    def registry(self) -> Mapping[str, type]:
+        """The classes of bass by name."""
+        module, _, name = self.table.partition(":")
+        return getattr(importlib.import_module(module), name)
 
 
 def _claims(*names: str) -> dict[str, tuple[type, str]]:
@@ -61,34 +57,40 @@ _RECORDED = "`Recorded(policy, into)` of `bass.policies`, since it needs a list 
 _ROWS = (
     Kind(
         "policy",
-        DraftLengthPolicy,
-        POLICIES,
+        "DraftLengthPolicy",
+        "bass.policies:POLICIES",
         "bass.policies",
         "how many tokens to draft",
         required=_claims("constant_length"),
         only_in_python={"oracle": _ORACLE, "recorded": _RECORDED},
     ),
-    Kind("stop_rule", StopRule, STOP_RULES, "bass.stop_rules", "what ends a draft early"),
+    Kind(
+        "stop_rule",
+        "StopRule",
+        "bass.stop_rules:STOP_RULES",
+        "bass.stop_rules",
+        "what ends a draft early",
+    ),
     Kind(
         "drafter",
-        DraftMethod,
-        DRAFTERS,
+        "DraftMethod",
+        "bass.drafters:DRAFTERS",
         "bass.drafters",
         "what proposes tokens",
         required=_claims("batch_invariant"),
     ),
     Kind(
         "verifier",
-        Verifier,
-        VERIFIERS,
+        "Verifier",
+        "bass.verifiers:VERIFIERS",
         "bass.verifiers",
         "which drafted tokens to accept",
         required=_claims("lossless", "coupled", "judges_jointly"),
     ),
     Kind(
         "cache",
-        KVCache,
-        CACHES,
+        "KVCache",
+        "bass.caches:CACHES",
         "bass.caches",
         "layout of keys and values",
         as_class=True,
@@ -96,16 +98,16 @@ _ROWS = (
     ),
     Kind(
         "attention",
-        AttentionBackend,
-        BACKENDS,
+        "AttentionBackend",
+        "bass.attention:BACKENDS",
         "bass.attention",
         "backend that attends to a cache",
         required={"view_type": (type, _VIEW.format("run` attends to"))} | _claims("capturable"),
     ),
     Kind(
         "quantization",
-        Quantization,
-        QUANTIZATIONS,
+        "Quantization",
+        "bass.quantization:QUANTIZATIONS",
         "bass.quantizations",
         "how the matrices of the blocks, and a draft's head, are held in fewer bytes",
     ),

@@ -4,68 +4,46 @@ import functools
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, Literal, final
+from typing import Any, Unpack, final
 
-from bass.api.checks import check_stops, check_value, stop_strings
-from bass.api.engines import EngineCache
-from bass.api.generation import Generation
+from bass.api.generation import Generation, first_step
 from bass.api.loading import ModelCache, Models
-from bass.api.memory import Memory
 from bass.api.options import (
-    AttentionSpec,
+    ChatFields,
     ChatOptions,
     Checkpoint,
-    DrafterSpec,
-    FamilySpec,
+    LoadFields,
     LoadOptions,
-    PerPrompt,
-    PolicySpec,
-    QuantizationSpec,
     RequestOptions,
-    StopRuleSpec,
+    TemplateFields,
     TemplateOptions,
-    VerifierSpec,
-    options_from,
+    made,
+    takes,
 )
-from bass.api.plan import LoadPlan, Strategies, use_graphs
+from bass.api.plan import LoadPlan, use_graphs
 from bass.api.progress import counted, finished, reported
 from bass.api.requests import Prompts, requests_for
 from bass.api.results import Result
-from bass.api.warm_up import compiled, first_prefills, first_step, first_windows
 from bass.drafters import NoDrafter
+from bass.engine.assembly import Strategies
 from bass.engine.cost import NOTHING, PairCost, measure_peaks, model_cost
+from bass.engine.engines import EngineCache
+from bass.engine.memory import Memory
 from bass.engine.requests import Request
 from bass.engine.run import EngineRun
 from bass.engine.slots import room_for
+from bass.engine.warm_up import compiled, first_prefills, first_windows
 from bass.errors import OptionError, RequestError, check_flag
 from bass.policies import Fixed
+from bass.sampling_params import SamplingFields, stop_strings
 from bass.text.conversation import conversations
 
 Conversation = Iterable[Mapping[str, Any]]
 
 
+@takes(LoadOptions)
 def load(
-    target: Checkpoint = None,
-    draft: Checkpoint = None,
-    policy: PolicySpec | None = None,
-    cache: str | type = "auto",
-    attention: AttentionSpec = "auto",
-    verifier: VerifierSpec = "rejection",
-    drafter: DrafterSpec = "model",
-    stop_rule: StopRuleSpec = None,
-    device: str = "auto",
-    dtype: str = "auto",
-    quantization: QuantizationSpec = None,
-    draft_quantization: QuantizationSpec = None,
-    cuda_graphs: Literal["auto", "lazy"] | bool = "auto",
-    max_batch_size: int = 8,
-    max_model_len: int | None = None,
-    num_speculative_tokens: int | None = None,
-    load_format: str = "auto",
-    lora: Checkpoint = None,
-    draft_lora: Checkpoint = None,
-    family: FamilySpec = None,
-    **unknown: Any,
+    target: Checkpoint = None, draft: Checkpoint = None, **options: Unpack[LoadFields]
 ) -> "LLM":
     """Load a target and a draft; without arguments, the embedded pair.
 
@@ -97,8 +75,9 @@ def load(
     Raises a `BassError` of one sentence: `CheckpointError`, `PairingError`, `OptionError` or
     `PolicyError`.
     """
-    llm = serve(LoadPlan.of(options_from(LoadOptions, locals(), unknown)))
-    if llm.graphs and cuda_graphs != "lazy":
+    loading = made(LoadOptions, {"target": target, "draft": draft, **options})
+    llm = serve(LoadPlan.of(loading))
+    if llm.graphs and loading.cuda_graphs != "lazy":
         llm.warm_up(progress=sys.stderr.isatty())
     return llm
 
@@ -131,59 +110,30 @@ class LLM:
     ) -> None:
         self.models, self.parts, self.max_batch_size = models, parts, max_batch_size
         self.graphs = use_graphs(cuda_graphs, models.device, parts)
-        self.max_model_len = models.row_length(max_model_len)
+        self.max_model_len = max_model_len or models.context
         self._requested_len = max_model_len
         self._engines = EngineCache(models, parts, self.graphs, max_batch_size, max_model_len)
 
+    @takes(RequestOptions)
     def generate(
         self,
         prompts: Prompts,
         num_return_sequences: int = 1,
-        max_new_tokens: PerPrompt[int] = 256,
-        min_new_tokens: PerPrompt[int] = 0,
-        temperature: PerPrompt[float] = 0.2,
-        top_p: PerPrompt[float] = 0.95,
-        top_k: PerPrompt[int] = 0,
-        min_p: PerPrompt[float] = 0.0,
-        repetition_penalty: PerPrompt[float] = 1.0,
-        presence_penalty: PerPrompt[float] = 0.0,
-        frequency_penalty: PerPrompt[float] = 0.0,
-        seed: int = 0,
-        stop: str | Iterable[str] | None = (),
-        stop_token_ids: Iterable[int] | None = (),
-        ignore_eos: bool = False,
-        time_budget: float | None = None,
+        *,
         progress: bool = False,
-        **unknown: Any,
+        **options: Unpack[SamplingFields],
     ) -> Result:
         """All completions of all prompts. The options are those of `stream`; `progress` shows a
         progress bar of the tokens on standard error.
 
         Raises `RequestError` or `OptionError`, one sentence each, before anything is generated.
         """
-        options = options_from(RequestOptions, locals(), unknown)
         check_flag("progress", progress)
-        return finished(self.start(prompts, options), progress)
+        return finished(self.stream(prompts, num_return_sequences, **options), progress)
 
+    @takes(RequestOptions)
     def stream(
-        self,
-        prompts: Prompts,
-        num_return_sequences: int = 1,
-        max_new_tokens: PerPrompt[int] = 256,
-        min_new_tokens: PerPrompt[int] = 0,
-        temperature: PerPrompt[float] = 0.2,
-        top_p: PerPrompt[float] = 0.95,
-        top_k: PerPrompt[int] = 0,
-        min_p: PerPrompt[float] = 0.0,
-        repetition_penalty: PerPrompt[float] = 1.0,
-        presence_penalty: PerPrompt[float] = 0.0,
-        frequency_penalty: PerPrompt[float] = 0.0,
-        seed: int = 0,
-        stop: str | Iterable[str] | None = (),
-        stop_token_ids: Iterable[int] | None = (),
-        ignore_eos: bool = False,
-        time_budget: float | None = None,
-        **unknown: Any,
+        self, prompts: Prompts, num_return_sequences: int = 1, **options: Unpack[SamplingFields]
     ) -> Generation:
         """Generate, and yield events as tokens are committed; iterate it, or call its `result()`.
 
@@ -203,36 +153,16 @@ class LLM:
 
         Raises `RequestError` or `OptionError`, one sentence each, before anything is generated.
         """
-        return self.start(prompts, options_from(RequestOptions, locals(), unknown))
+        samples = {"num_return_sequences": num_return_sequences}
+        return self.start(prompts, made(RequestOptions, options | samples))
 
+    @takes(ChatOptions)
     def chat(
         self,
         messages: Conversation | Iterable[Conversation],
-        template: str | None = None,
         *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        documents: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool | None = None,
-        continue_final_message: bool | str = False,
-        enable_thinking: bool | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
-        num_return_sequences: int = 1,
-        max_new_tokens: PerPrompt[int] = 256,
-        min_new_tokens: PerPrompt[int] = 0,
-        temperature: PerPrompt[float] = 0.2,
-        top_p: PerPrompt[float] = 0.95,
-        top_k: PerPrompt[int] = 0,
-        min_p: PerPrompt[float] = 0.0,
-        repetition_penalty: PerPrompt[float] = 1.0,
-        presence_penalty: PerPrompt[float] = 0.0,
-        frequency_penalty: PerPrompt[float] = 0.0,
-        seed: int = 0,
-        stop: str | Iterable[str] | None = (),
-        stop_token_ids: Iterable[int] | None = (),
-        ignore_eos: bool = False,
-        time_budget: float | None = None,
         progress: bool = False,
-        **unknown: Any,
+        **options: Unpack[ChatFields],
     ) -> Result:
         """Generate the assistant's next turn in one conversation, or in each of several.
 
@@ -241,23 +171,15 @@ class LLM:
 
         Raises `RequestError` or `OptionError`, one sentence each, before anything is generated.
         """
-        options = options_from(ChatOptions, locals(), unknown)
         check_flag("progress", progress)
-        shown = {f.name: getattr(options, f.name) for f in fields(TemplateOptions)}
+        request = made(ChatOptions, options)
+        shown: Any = {f.name: getattr(request, f.name) for f in fields(TemplateOptions)}
         prompts = [self.apply_chat_template(one, **shown) for one in conversations(messages)]
-        return finished(self.start(prompts, options), progress)
+        return finished(self.start(prompts, request), progress)
 
+    @takes(TemplateOptions)
     def apply_chat_template(
-        self,
-        messages: Conversation,
-        template: str | None = None,
-        *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        documents: Sequence[Mapping[str, Any]] | None = None,
-        add_generation_prompt: bool | None = None,
-        continue_final_message: bool | str = False,
-        enable_thinking: bool | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
+        self, messages: Conversation, **options: Unpack[TemplateFields]
     ) -> list[int]:
         """Token ids of a conversation up to the assistant's turn, as a prompt for `generate`.
 
@@ -275,16 +197,8 @@ class LLM:
                 "A conversation is text, and the target's folder has no tokenizer: give token ids "
                 "to `generate`, or add the tokenizer's files."
             )
-        text = tokenizer.chat.render(
-            messages,
-            template,
-            tools=tools,
-            documents=documents,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=continue_final_message,
-            enable_thinking=enable_thinking,
-            chat_template_kwargs=chat_template_kwargs,
-        )
+        shown = vars(made(TemplateOptions, options))
+        text = tokenizer.chat.render(messages, shown.pop("template"), **shown)
         return tokenizer.encode(text, add_special_tokens=False, most=self.max_model_len)
 
     def warm_up(
@@ -364,8 +278,11 @@ class LLM:
         calls with the same seed and prompts.
         """
         stops = stop_strings(options.stop)
-        check_stops(stops, self.models.tokenizer is not None)
-        check_value("time_budget", options.time_budget)
+        if stops and self.models.tokenizer is None:
+            raise OptionError(
+                "`stop` needs text, and the target's folder has no tokenizer: add one, or use "
+                "`stop_token_ids`."
+            )
         requests = requests_for(self.models, prompts, options, first_sample, self.max_model_len)
         run = self._run(requests, options.time_budget)
         peaks = functools.partial(measure_peaks, self.models.device, self.models.dtype)

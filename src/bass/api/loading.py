@@ -1,5 +1,6 @@
 """Loads models: specification, checks of a pair, and a cache of the models loaded last."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import final
@@ -10,6 +11,7 @@ from bass.checkpoints.folder import DTYPES, eos_ids, stored_dtype
 from bass.checkpoints.hub import resolve
 from bass.checkpoints.lora import Adapter
 from bass.checkpoints.weights import CheckpointIndex, dummy_index, narrow, read_index
+from bass.engine.assembly import ModelPair
 from bass.engine.cost import LOOKED_UP
 from bass.errors import (
     CheckpointError,
@@ -58,70 +60,32 @@ class ModelSpec:
 
 @final
 @dataclass(frozen=True)
-class Models:
+class Models(ModelPair):
     """A target, its draft if one is needed, and their tokenizer."""
 
-    target: CausalDecoder
-    draft: CausalDecoder | None
     tokenizer: Tokenizer | None
     eos: list[int]
-    device: torch.device
-    dtype: torch.dtype
     # of the target and the draft
     quantizations: tuple[Quantization | None, Quantization | None] = (None, None)
     dummy: bool = False  # random weights
 
-    @property
-    def context(self) -> int:
-        """The longest row in tokens: the smaller context of target and draft."""
-        both = (self.target, self.draft)
-        return min(model.shape.max_positions for model in both if model is not None)
-
-    def row_length(self, requested: int | None) -> int:
-        """Tokens of the longest row for `max_model_len=`. Raises `OptionError`."""
-        if requested is not None and requested > self.context:
-            raise OptionError(
-                f"`max_model_len={requested}` is more than the context of target and draft, "
-                f"{self.context} tokens: give at most that."
-            )
-        return self.context if requested is None else requested
-
     @classmethod
-    def read(cls, target: ModelSpec, draft: ModelSpec | None = None) -> "Models":
-        """Check that target and draft are compatible, then load their weights."""
-        ours, *others = (Checkpoint.of(spec) for spec in (target, draft) if spec is not None)
-        theirs = others[0] if others else None
-        check_family(target.family, ours, *others)
-        if theirs is not None:
-            check_pair(ours, theirs)
-        size = ours.index.decoder.shape.vocab_size
-        kind, device = _dtype(target.dtype, target.device, ours.index), target.device
+    def read(
+        cls, target: ModelSpec, draft: ModelSpec | None, checkpoints: "Sequence[Checkpoint]"
+    ) -> "Models":
+        """Load the weights of checkpoints that have been checked."""
+        ours, theirs = checkpoints[0].index, checkpoints[1].index if draft is not None else None
+        kind, device = _dtype(target.dtype, target.device, ours), target.device
         quantizations = target.quantization, None if draft is None else draft.quantization
-        loaded_draft = (
-            None
-            if theirs is None
-            else _load_draft(theirs.index, device, kind, quantizations[1], size)
-        )
-        loaded = ours.index.load(device, kind, quantizations[0])
+        loaded_draft = None
+        if theirs is not None:
+            size = ours.decoder.shape.vocab_size
+            loaded_draft = _load_draft(theirs, device, kind, quantizations[1], size)
+        loaded = ours.load(device, kind, quantizations[0])
         if device.type == "cpu":
             measure_products(loaded, loaded_draft)
-        return cls(
-            loaded,
-            loaded_draft,
-            ours.tokenizer,
-            ours.eos,
-            device,
-            kind,
-            quantizations,
-            target.dummy,
-        )
-
-
-def serves(
-    loaded: tuple[ModelSpec, ModelSpec | None], wanted: tuple[ModelSpec, ModelSpec | None]
-) -> bool:
-    """Whether loaded models are the wanted ones, or the wanted target with a draft."""
-    return loaded == wanted or (loaded[0] == wanted[0] and wanted[1] is None)
+        tokenizer, eos = checkpoints[0].tokenizer, checkpoints[0].eos
+        return cls(loaded, loaded_draft, device, kind, tokenizer, eos, quantizations, target.dummy)
 
 
 @final
@@ -132,11 +96,19 @@ class ModelCache:
     _specs: tuple[ModelSpec, ModelSpec | None] | None = None
     _models: Models | None = field(default=None, repr=False)
 
-    def models(self, target: ModelSpec, draft: ModelSpec | None) -> Models:
-        """The specified models, loaded if not cached; a cached pair can serve its target alone."""
+    def models(
+        self,
+        target: ModelSpec,
+        draft: ModelSpec | None,
+        checkpoints: "Sequence[Checkpoint]" = (),
+    ) -> Models:
+        """The specified models; if not cached, loaded from their checkpoints. A cached pair can
+        serve its target alone.
+        """
         if self._models is None or not self.holds(target, draft):
             self.clear()  # frees them first: memory may not suffice for both
-            self._specs, self._models = (target, draft), Models.read(target, draft)
+            self._models = Models.read(target, draft, checkpoints)
+            self._specs = target, draft
         if draft is not None or self._models.draft is None:
             return self._models
         return replace(
@@ -145,7 +117,8 @@ class ModelCache:
 
     def holds(self, target: ModelSpec, draft: ModelSpec | None) -> bool:
         """Whether the specified models are cached."""
-        return self._specs is not None and serves(self._specs, (target, draft))
+        loaded = self._specs
+        return loaded is not None and loaded[0] == target and draft in (None, loaded[1])
 
     @property
     def loaded(self) -> Models | None:

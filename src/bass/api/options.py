@@ -1,47 +1,24 @@
-"""The single definition of every option, for `bass.load`, `LLM.generate`, the command line, the
-settings of ablations, their help, and the tables of the documentation.
-
-`load` and `generate` repeat names, types and defaults in their signatures, for editors; a test
-checks that they agree.
+"""The options of `bass.load`, `LLM.generate` and `LLM.chat`, which the command line, ablations,
+their help and the tables of the documentation share.
 """
 
-import typing
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar
 
 from bass.api.elsewhere import named_elsewhere
 from bass.errors import OptionError, unknown_name
+from bass.option import help_of, integer, option, optional
+from bass.sampling_params import SamplingFields, SamplingParams
 
-if TYPE_CHECKING:
-    from bass.interfaces import (
-        AttentionBackend,
-        DraftLengthPolicy,
-        DraftMethod,
-        Quantization,
-        StopRule,
-        Verifier,
-    )
-
-    PolicySpec = str | type | Mapping[str, Any] | DraftLengthPolicy[Any]
-    AttentionSpec = str | type | Mapping[str, Any] | AttentionBackend[Any, Any]
-    VerifierSpec = str | type | Mapping[str, Any] | Verifier
-    DrafterSpec = str | type | Mapping[str, Any] | DraftMethod
-    StopRuleSpec = str | type | Mapping[str, Any] | StopRule | None
-    QuantizationSpec = str | type | Mapping[str, Any] | Quantization | None
-else:  # the help of a command loads no torch
-    PolicySpec = AttentionSpec = VerifierSpec = DrafterSpec = StopRuleSpec = QuantizationSpec = Any
 Checkpoint = str | Path | None
 FamilySpec = str | type | None
+# a name, "package.module:Class", a class, an object, or {"class_path": ..., "init_args": {...}}
+StrategySpec = Any
 T = TypeVar("T")
-PerPrompt = T | Sequence[T]  # one for all prompts, or one per prompt
-
-
-def option(default: T, help: str, kind: str | None = None) -> T:
-    """A field with its help. kind: kind of strategy that the option names."""
-    return field(default=default, metadata={"help": help, "kind": kind})
-
+F = TypeVar("F", bound=Callable[..., Any])
 
 _ABOUT = {
     "policy": "how many tokens to draft",
@@ -80,18 +57,18 @@ class ModelOptions:
         "default the family that `bass` or an installed package has for it",
     )
     # None is `bass`: a policy that is given next to `num_speculative_tokens` contradicts it
-    policy: PolicySpec | None = strategy(None, "policy", "bass by default; ")
+    policy: StrategySpec = strategy(None, "policy", "bass by default; ")
     cache: str | type = strategy("auto", "cache", "auto (the fastest on the device), ")
-    attention: AttentionSpec = strategy(
+    attention: StrategySpec = strategy(
         "auto", "attention", "auto (the default of cache and device), "
     )
-    verifier: VerifierSpec = strategy("rejection", "verifier")
-    drafter: DrafterSpec = strategy("model", "drafter")
-    stop_rule: StopRuleSpec = strategy(None, "stop_rule")
+    verifier: StrategySpec = strategy("rejection", "verifier")
+    drafter: StrategySpec = strategy("model", "drafter")
+    stop_rule: StrategySpec = strategy(None, "stop_rule")
     device: str = option("auto", "auto (a GPU where there is one), cpu, cuda, cuda:1 ...")
     dtype: str = option("auto", "auto, float32, bfloat16 or float16")
-    quantization: QuantizationSpec = strategy(None, "quantization")
-    draft_quantization: QuantizationSpec = option(
+    quantization: StrategySpec = strategy(None, "quantization")
+    draft_quantization: StrategySpec = option(
         None, "quantization of the draft; by default that of the target", "quantization"
     )
     cuda_graphs: Literal["auto", "lazy"] | bool = option(
@@ -106,16 +83,19 @@ class LoadOptions(ModelOptions):
     """The options of `bass.load`."""
 
     max_batch_size: int = option(
-        8, "rows that decode together; further samples wait for a free row"
+        8, "rows that decode together; further samples wait for a free row", check=integer(1)
     )
     max_model_len: int | None = option(
         None,
         "tokens of the longest row, prompt included; by default the models' context, of which the "
         "storage of CUDA graphs then has as many positions as half of the free memory holds; a "
         "longer row is decoded in storage of its own",
+        check=optional(integer(2)),
     )
     num_speculative_tokens: int | None = option(
-        None, "short for the fixed policy; 0 is autoregressive decoding and loads no draft"
+        None,
+        "short for the fixed policy; 0 is autoregressive decoding and loads no draft",
+        check=optional(integer(0)),
     )
     load_format: str = option(
         "auto",
@@ -125,44 +105,10 @@ class LoadOptions(ModelOptions):
 
 
 @dataclass(frozen=True)
-class SamplingOptions:
-    """Length, sampling and stop options of a request."""
-
-    max_new_tokens: PerPrompt[int] = option(256, "most new tokens per sample")
-    min_new_tokens: PerPrompt[int] = option(
-        0, "least new tokens: no end of sequence and no stop token before"
-    )
-    temperature: PerPrompt[float] = option(0.2, "0 is greedy")
-    top_p: PerPrompt[float] = option(0.95, "keep the most probable tokens up to this sum; 1 = off")
-    top_k: PerPrompt[int] = option(0, "number of most probable tokens to keep; 0 = off")
-    min_p: PerPrompt[float] = option(
-        0.0, "drop tokens below this share of the highest probability; 0 = off"
-    )
-    repetition_penalty: PerPrompt[float] = option(
-        1.0, "divides the logits of tokens of the prompt and the output; 1 = off"
-    )
-    presence_penalty: PerPrompt[float] = option(
-        0.0, "subtracted from the logits of generated tokens, -2 to 2; 0 = off"
-    )
-    frequency_penalty: PerPrompt[float] = option(
-        0.0, "subtracted once for each time a token was generated, -2 to 2; 0 = off"
-    )
-    seed: int = option(
-        0, "the same seed gives the same tokens again, unless the policy goes by measured times"
-    )
-    stop: str | Iterable[str] | None = option((), "strings before which a sample's text ends")
-    stop_token_ids: Iterable[int] | None = option((), "token ids that end a sample")
-    ignore_eos: bool = option(False, "continue after an end-of-sequence token")
-    time_budget: float | None = option(
-        None, "seconds after which unfinished samples are returned as they are"
-    )
-
-
-@dataclass(frozen=True)
-class RequestOptions(SamplingOptions):
+class RequestOptions(SamplingParams):
     """The options of `LLM.generate` and `stream`."""
 
-    num_return_sequences: int = option(1, "samples per prompt")
+    num_return_sequences: int = option(1, "samples per prompt", check=integer(1))
 
 
 @dataclass(frozen=True)
@@ -199,22 +145,6 @@ class ChatOptions(RequestOptions, TemplateOptions):
     """The options of `LLM.chat`."""
 
 
-def for_one_prompt(hint: Any) -> Any:
-    """The annotation of an option without its list of one value per prompt."""
-    first, *others = typing.get_args(hint) or (hint,)
-    return first if [typing.get_origin(other) for other in others] == [Sequence] else hint
-
-
-def help_of(options: type) -> dict[str, str]:
-    """The help of each option."""
-    return {f.name: f.metadata["help"] for f in fields(options)}
-
-
-def kinds_of(options: type) -> dict[str, str]:
-    """The kind of each option that names a strategy."""
-    return {f.name: f.metadata["kind"] for f in fields(options) if f.metadata["kind"]}
-
-
 def unknown_option(name: str, options: type) -> OptionError:
     """The error for an unknown option: its name here, if it is another library's, or the call that
     it belongs to.
@@ -227,13 +157,68 @@ def unknown_option(name: str, options: type) -> OptionError:
     return named_elsewhere(name, known) or unknown_name("option", name, known)
 
 
-Given = TypeVar("Given", LoadOptions, RequestOptions, TemplateOptions, ChatOptions)
+class LoadFields(TypedDict, total=False):
+    """The fields of `LoadOptions`, for signatures, without target and draft."""
+
+    lora: Checkpoint
+    draft_lora: Checkpoint
+    family: FamilySpec
+    policy: StrategySpec
+    cache: str | type
+    attention: StrategySpec
+    verifier: StrategySpec
+    drafter: StrategySpec
+    stop_rule: StrategySpec
+    device: str
+    dtype: str
+    quantization: StrategySpec
+    draft_quantization: StrategySpec
+    cuda_graphs: Literal["auto", "lazy"] | bool
+    max_batch_size: int
+    max_model_len: int | None
+    num_speculative_tokens: int | None
+    load_format: str
 
 
-def options_from(
-    options: type[Given], given: Mapping[str, Any], others: Mapping[str, Any]
-) -> Given:
-    """The options among the arguments of a function. Raises `OptionError` for one of `others`."""
-    for name in others:
-        raise unknown_option(name, options)
-    return options(**{f.name: given[f.name] for f in fields(options)})
+class TemplateFields(TypedDict, total=False):
+    """The fields of `TemplateOptions`, for signatures."""
+
+    template: str | None
+    tools: Sequence[Mapping[str, Any]] | None
+    documents: Sequence[Mapping[str, Any]] | None
+    add_generation_prompt: bool | None
+    continue_final_message: bool | str
+    enable_thinking: bool | None
+    chat_template_kwargs: Mapping[str, Any] | None
+
+
+class ChatFields(SamplingFields, TemplateFields, total=False):
+    """The fields of `ChatOptions`, for signatures."""
+
+    num_return_sequences: int
+
+
+def takes(options: type) -> Callable[[F], F]:
+    """Let `help` and notebooks show the options of a function of `**options`, with defaults."""
+
+    def shown(function: F) -> F:
+        signature = inspect.signature(function)
+        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        kind, written = inspect.Parameter.KEYWORD_ONLY, {p.name for p in own}
+        own += [
+            inspect.Parameter(f.name, kind, default=f.default, annotation=f.type)
+            for f in fields(options)
+            if f.name not in written
+        ]
+        function.__signature__ = signature.replace(parameters=own)  # pyright: ignore[reportFunctionMemberAccess]
+        return function
+
+    return shown
+
+
+def made(options: type[T], given: Mapping[str, Any]) -> T:
+    """The dataclass of the given options. Raises `OptionError` for an unknown one."""
+    for name in given:
+        if name not in help_of(options):
+            raise unknown_option(name, options)
+    return options(**given)

@@ -9,44 +9,33 @@ import torch
 
 from bass import pair
 from bass.api.kinds import KINDS
-from bass.api.loading import Checkpoint, ModelCache, Models, ModelSpec
+from bass.api.loading import (
+    Checkpoint,
+    ModelCache,
+    Models,
+    ModelSpec,
+    check_family,
+    check_pair,
+)
 from bass.api.options import LoadOptions
 from bass.api.resolve import make
 from bass.attention import ON_CUDA
 from bass.checkpoints.folder import DTYPES
 from bass.drafters import NoDrafter
 from bass.drafters.validity import layers_of
+from bass.engine.assembly import Strategies
 from bass.engine.drafter_context import check_features
 from bass.engine.scorer import check_pairing
-from bass.errors import OptionError, PairingError, PolicyError, check_integer, unknown_name
-from bass.interfaces import (
-    AttentionBackend,
-    DraftLengthPolicy,
-    DraftMethod,
-    Quantization,
-    StopRule,
-    Verifier,
-)
+from bass.errors import OptionError, PairingError, PolicyError, unknown_name
+from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod
 from bass.models.decoder import CausalDecoder
 from bass.models.first_layers import FirstLayers
 from bass.ops.dispatch import runs_kernels
+from bass.option import check_ranges
 from bass.own_modules import find_object
 
 LOAD_FORMATS = ("auto", "dummy")
 CHECKPOINTS = ("target", "draft", "lora", "draft_lora")  # options
-
-
-@final
-@dataclass(frozen=True)
-class Strategies:
-    """The strategies that a model pair runs with."""
-
-    policy: DraftLengthPolicy[Any]
-    cache: Any  # a class with `allocate`
-    attention: AttentionBackend[Any, Any]
-    verifier: Verifier
-    drafter: DraftMethod
-    stop_rule: StopRule | None = None
 
 
 @final
@@ -64,26 +53,26 @@ class LoadPlan:
     @classmethod
     def of(cls, options: LoadOptions) -> "LoadPlan":
         """Resolve the options. Raises the errors of `load` that need no checkpoint."""
+        check_ranges(options)
         target, draft = options.target, options.draft
-        adapters = (options.lora, options.draft_lora)
-        for name, folder in zip(CHECKPOINTS, (target, draft, *adapters), strict=True):
-            if folder is not None and not isinstance(folder, str | Path):
+        for name in CHECKPOINTS:
+            folder = getattr(options, name)
+            if folder is not None and (not isinstance(folder, str | Path) or folder == ""):
                 raise OptionError(
                     f"`{name}={folder!r}` must be the path of a checkpoint folder, or a hub id."
                 )
-            if folder == "":
-                raise OptionError(
-                    f"`{name}=''` is empty: give the path of a checkpoint folder, or a hub id."
-                )
-        check_integer("max_batch_size", options.max_batch_size, 1)
-        if options.max_model_len is not None:
-            check_integer("max_model_len", options.max_model_len, 2)
         policy = make("policy", _policy(options))
         check_max_length(policy)
         rule = None if options.stop_rule is None else make("stop_rule", options.stop_rule)
-        named = make("drafter", options.drafter)
+        method = make("drafter", options.drafter)
+        if isinstance(method, NoDrafter) and policy.max_length > 0:
+            raise OptionError(
+                "A drafter that drafts nothing is autoregressive decoding: give "
+                "`num_speculative_tokens=0` instead."
+            )
         # Autoregressive decoding loads no draft, even if one is named.
-        method = NoDrafter() if policy.max_length == 0 else drafter_for(named, draft, rule)
+        method = NoDrafter() if policy.max_length == 0 else method
+        check_used(options, method)
         if target is None:
             target, draft = pair.TARGET, pair.DRAFT if draft is None else draft
         device = find_device(options.device)
@@ -94,18 +83,23 @@ class LoadPlan:
         check_pairing(layout, type(backend), tuple(KINDS["attention"].registry.values()))
         backend.check(device)
         use_graphs(options.cuda_graphs, device, parts)  # raises if not supported
-        ours, theirs = quantizations_for(
-            options.quantization, options.draft_quantization, method, device
-        )
         dtype = str(options.dtype).removeprefix("torch.")
         if dtype not in (*DTYPES, "auto"):
             raise unknown_name("dtype", dtype, [*DTYPES, "auto"])
         if options.load_format not in LOAD_FORMATS:
             raise unknown_name("load format", str(options.load_format), LOAD_FORMATS)
-        dummy = options.load_format == "dummy"
-        needed = method.needs_draft and draft is not None
-        check_adapters(options, draft, method)
-        lora, draft_lora = (None if one is None else str(one) for one in adapters)
+        ours = theirs = None
+        if options.quantization is not None:
+            ours = theirs = make("quantization", options.quantization)
+        if options.draft_quantization is not None:
+            theirs = make("quantization", options.draft_quantization)
+        for one in (ours, theirs):
+            if one is not None:
+                one.check(device)
+        lora, draft_lora = (
+            None if one is None else str(one) for one in (options.lora, options.draft_lora)
+        )
+        dummy, needed = options.load_format == "dummy", method.needs_draft and draft is not None
         own = None if options.family is None else find_family(options.family)
         return cls(
             ModelSpec(str(target), device, dtype, ours, dummy, lora, own),
@@ -139,34 +133,61 @@ class LoadPlan:
         of_models = (part for spec in models for part in (spec.quantization, spec.family))
         return [*vars(self.parts).values(), *of_models]
 
-    def read(self, cache: ModelCache | None = None) -> Models:
-        """Load the models, or take them from `cache`."""
+    def checkpoints(self) -> list[Checkpoint]:
+        """The target and, if it is needed, the draft, without their weights."""
+        return [Checkpoint.of(spec) for spec in self.models if spec is not None]
+
+    def check(self, read: list[Checkpoint] | None = None) -> list[Checkpoint]:
+        """Check the models against each other and the strategies, before any weight is read; the
+        checks of `bass.load`, `bass info` and `bass ablate`.
+
+        read: what `checkpoints` returned. Raises a `BassError`.
+        """
+        read = self.checkpoints() if read is None else read
         if self.parts.drafter.needs_draft and self.draft is None:
-            # first what is wrong with the target, if anything; no weights are read
-            Checkpoint.read(self.target.checkpoint, dummy=True, family=self.target.family)
             raise PairingError(
-                f"The target `{self.target.checkpoint}` needs a draft: give `draft=`, or "
+                f"The target `{self.target.checkpoint}` needs a draft: give `draft`, or "
                 "`num_speculative_tokens=0` for autoregressive decoding."
             )
-        models = (cache or ModelCache()).models(*self.models)
-        check_features(self.parts.drafter, models.target.shape.layers)
+        check_family(self.target.family, *read)
+        if len(read) == 2:
+            check_pair(*read)
+        self._check_decoders([one.index.decoder for one in read])
+        return read
+
+    def _check_decoders(self, decoders: list[CausalDecoder]) -> None:
+        """Check the shapes of target and draft against the strategies."""
+        target = decoders[0]
+        check_features(self.parts.drafter, target.shape.layers)
         if first := layers_of(self.parts.drafter):
-            FirstLayers.check(models.target, first)
-        check_sinks(models, self.parts.attention)
-        return models
-
-
-def check_sinks(models: Models, backend: AttentionBackend[Any, Any]) -> None:
-    """Raise a `PairingError` for a model with sinks, if the backend has none."""
-    for decoder in (models.target, models.draft):
-        if decoder is None or backend.supports_sinks:
-            continue
-        if any(rule.sinks for rule in decoder.shape.rules):
-            raise PairingError(
-                f"The attention backend `{type(backend).__name__}` has no sinks, which "
-                f"`{decoder.config.model_type}` needs: leave the choice to "
-                '`attention="auto"`, or let its `run` support them (`supports_sinks`).'
+            FirstLayers.check(target, first)
+        for decoder in decoders:
+            check_sinks(decoder, self.parts.attention)
+        context = min(decoder.shape.max_positions for decoder in decoders)
+        if (requested := self.max_model_len) is not None and requested > context:
+            raise OptionError(
+                f"`max_model_len={requested}` is more than the context of target and draft, "
+                f"{context} tokens: give at most that."
             )
+
+    def read(self, cache: ModelCache | None = None) -> Models:
+        """Load the models, or take them from `cache`."""
+        cache = ModelCache() if cache is None else cache
+        if cache.holds(*self.models):
+            models = cache.models(*self.models)
+            self._check_decoders([one for one in (models.target, models.draft) if one is not None])
+            return models
+        return cache.models(*self.models, self.check())
+
+
+def check_sinks(decoder: CausalDecoder, backend: AttentionBackend[Any, Any]) -> None:
+    """Raise a `PairingError` for a model with sinks, if the backend has none."""
+    if any(rule.sinks for rule in decoder.shape.rules) and not backend.supports_sinks:
+        raise PairingError(
+            f"The attention backend `{type(backend).__name__}` has no sinks, which "
+            f"`{decoder.config.model_type}` needs: leave the choice to "
+            '`attention="auto"`, or let its `run` support them (`supports_sinks`).'
+        )
 
 
 def _policy(options: LoadOptions) -> Any:
@@ -179,8 +200,6 @@ def _policy(options: LoadOptions) -> Any:
             "`num_speculative_tokens` is short for the fixed policy and contradicts "
             f"`policy={options.policy!r}`: give one of them."
         )
-    if not isinstance(k, int) or isinstance(k, bool):
-        raise OptionError(f"`num_speculative_tokens={k!r}` must be an integer >= 0.")
     return {"class_path": "fixed", "init_args": {"k": k}}
 
 
@@ -219,69 +238,26 @@ def backend_for(attention: Any, cache: Any, device: torch.device) -> AttentionBa
     )
 
 
-def drafter_for(
-    method: DraftMethod, draft: str | Path | None, rule: StopRule | None
-) -> DraftMethod:
-    """The drafter; raises if it does not use a given draft model or stop rule."""
-    if isinstance(method, NoDrafter):
-        raise OptionError(
-            "A drafter that drafts nothing is autoregressive decoding: give "
-            "`num_speculative_tokens=0` instead."
-        )
-    if draft is not None and not method.needs_draft:
-        raise OptionError(
-            f"`draft={str(draft)!r}` would not be used by the drafter: leave it out, or give "
-            "`drafter='model'`."
-        )
-    if rule is not None and not method.obeys_stop_rules:
-        raise OptionError(
-            f"`stop_rule={rule!r}` would not be used: `{type(method).__name__}` does not apply "
-            "stop rules; leave it out."
-        )
-    return method
-
-
-def quantizations_for(
-    quantization: Any, draft_quantization: Any, method: DraftMethod, device: torch.device
-) -> tuple[Quantization | None, Quantization | None]:
-    """The quantizations of target and draft.
-
-    `draft_quantization=None` means the target's.
-    """
-    if draft_quantization is not None and not (method.needs_draft or isinstance(method, NoDrafter)):
-        raise OptionError(
-            f"`draft_quantization={draft_quantization!r}` would not be used: "
-            f"`{type(method).__name__}` runs no draft model; leave it out."
-        )
-    ours = None if quantization is None else make("quantization", quantization)
-    theirs = ours if draft_quantization is None else make("quantization", draft_quantization)
-    for one in (ours, theirs):
-        if one is not None:
-            one.check(device)
-    return ours, theirs
-
-
-def check_adapters(options: LoadOptions, draft: str | Path | None, method: DraftMethod) -> None:
-    """Raise `OptionError` for an adapter that would not be used."""
-    for name, adapter in (("lora", options.lora), ("draft_lora", options.draft_lora)):
-        if adapter is None:
-            continue
-        if options.load_format == "dummy":
+def check_used(options: LoadOptions, method: DraftMethod) -> None:
+    """Raise `OptionError` for an option that the drafter would not use."""
+    name, autoregressive = type(method).__name__, isinstance(method, NoDrafter)
+    no_draft = f"`{name}` runs no draft model"
+    no_draft = None if method.needs_draft or autoregressive else no_draft
+    rules = autoregressive or method.obeys_stop_rules
+    lone = "no `draft` is given" if autoregressive and options.draft is None else None
+    dummy = "random weights take no adapter" if options.load_format == "dummy" else None
+    unused = {
+        "draft": no_draft,
+        "draft_quantization": no_draft,
+        "stop_rule": None if rules else f"`{name}` does not apply stop rules",
+        "lora": dummy,
+        "draft_lora": dummy or no_draft or lone,
+    }
+    for option, why in unused.items():
+        if why is not None and getattr(options, option) is not None:
             raise OptionError(
-                f"`{name}={str(adapter)!r}` would not be used: random weights take no adapter; "
-                "leave it out, or leave out `load_format`."
-            )
-        if name == "lora" or method.needs_draft:
-            continue
-        autoregressive = isinstance(method, NoDrafter)  # loads no draft, even if one is named
-        if not autoregressive or draft is None:
-            why = (
-                "no `draft` is given"
-                if autoregressive
-                else f"`{type(method).__name__}` runs no draft model"
-            )
-            raise OptionError(
-                f"`draft_lora={str(adapter)!r}` would not be used: {why}; leave it out."
+                f"`{option}={str(getattr(options, option))!r:.60}` would not be used: {why}; "
+                "leave it out."
             )
 
 
@@ -289,30 +265,20 @@ def find_family(spec: Any) -> type[CausalDecoder]:
     """The decoder class for `family=`: a class, or "package.module:Class"."""
     found = spec
     if isinstance(spec, str):
-        module, colon, name = spec.partition(":")
-        if not (module and colon and name):
-            raise OptionError(
-                f"`family={spec!r}` names no class: give `package.module:Class`, a subclass of "
-                "`bass.models.decoder.CausalDecoder`."
-            )
+        module, _, name = spec.partition(":")
         try:
             found = find_object(module, name)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # the user's module may raise any error
+        except Exception as error:  # the user's module may raise any error
             raise OptionError(
                 f"Cannot load the family `{spec}` ({type(error).__name__}: {error}): give an "
                 "importable `package.module:Class`."
             ) from error
-    if not (isinstance(found, type) and issubclass(found, CausalDecoder)):
+    own = getattr(getattr(found, "config_type", None), "model_type", None)
+    if not (isinstance(found, type) and issubclass(found, CausalDecoder) and isinstance(own, str)):
         raise OptionError(
             f"`family={spec!r:.200}` is no model family: give a subclass of "
-            "`bass.models.decoder.CausalDecoder`, or its `package.module:Class`."
-        )
-    if not isinstance(getattr(getattr(found, "config_type", None), "model_type", None), str):
-        raise OptionError(
-            f"The family `{found.__name__}` has no `config_type` with a `model_type`: give it one, "
-            "as docs/extend/model.md shows."
+            "`bass.models.decoder.CausalDecoder` with a `config_type` that has a `model_type` "
+            "(docs/extend/model.md), or its `package.module:Class`."
         )
     return found
 

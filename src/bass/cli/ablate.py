@@ -6,19 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 import yaml
 
-from bass.analysis.tables import SUFFIXES, to_text
-from bass.api.options import option
 from bass.cli.options import console, parser, progress
 from bass.errors import OptionError, counted, unknown_name
-from bass.experiments import runner
-from bass.experiments.cell import Cell, Watch
-from bass.experiments.executors import Local, Ray
-from bass.experiments.grid import CONFIGS, plan, read_config
-from bass.experiments.settings import SETTINGS
+from bass.experiments.settings import CONFIGS, SETTINGS
+from bass.option import option
+
+if TYPE_CHECKING:  # loads torch
+    from bass.experiments.cell import Cell
 
 FAILED, INTERRUPTED = 2, 130
 EXAMPLES = (
@@ -54,6 +52,12 @@ def run(argv: Sequence[str]) -> int:
     made = parser("ablate", ABOUT, EXAMPLES, AblateOptions, skip=["config"])
     made.add_argument("grid", type=str, metavar="CONFIG", help="YAML file, or one of the package")
     options = made.read(rest)
+
+    from bass.analysis.tables import SUFFIXES, to_text
+    from bass.experiments import runner
+    from bass.experiments.executors import Local, Ray
+    from bass.experiments.grid import plan, read_config
+
     table = Path(options.table) if options.table else None
     if table is not None and table.suffix not in SUFFIXES:
         raise unknown_name("suffix of a table", table.suffix, SUFFIXES)
@@ -112,20 +116,19 @@ def _overrides(argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     return found, rest
 
 
-class _Bar(Watch):
+class _Bar:
     """A bar of the repeats of all cells, and a line for each cell that has ended."""
 
-    def __init__(self, bar: Any, cells: Sequence[Cell]) -> None:
+    def __init__(self, bar: Any, cells: "Sequence[Cell]") -> None:
         self._bar, self._done, self._left = bar, dict[str, float](), len(cells)
         self._task = bar.add_task("repeats", total=sum(cell.settings.repeats for cell in cells))
 
-    def at(self, cell: Cell, repeats: float) -> None:
+    def __call__(self, cell: "Cell", repeats: float, summary: Mapping[str, Any] | None) -> None:
         self._done[cell.id] = repeats
         self._bar.update(self._task, completed=sum(self._done.values()), description=cell.id)
-
-    def ended(self, cell: Cell, summary: Mapping[str, Any]) -> None:
+        if summary is None:
+            return
         self._left -= 1
-        self.at(cell, cell.settings.repeats)
         outcome = f"FAILED: {summary['error']}" if summary["error"] else "done"
         line = f"{cell.id}: {outcome}, {_time(summary['seconds'])}; {self._left} left"
         style = "bold red" if summary["error"] else None

@@ -1,6 +1,5 @@
 """`bass bench`: how fast a pair decodes on this machine, compared with the bound by its bytes."""
 
-from pathlib import Path
 from typing import Any
 
 from jsonargparse import Namespace
@@ -9,7 +8,7 @@ from rich.table import Table
 
 from bass.api.options import LoadOptions
 from bass.cli.options import build, console, parser, progress
-from bass.experiments.bench_options import BenchOptions
+from bass.experiments.options import BenchOptions
 
 EXAMPLES = (
     "bass bench",
@@ -48,7 +47,6 @@ def read(argv: list[str]) -> tuple[Namespace, BenchOptions, LoadOptions]:
     about = "Measures how fast a pair decodes, by method and batch, next to the bound by bytes."
     command = parser("bench", about, EXAMPLES, BenchOptions, LoadOptions, skip=SKIPPED)
     command.alternatives = ("methods", "policy", "num_speculative_tokens")
-    command.add_argument("--output", type=str, metavar="FILE", help="write the result as JSON")
     text = "print the result as one JSON line, and the tables on standard error"
     command.add_argument("--json", action="store_true", help=text)
     config = command.read(argv)
@@ -76,10 +74,8 @@ def run(argv: list[str]) -> int:
         out.print(table(result.frame, columns, caption))
     for note in result.notes:
         out.print(note, style="bold red", markup=False, soft_wrap=True)
-    line = result.to_json() + "\n"
-    if config.output:
-        Path(config.output).write_text(line, encoding="utf-8")
-    print(line if config.json else "", end="")
+    if config.json:
+        print(result.to_json())
     return 0
 
 

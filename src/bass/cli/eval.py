@@ -4,8 +4,10 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import fields
 
-from bass.api.options import LoadOptions, RequestOptions, help_of
+from bass.api.options import LoadOptions, RequestOptions
 from bass.cli.options import build, console, parser, progress
+from bass.experiments.options import EvalOptions
+from bass.option import help_of
 
 EXAMPLES = (
     "bass eval small -n 8 --max-new-tokens 64 --temperature 0.6 --output runs/small",
@@ -16,12 +18,6 @@ EXAMPLES = (
 
 def run(argv: Sequence[str]) -> int:
     """Evaluate, or continue an evaluation; prints two tables in Markdown."""
-    from bass.api.llm import serve
-    from bass.api.plan import LoadPlan
-    from bass.cli.generate import caveats
-    from bass.experiments.pass_at_k import EvalOptions, evaluate
-    from bass.experiments.provenance import files_of
-
     about = "Scores a pair on programming problems: Pass@First and Pass@All in a time, and pass@k."
     requests = [f.name for f in fields(RequestOptions)]
     command = parser("eval", about, EXAMPLES)
@@ -31,6 +27,13 @@ def run(argv: Sequence[str]) -> int:
     command.add_options(RequestOptions, defaults={"num_return_sequences": 8})
     command.add_options(LoadOptions)
     config = command.read(argv)
+
+    from bass.api.llm import serve
+    from bass.api.plan import LoadPlan
+    from bass.cli.generate import caveats
+    from bass.experiments.pass_at_k import evaluate
+    from bass.experiments.provenance import files_of
+
     options, loading = build(EvalOptions, config), build(LoadOptions, config)
     plan = LoadPlan.of(loading)
     load = {f.name: config[f.name] for f in fields(loading) if config[f.name] != f.default}

@@ -14,10 +14,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bass.api.options import LoadOptions, RequestOptions, TemplateOptions, option
+from bass.api.options import LoadOptions, RequestOptions, TemplateOptions
 from bass.cli.options import build, console, parser
 from bass.errors import OptionError, RequestError, flag
 from bass.experiments.prompts import PYTHON, Entry, plain_turns, read_prompts, rendered
+from bass.option import option
 from bass.printable import printable
 
 if TYPE_CHECKING:  # what loads torch or pandas

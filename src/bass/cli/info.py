@@ -8,8 +8,9 @@ import torch
 from rich.table import Table
 from rich.text import Text
 
-from bass.api.loading import Checkpoint, check_family, check_pair
-from bass.api.plan import find_device, find_family
+from bass.api.loading import Checkpoint
+from bass.api.options import LoadOptions
+from bass.api.plan import LoadPlan, find_device
 from bass.api.resolve import make, names
 from bass.checkpoints.folder import some
 from bass.checkpoints.quantized import summary
@@ -41,15 +42,18 @@ def run(argv: list[str]) -> int:
     config = command.read(argv)
     if config.draft_lora and not config.draft:
         raise OptionError("`--draft-lora` is for `--draft`: give it too, or leave this out.")
-    family = None if config.family is None else find_family(config.family)
-    specs = [(config.checkpoint, config.lora), (config.draft, config.draft_lora)]
-    specs = specs if config.draft else specs[:1]
-    read = [Checkpoint.read(spec, lora=lora, family=family) for spec, lora in specs]
-    check_family(family, *read)
-    figures = [{"checkpoint": specs[i][0]} | describe(one, i == 1) for i, one in enumerate(read)]
-    problem = incompatibility(read)
-    names = f"draft for `{config.checkpoint}`.{problem and f' {problem}'}"
-    verdict = f"`{config.draft}` {'cannot' if problem else 'can'} {names}" if config.draft else ""
+    names = (config.checkpoint, config.draft)
+    k = None if config.draft else 0  # autoregressive decoding needs no draft
+    loaded = {name: config[name] for name in ("lora", "draft_lora", "family")}
+    plan = LoadPlan.of(LoadOptions(*names, **loaded, num_speculative_tokens=k))
+    read, problem = plan.checkpoints(), ""
+    try:
+        plan.check(read)
+    except PairingError as error:
+        problem = str(error)
+    figures = [{"checkpoint": names[i]} | describe(one, i == 1) for i, one in enumerate(read)]
+    own = f"draft for `{config.checkpoint}`.{problem and f' {problem}'}"
+    verdict = f"`{config.draft}` {'cannot' if problem else 'can'} {own}" if config.draft else ""
     if config.json:
         print(json.dumps({"checkpoints": figures, "compatible": not problem, "about": verdict}))
         return 1 if problem else 0
@@ -60,15 +64,6 @@ def run(argv: list[str]) -> int:
     if verdict:
         console().print(Text(printable(verdict)), soft_wrap=True)
     return 1 if problem else 0
-
-
-def incompatibility(read: list[Checkpoint]) -> str:
-    """Why the second checkpoint cannot draft for the first; empty if it can, or without one."""
-    try:
-        check_pair(read[0], read[-1])
-    except PairingError as error:
-        return str(error)
-    return ""
 
 
 def describe(checkpoint: Checkpoint, draft: bool = False) -> dict[str, Any]:

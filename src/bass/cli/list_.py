@@ -1,20 +1,22 @@
 """`bass list`: every named strategy, of bass and of installed packages, and every model family."""
 
+import ast
+import contextlib
 import inspect
-import json
-import sys
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
+import bass
 from bass.api.kinds import KINDS
 from bass.api.resolve import REQUIRED, distribution, offers, parameters, plugin_class, plugins
 from bass.cli.options import console, parser
 from bass.errors import unknown_name
-from bass.models import FAMILIES
-from bass.models.multimodal import MULTIMODAL, Multimodal
+from bass.own_modules import find_object
 from bass.printable import printable
 
 EXAMPLES = ("bass list", "bass list policy", "bass list lagged")
@@ -25,37 +27,17 @@ ABOUT[FAMILY] = "models that can be loaded, by `model_type` of their config"
 
 @dataclass(frozen=True)
 class Listed:
-    """A named class. doc: its docstring. parameters: defaults by name. origin: the distribution
+    """A named class. path: its module and name. doc: its documentation. origin: the distribution
     that registers it, if not bass. problem: why it cannot be used by this name.
     """
 
     kind: str
     name: str
+    path: str
     doc: str = ""
-    path: str = ""
-    paper: str = ""
-    lossless: bool | None = None
-    parameters: dict[str, Any] = field(default_factory=dict)
+    lossless: bool = True
     origin: str = ""
     problem: str = ""
-
-    @classmethod
-    def of(cls, kind: str, name: str, found: type, origin: str = "", problem: str = "") -> "Listed":
-        """Describe a class."""
-        module_doc = sys.modules[found.__module__].__doc__
-        doc = module_doc if kind == FAMILY else found.__doc__  # `getdoc` takes the base class's
-        known = {} if kind == FAMILY or KINDS[kind].as_class else parameters(found)
-        return cls(
-            kind,
-            name,
-            inspect.cleandoc(doc or ""),
-            f"{found.__module__}:{found.__qualname__}",
-            getattr(found, "paper", ""),
-            getattr(found, "lossless", None) if kind == "verifier" else None,
-            {name: one.default for name, one in known.items()},
-            origin,
-            problem,
-        )
 
     @classmethod
     def offered(cls, kind: str, point: EntryPoint) -> "Listed":
@@ -68,23 +50,32 @@ class Listed:
             found = plugin_class(kind, point)
         except Exception as error:  # importing code of another package may raise anything
             reason = " ".join(str(error).split())
-            return cls(kind, point.name, path=point.value, origin=origin, problem=reason)
-        return cls.of(kind, point.name, found, origin, problem if taken else "")
+            return cls(kind, point.name, point.value, origin=origin, problem=reason)
+        doc = inspect.cleandoc(found.__doc__ or "")  # `getdoc` takes the base class's
+        lossless = getattr(found, "lossless", True)
+        return cls(kind, point.name, point.value, doc, lossless, origin, problem if taken else "")
 
     def line(self) -> Text:
         """The first sentence of its documentation, with what a user has to know."""
         sentence = " ".join(self.doc.partition("\n\n")[0].split()).partition(". ")[0]
-        lossless = "" if self.lossless is not False else "NOT LOSSLESS: "
+        lossless = "" if self.lossless else "NOT LOSSLESS: "
         origin = "; ".join(filter(None, (self.origin and f" from {self.origin}", self.problem)))
         return Text.assemble((lossless, "bold red"), printable(sentence), (origin, "yellow"))
 
     def described(self) -> str:
         """The whole documentation, and the parameters with their defaults."""
+        found: Any = None
+        with contextlib.suppress(Exception):  # `problem` has it
+            found = find_object(*self.path.split(":"))
+        known = {}
+        if found is not None and self.kind != FAMILY and not KINDS[self.kind].as_class:
+            known = {name: one.default for name, one in parameters(found).items()}
         given = [
             f"  --{self.kind}.{name}" + ("" if default is REQUIRED else f" {default!r}")
-            for name, default in self.parameters.items()
+            for name, default in known.items()
         ]
-        title = f"{self.kind} {self.name} ({', '.join(filter(None, (self.path, self.paper)))})"
+        paper = getattr(found, "paper", "")
+        title = f"{self.kind} {self.name} ({', '.join(filter(None, (self.path, paper)))})"
         options = ["parameters, with their defaults:", *given] if given else ["no parameters"]
         origin = filter(None, (self.origin and f"from {self.origin}", self.problem))
         return "\n".join([title, *origin, "", self.doc, "", *options, ""])
@@ -93,10 +84,46 @@ class Listed:
 def entries(kind: str) -> list[Listed]:
     """The strategies of a kind: of bass, then of installed packages, usable or not."""
     if kind == FAMILY:
-        families = {**FAMILIES, **dict.fromkeys(MULTIMODAL, Multimodal)}
-        return [Listed.of(kind, name, found) for name, found in families.items()]
-    own = [Listed.of(kind, name, found) for name, found in KINDS[kind].registry.items()]
-    return own + [Listed.offered(kind, point) for point in offers(kind)]
+        outer = _parsed("bass.models.multimodal")
+        doc, path = ast.get_docstring(outer) or "", "bass.models.multimodal:Multimodal"
+        names = [ast.literal_eval(key) for key in _registry(outer).keys]
+        return [*_own(kind, "bass.models"), *(Listed(kind, name, path, doc) for name in names)]
+    own = _own(kind, KINDS[kind].table.partition(":")[0])
+    return [*own, *(Listed.offered(kind, point) for point in offers(kind))]
+
+
+def _own(kind: str, package: str) -> Iterator[Listed]:
+    """The classes of bass, read from the sources: to import them loads torch, which takes seconds.
+
+    A family has the name of its module.
+    """
+    tree = _parsed(package)
+    table = [*ast.walk(_registry(tree))]
+    imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
+    homes = {alias.name: str(node.module) for node in imports for alias in node.names}
+    classes = [node.id for node in table if isinstance(node, ast.Name) and node.id in homes]
+    names = [node.value for node in table if isinstance(node, ast.Constant)]
+    names = names or [homes[one].rpartition(".")[2] for one in classes]
+    for name, one in zip(names, classes, strict=True):
+        module = _parsed(homes[one])
+        found = next(x for x in module.body if isinstance(x, ast.ClassDef) and x.name == one)
+        fields = [ast.unparse(node) for node in found.body if isinstance(node, ast.AnnAssign)]
+        lossless = "lossless: ClassVar[bool] = False" not in fields
+        doc = ast.get_docstring(module if kind == FAMILY else found) or ""
+        yield Listed(kind, str(name), f"{homes[one]}:{one}", doc, lossless)
+
+
+def _parsed(module: str) -> ast.Module:
+    """The source of a module of bass."""
+    path = Path(bass.__file__).parent.joinpath(*module.split(".")[1:])
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def _registry(tree: ast.Module) -> Any:
+    """The first mapping of a module."""
+    values = (node.value for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign))
+    return next(value for value in values if isinstance(value, ast.Dict | ast.DictComp))
 
 
 def run(argv: list[str]) -> int:
@@ -104,7 +131,6 @@ def run(argv: list[str]) -> int:
     about = "Lists strategies and model families, or the parameters of one strategy."
     command = parser("list", about, EXAMPLES, skip=("config",))
     command.add_argument("name", nargs="?", type=str, help="only this kind, or this strategy")
-    command.add_argument("--json", action="store_true", help="print a JSON line per name")
     config = command.read(argv)
     all_entries = [one for kind in ABOUT for one in entries(kind)]
     chosen = [one for one in all_entries if config.name in (None, one.kind, one.name)]
@@ -113,14 +139,7 @@ def run(argv: list[str]) -> int:
             "strategy", str(config.name), {*ABOUT, *(one.name for one in all_entries)}
         )
     out = console()
-    if config.json:
-        for one in chosen:
-            given = [
-                {"name": name} | ({} if default is REQUIRED else {"default": default})
-                for name, default in one.parameters.items()
-            ]
-            print(json.dumps(vars(one) | {"parameters": given}, default=repr))
-    elif config.name not in (None, *ABOUT):
+    if config.name not in (None, *ABOUT):
         print(printable("\n".join(one.described() for one in chosen), keep="\n"))
     else:
         for kind in dict.fromkeys(one.kind for one in chosen):

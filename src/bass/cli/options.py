@@ -22,9 +22,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bass.api.elsewhere import named_elsewhere
-from bass.api.options import for_one_prompt
 from bass.api.values import WrongKindError, in_words, typed
 from bass.errors import OptionError, flag, hyphened
+from bass.option import for_one_prompt
 from bass.problems import Problems
 
 WIDTH = 100  # columns of a help

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from bass.analysis.frames import REQUESTS, open_run
 from bass.cli.options import parser
 
 EXAMPLES = (
@@ -15,14 +14,16 @@ EXAMPLES = (
 
 def run(argv: Sequence[str]) -> int:
     """Write the page, and print its name."""
-    from bass.analysis.report import report, report_of_evaluation
-
     about = "Write one HTML page of a run or of an evaluation, which needs no other file."
     made = parser("report", about, EXAMPLES, skip=["config"])
     made.add_argument("run", type=str, help="folder that `bass ablate` or `bass eval` wrote")
     default = "file of the page; by default report.html in the folder"
     made.add_argument("--output", type=str | None, default=None, metavar="FILE.html", help=default)
     config = made.read(argv)
+
+    from bass.analysis.frames import REQUESTS, open_run  # after the options are read
+    from bass.analysis.report import report, report_of_evaluation
+
     folder = Path(config.run)
     output = Path(config.output) if config.output else folder / "report.html"
     if (folder / REQUESTS).exists():  # an ablation has one in the folder of each cell

@@ -1,10 +1,9 @@
 """Several draft methods: each row uses the first one that proposes tokens."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, is_dataclass, replace
-from typing import Any, ClassVar, TypeVar, final
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar, final
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Int
@@ -16,7 +15,7 @@ from bass.drafters.validity import built, check_answer, check_columns, features_
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.ops import batch_state
-from bass.records import Draft, Features, Noise, RowAssignment, Sequences, Window
+from bass.records import Draft, Features, Noise, RowAssignment, Sequences, Window, copied
 
 T = TypeVar("T")
 
@@ -78,8 +77,6 @@ def is_ours(method: DraftMethod) -> bool:
 class EnsembleDrafter(Drafter):
     """Merges the drafts of its parts row by row, then feeds each part the drafts of the others.
 
-    Each part has its own copy of what the ensemble receives: see `with_copies`.
-
     A part with a cache feeds it the last two committed tokens and its own drafts. If the verifier
     accepts the draft of another part, the cache lacks all its tokens except the last:
 
@@ -94,6 +91,10 @@ class EnsembleDrafter(Drafter):
     def __post_init__(self) -> None:
         if not self.reads:
             object.__setattr__(self, "reads", ((),) * len(self.drafters))
+
+    @property
+    def writes_inputs(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return any(drafter.writes_inputs for drafter in self.drafters)
 
     @property
     def label(self) -> str:
@@ -115,12 +116,10 @@ class EnsembleDrafter(Drafter):
     def observe(
         self, window: Window, features: Features, accepted: Int[Tensor, " batch"] | None
     ) -> None:
-        pairs = zip(self.drafters, self.reads, strict=True)
-        observing = [(drafter, reads) for drafter, reads in pairs if drafter.observes]
-        for place, (drafter, reads) in enumerate(observing, 1):
-            own = window, tuple(features[i] for i in reads), accepted
-            seen, states, counted = own if place == len(observing) else copied(own)
-            drafter.observe(seen, states, counted)
+        given = self.with_copies((window, features, accepted))
+        for (drafter, (seen, states, counted)), reads in zip(given, self.reads, strict=True):
+            if drafter.observes:
+                drafter.observe(seen, tuple(states[i] for i in reads), counted)
 
     def copy_rows(self, assignment: RowAssignment) -> None:
         for drafter, own in self.with_copies(assignment):
@@ -131,8 +130,8 @@ class EnsembleDrafter(Drafter):
     ) -> Draft:
         requested, drafts = lengths, []
         for drafter, own in self.with_copies(noise):
-            # a part may write to its lengths
-            answer = drafter.propose(sequences, requested.clone(), k, own, span)
+            lengths = requested.clone() if drafter.writes_inputs else requested
+            answer = drafter.propose(sequences, lengths, k, own, span)
             draft = check_answer(drafter, answer, requested, k, self.vocab_size)
             if requested.device.type == "cpu":
                 check_columns(drafter, draft, requested)
@@ -148,26 +147,9 @@ class EnsembleDrafter(Drafter):
         return merged
 
     def with_copies(self, value: T) -> Iterator[tuple[Drafter, T]]:
-        """Yield each part with a copy that it may write to; the last part gets the value itself,
-        which nothing reads afterwards.
-        """
-        for drafter in self.drafters[:-1]:
-            yield drafter, copied(value)
-        for drafter in self.drafters[-1:]:
-            yield drafter, value
-
-
-def copied(value: Any) -> Any:
-    """A copy of the tensors and arrays in a value, in tuples and in records."""
-    if isinstance(value, Tensor):
-        return value.clone()
-    if isinstance(value, np.ndarray):
-        return value.copy()
-    if isinstance(value, tuple):
-        return tuple(map(copied, value))
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{name: copied(part) for name, part in vars(value).items()})
-    return value
+        """Yield each part with the value, or with a copy that it may write to if it does."""
+        for drafter in self.drafters:
+            yield drafter, copied(value) if drafter.writes_inputs else value
 
 
 def widened(draft: Draft, requested: Int[Tensor, " batch"], k: int) -> Draft:

@@ -20,7 +20,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from bass.errors import is_out_of_memory
 from bass.models.decoder import CausalDecoder
@@ -120,54 +120,30 @@ class PassCost:
         """The number of layers with each attention window."""
         return dict(Counter(self.windows))
 
-    def keys(self, tokens: Int[np.ndarray, " batch"], visible: Int[np.ndarray, " batch"]) -> int:
-        """Bytes of keys and values that the rows read.
+    def work(
+        self,
+        columns: "int | Int[np.ndarray, ' batch']",
+        visible: Int[np.ndarray, " batch"],
+        rows: Bool[np.ndarray, " batch"],
+        ends: Int[np.ndarray, " batch"],
+    ) -> "Work":
+        """Work of one pass of these rows; one that feeds no token counts nothing.
 
-        tokens: fed by each row, 0 for none. visible: positions up to each row's last token, 0 for
-        none.
+        columns: tokens fed to each row, or as many as it has. visible: positions up to the last of
+        them. ends: each row's last committed position after the step; `flops_kept` counts the
+        tokens whose next token was committed.
         """
-        places = 0
+        tokens = np.minimum(columns, visible).clip(0) * rows
+        if not (count := int(tokens.sum())):
+            return NO_WORK
+        positions = 0
         for window, layers in self.layers.items():
-            seen = (
-                visible
-                if window is None
-                else np.minimum(visible, (tokens + window - 1) * (tokens > 0))
-            )
-            places += layers * int(seen.sum())
-        return places * (self.model.kv_bytes_per_position // max(len(self.windows), 1))
-
-
-Layout = tuple[tuple[PassCost, int], ...]  # for each pass: its cost, its number of columns
-
-
-def work_of_passes(
-    layout: Layout, positions: Int[np.ndarray, "batch columns"], ends: Int[np.ndarray, " batch"]
-) -> Work:
-    """Work of the passes over these positions; a pass that feeds no token counts nothing.
-
-    positions: those of all passes, concatenated along columns; -1 where a row feeds no token. ends:
-    each row's last committed position after the step. `flops_kept` counts the tokens whose next
-    token was committed.
-    """
-    if not layout:
-        return NO_WORK
-    costs, widths = zip(*layout, strict=True)
-    first = np.cumsum((0, *widths[:-1]))
-    fed = positions >= 0
-    visible = np.maximum.reduceat(positions, first, 1) + 1
-    tokens, kept = (
-        np.add.reduceat(what, first, 1, dtype=np.int64)
-        for what in (fed, fed & (positions < ends[:, None]))
-    )
-    moved = flops = flops_kept = 0
-    for i, (cost, count, of_text) in enumerate(
-        zip(costs, tokens.sum(0).tolist(), kept.sum(0).tolist(), strict=True)
-    ):
-        if count:
-            moved += cost.model.bytes_read(count) + cost.keys(tokens[:, i], visible[:, i])
-            flops += count * cost.model.flops_per_token
-            flops_kept += of_text * cost.model.flops_per_token
-    return Work(moved, flops, flops_kept)
+            seen = visible if window is None else np.minimum(visible, tokens + window - 1)
+            positions += layers * int((seen * (tokens > 0)).sum())
+        keys = positions * (self.model.kv_bytes_per_position // max(len(self.windows), 1))
+        kept = int((np.minimum(visible, ends) - (visible - tokens)).clip(0, tokens).sum())
+        flops = self.model.flops_per_token
+        return Work(self.model.bytes_read(count) + keys, count * flops, kept * flops)
 
 
 def total(work: Iterable[Work]) -> Work:

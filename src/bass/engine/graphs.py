@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bass.engine.cost import Layout
+from bass.engine.passes import Pass
 from bass.engine.prefill import PrefillGraphs
 from bass.engine.shapes import StepShapes, bucket
 from bass.engine.step import SpeculativeStep, Step, StepReport, unpacked
@@ -61,7 +61,7 @@ class Captured:
 
     graph: torch.cuda.CUDAGraph
     packed: Tensor
-    layout: Layout
+    passes: tuple[Pass, ...]  # of the drafter
     reports: tuple[Tensor, Tensor]  # host, pinned
 
     @cached_property
@@ -246,7 +246,7 @@ class GraphedStep(Step):
             ended.synchronize()  # sync: the only one of a step
             if self.in_flight is ended:
                 self.in_flight = None
-            return unpacked(captured.arrays[turn].copy(), captured.layout)
+            return unpacked(captured.arrays[turn].copy(), captured.passes)
 
         return collect
 
@@ -268,12 +268,12 @@ class GraphedStep(Step):
     def _recorded(self, k: int, span: int) -> Captured:
         """The graph of this shape, and its buffers."""
 
-        def step() -> tuple[Tensor, Layout]:
+        def step() -> tuple[Tensor, tuple[Pass, ...]]:
             self.lengths.copy_(self.host_lengths, non_blocking=True)
             return self.inner.on_device(self.sequences, self.lengths, k, span)
 
-        graph, (packed, layout) = self._graph_of(step)
-        return Captured(graph, packed, layout, pinned_pair(packed))
+        graph, (packed, passes) = self._graph_of(step)
+        return Captured(graph, packed, passes, pinned_pair(packed))
 
     def _replayed(self, run: Callable[[], None]) -> Callable[[], None]:
         """Run a function once and capture it; returns what replays it."""

@@ -1,55 +1,28 @@
-"""Records the forward passes that a step launches.
+"""Counts the bytes and FLOPs of the forward passes of a step, on the host.
 
-    drafter --> LoggedScorer --> ModelScorer        PassLog: [(cost, positions), ...]
-                     |                                 |
-                     +------- positions, device -------+--> columns of the step's report --> host:
-                     bytes and FLOPs
+    drafter --> LoggedScorer --> ModelScorer      PassLog: [(cost, columns), ...]
+                                                      |
+    lengths of the rows, from the step's report ------+--> bytes and FLOPs
 
-A scorer records a pass when it launches it, or when a graph captures it. The positions are part of
-each step's report, so that the counts follow the rows' own lengths without another host read. A
-drafter needs no code for this: the scorers of its `DrafterContext` are logged.
+A scorer records a pass when it launches it, or when a graph captures it. A drafter needs no code
+for this: the scorers of its `DrafterContext` are logged. Its pass i, counted from 0, is taken to
+feed the rows that drafted more than i tokens; the first one feeds all rows, from their last
+committed tokens on. That is what a drafter does that feeds one token after the other. Of an
+ensemble it is an estimate: rows that another part drafted count too.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from jaxtyping import Int
-from torch import Tensor
 
-from bass.engine.cost import NO_WORK, Layout, PassCost, Work, work_of_passes
+from bass.engine.cost import NO_WORK, PassCost, Work
 from bass.interfaces import ForwardingRowStore, RowStore, Scorer
 from bass.records import Features, Scored, Window
 
-
-@dataclass(frozen=True)
-class Pass:
-    """A forward pass of the rows from `start` on."""
-
-    cost: PassCost
-    positions: Int[Tensor, "some window"]  # device
-    start: int = 0
-
-    def of_batch(self, batch: int) -> Int[Tensor, "batch window"]:
-        """The positions of all rows, -1 for rows that the pass leaves out."""
-        if len(self.positions) == batch:
-            return self.positions
-        return F.pad(
-            self.positions, (0, 0, self.start, batch - self.start - len(self.positions)), value=-1
-        )
-
-
-@dataclass(frozen=True)
-class Seen:
-    """Passes on the host.
-
-    positions: int [B, columns], those of all passes, concatenated.
-    """
-
-    layout: Layout
-    positions: np.ndarray
+Pass = tuple[PassCost, int]  # and its number of columns
 
 
 @final
@@ -57,18 +30,11 @@ class Seen:
 class PassLog:
     """Forward passes since the last `take`.
 
-    target: cost of the target's pass, which is not recorded: each step has exactly one. copies:
-    keeps copies of positions, which the drafter may write to after the pass.
+    target: cost of the target's pass, which is not recorded: each step has exactly one.
     """
 
     target: PassCost | None = None
-    copies: bool = True
     passes: list[Pass] = field(default_factory=list)
-
-    def add(self, cost: PassCost, window: Window) -> None:
-        """Record a pass."""
-        positions = window.positions.clone() if self.copies else window.positions
-        self.passes.append(Pass(cost, positions, window.start))
 
     def take(self) -> tuple[Pass, ...]:
         """Return the recorded passes and clear the log."""
@@ -96,34 +62,16 @@ class LoggedScorer(ForwardingRowStore, Scorer):
 
     def fill(self, window: Window) -> Features:
         if self.fill_cost is not None:
-            self.log.add(self.fill_cost, window)
+            self.log.passes.append((self.fill_cost, window.positions.shape[1]))
         return super().fill(window)
 
     def __call__(self, window: Window) -> Scored:
-        self.log.add(self.cost, window)
+        self.log.passes.append((self.cost, window.positions.shape[1]))
         return self.scorer(window)
 
 
-def with_positions(
-    report: Int[Tensor, "batch report"], passes: tuple[Pass, ...]
-) -> tuple[Int[Tensor, "batch all"], Layout]:
-    """Concatenate the report and the positions of each pass, for one copy to the host."""
-    if not passes:
-        return report, ()
-    columns = [p.of_batch(len(report)).to(report.dtype) for p in passes]
-    return torch.cat((report, *columns), 1), tuple((p.cost, p.positions.shape[1]) for p in passes)
-
-
-def without_positions(
-    packed: Int[np.ndarray, "batch all"], layout: Layout
-) -> tuple[Int[np.ndarray, "batch report"], Seen]:
-    """The inverse of `with_positions`."""
-    last = packed.shape[1] - sum(width for _, width in layout)
-    return packed[:, :last], Seen(layout, packed[:, last:])
-
-
 def work_of(
-    seen: Seen | None,
+    passes: tuple[Pass, ...],
     caught_up: tuple[Pass, ...],
     target: PassCost | None,
     lens: Int[np.ndarray, " batch"],
@@ -133,19 +81,16 @@ def work_of(
 ) -> Work:
     """Work of a step; `lens` are the committed tokens of each row before it.
 
-    seen: the drafter's passes in the step. caught_up: its passes just before the step. The target's
-    pass covers each row's window.
+    passes: those of the drafter in the step. caught_up: those just before it, which feed the last
+    committed tokens of each row, the earliest first. The target's pass covers each row's window.
     """
-    layout, columns = ([], []) if seen is None else (list(seen.layout), [seen.positions])
-    for one in caught_up:
-        layout.append((one.cost, one.positions.shape[1]))
-        # sync: the step that followed it has ended
-        columns.append(one.of_batch(len(lens)).cpu().numpy())
-    if target is not None:
-        ahead = np.arange(-1, int(drafted.max(initial=0)))
-        layout.append((target, len(ahead)))
-        columns.append(np.where(ahead < drafted[:, None], lens[:, None] + ahead, -1))
-    if not layout:
-        return NO_WORK
-    positions = np.where(active[:, None], np.concatenate(columns, 1), -1)
-    return work_of_passes(tuple(layout), positions, lens + emitted - 1)
+    work, ends = NO_WORK, lens + emitted - 1
+    after = sum(columns for _, columns in caught_up)
+    for cost, columns in caught_up:
+        after -= columns
+        work += cost.work(columns, lens - after, active, ends)
+    before: Counter[PassCost] = Counter()
+    for cost, columns in passes:
+        i, before[cost] = before[cost], before[cost] + 1
+        work += cost.work(columns, lens + i, active & ((drafted > i) | (i == 0)), ends)
+    return work if target is None else work + target.work(drafted + 1, lens + drafted, active, ends)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bass.engine.cost import NO_WORK, Work
-from bass.records import SAMPLING_OPTIONS
+from bass.sampling_params import SAMPLING_OPTIONS
 
 # The reported log-probability of a token that the target excludes (its logit is -inf), and the
 # smallest one that is reported: JSON has no infinity. vLLM reports the same value.

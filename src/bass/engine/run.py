@@ -252,7 +252,7 @@ class EngineRun:
             ended.at,
             text.draft_tokens,
             text.draft_probs,
-            work_of(text.passes, pending.caught_up, self.step.log.target, *counted),
+            work_of(report.passes, pending.caught_up, self.step.log.target, *counted),
         )
         self.trace.steps.append(record)
         check_prefix(self.step, report)

@@ -12,8 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.drafters.validity import check_answer, check_columns, invalid_draft
-from bass.engine.cost import Layout
-from bass.engine.passes import PassLog, Seen, with_positions, without_positions
+from bass.engine.passes import Pass, PassLog
 from bass.engine.prefill import feed_prompts
 from bass.engine.shapes import bucket
 from bass.errors import StrategyError
@@ -31,7 +30,7 @@ from bass.ops.batch_state import (
 )
 from bass.ops.noise import step_noise
 from bass.ops.sampling import token_logprobs
-from bass.records import Draft, Noise, Sequences, Verdict, Window
+from bass.records import Draft, Noise, Sequences, Verdict, Window, copied
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,6 @@ class ReportedTokens:
     # float64 [B,k], of those in the distributions they were drawn from; NaN for a deterministic
     # draft
     draft_probs: np.ndarray
-    passes: Seen  # of the drafter
 
 
 @dataclass
@@ -63,8 +61,8 @@ class StepReport:
     emitted: list[int]
     # 0 for valid draft and target distributions, else bits of `bass.kernels.flags`
     flags: list[int]
-    packed: Int[np.ndarray, "batch all"]
-    layout: Layout
+    packed: Int[np.ndarray, "batch report"]
+    passes: tuple[Pass, ...]  # of the drafter
 
     @property
     def accepted(self) -> list[int]:
@@ -75,9 +73,7 @@ class StepReport:
     @cached_property
     def text(self) -> ReportedTokens:
         """The tokens, in NumPy arrays."""
-        report, passes = without_positions(self.packed, self.layout)
-        tokens, logprobs, draft_tokens, draft_probs = unpack_tokens(report)
-        return ReportedTokens(tokens, logprobs, draft_tokens, draft_probs, passes)
+        return ReportedTokens(*unpack_tokens(self.packed))
 
 
 @runtime_checkable
@@ -158,16 +154,16 @@ class SpeculativeStep(Step):
     def launch(
         self, sequences: Sequences, lengths: list[int], k: int, span: int
     ) -> Callable[[], StepReport]:
-        packed, layout = self.on_device(
+        packed, passes = self.on_device(
             sequences, torch.as_tensor(lengths, device=sequences.lens.device), k, span
         )
-        return lambda: unpacked(packed.cpu().numpy(), layout)  # sync: the only read of a step
+        return lambda: unpacked(packed.cpu().numpy(), passes)  # sync: the only read of a step
 
     def on_device(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, span: int
-    ) -> tuple[Int[Tensor, "batch report"], Layout]:
-        """Run the capturable part; returns a packed `StepReport` for one copy to the host, and its
-        layout.
+    ) -> tuple[Int[Tensor, "batch report"], tuple[Pass, ...]]:
+        """Run the capturable part; returns a packed `StepReport` for one copy to the host, and the
+        drafter's passes.
         """
         self.log.take()  # drops the passes of prefills and others outside of steps
         noise = step_noise(sequences.keys, sequences.steps, sequences.lens, k)
@@ -181,7 +177,7 @@ class SpeculativeStep(Step):
             committed = torch.where(index < emitted[:, None], fed.positions, -1)
             accepted = torch.minimum(verdict.accepted, emitted)
             self.drafter.observe(replace(fed, positions=committed), scored.features, accepted)
-        return with_positions(report, self.log.take())
+        return report, self.log.take()
 
     def drafted(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
@@ -217,10 +213,8 @@ class SpeculativeStep(Step):
         """
         warped = self.warp(logits, sequences.history(draft.tokens))
         probs = check_probs(self.warp, warped, logits)
-        # the verifier may write to them
-        keys, first, lengths, tokens = copies(noise.keys, noise.first, draft.lengths, draft.tokens)
-        given = Noise(keys, first, noise.uniforms)
-        answer = self.verifier(Draft(tokens, draft.probs, lengths), probs, given)
+        given = copied((draft, noise)) if self.verifier.writes_inputs else (draft, noise)
+        answer = self.verifier(given[0], probs, given[1])
         verdict = check_verdict(self.verifier, answer, logits)
         logprobs = token_logprobs(logits, verdict.tokens)
         emitted = commit(sequences, verdict, logits.shape[2])
@@ -238,20 +232,13 @@ class SpeculativeStep(Step):
 
         Its values are checked on a CPU only.
         """
-        # the drafter may write to them
-        *given, requested = copies(noise.keys, noise.first, noise.uniforms, lengths)
-        draft = self.drafter.propose(sequences, requested, k, Noise(*given), span)
+        writes = self.drafter.writes_inputs
+        requested, given = copied((lengths, noise)) if writes else (lengths, noise)
+        draft = self.drafter.propose(sequences, requested, k, given, span)
         draft = check_answer(self.drafter, draft, lengths, k, self.vocab_size)
         if lengths.device.type == "cpu":
             check_columns(self.drafter, draft, lengths)
         return draft
-
-
-def copies(*tensors: Tensor) -> list[Tensor]:
-    """Copies of tensors of 64-bit numbers, in one launch."""
-    flat = torch.cat([tensor.reshape(-1).view(torch.int64) for tensor in tensors])
-    parts = flat.split([tensor.numel() for tensor in tensors])
-    return [p.view(t.dtype).view(t.shape) for p, t in zip(parts, tensors, strict=True)]
 
 
 def check_verdict(verifier: Verifier, verdict: object, logits: Tensor) -> Verdict:
@@ -287,10 +274,10 @@ def check_verdict(verifier: Verifier, verdict: object, logits: Tensor) -> Verdic
     return Verdict(verdict.tokens.to(torch.int64), verdict.accepted.to(torch.int64))
 
 
-def unpacked(packed: np.ndarray, layout: Layout) -> StepReport:
+def unpacked(packed: np.ndarray, passes: tuple[Pass, ...]) -> StepReport:
     """Unpack the report of a step; `packed` must not change afterwards."""
     lens, active, drafted, verdict, emitted, flags = unpack_numbers(packed)
-    return StepReport(lens, active, drafted, verdict, emitted, flags, packed, layout)
+    return StepReport(lens, active, drafted, verdict, emitted, flags, packed, passes)
 
 
 def empty_draft(lengths: Int[Tensor, " batch"]) -> Draft:

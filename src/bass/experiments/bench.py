@@ -21,22 +21,21 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bass.analysis.frames import Measurement
-from bass.analysis.metrics import METRICS
-from bass.analysis.statistics import compare
-from bass.api.checks import check_context
+from bass.analysis.frames import SPEEDUPS, Measurement
+from bass.analysis.metrics import METRICS, speedup
 from bass.api.generation import Generation
 from bass.api.llm import LLM, serve
 from bass.api.loading import ModelCache, Models
 from bass.api.options import LoadOptions, RequestOptions
-from bass.api.plan import LoadPlan, Strategies
-from bass.api.requests import prompt_ids
+from bass.api.plan import LoadPlan
+from bass.api.requests import check_context, prompt_ids
 from bass.drafters import ModelDraft, SelfDraft
 from bass.engine import cost
+from bass.engine.assembly import Strategies
 from bass.engine.parts import parts_of, without_graphs
 from bass.engine.step import Step
 from bass.errors import OptionError
-from bass.experiments.bench_options import PLAIN, BenchOptions
+from bass.experiments.options import PLAIN, BenchOptions
 from bass.experiments.prompts import MOST, plain_turns, read_prompts, rendered
 from bass.experiments.provenance import device_name, here
 from bass.records import Sequences
@@ -113,12 +112,11 @@ def pass_bytes(llm: LLM, batch: int, length: int, k: int = 0) -> tuple[int, int]
     if layers := llm.parts.drafter.target_layers:
         drafting.append(cost.pass_cost(llm.models.target, layers))
 
-    def read(one: cost.PassCost, tokens: int) -> int:
-        keys = one.keys(np.ones(batch, int), np.full(batch, length))
-        return one.model.bytes_read(tokens) + keys
+    def read(one: cost.PassCost, columns: int) -> int:
+        rows = np.full(batch, length)
+        return one.work(columns, rows, rows > 0, rows).bytes
 
-    target = read(cost.pass_cost(llm.models.target), batch * (k + 1))
-    return target, sum(read(one, batch) for one in drafting)
+    return read(cost.pass_cost(llm.models.target), k + 1), sum(read(one, 1) for one in drafting)
 
 
 def prompts_for(models: Models, options: BenchOptions) -> tuple[dict[str, list[Any]], list[str]]:
@@ -261,10 +259,9 @@ def row_of(
     found |= {"wall_ms_per_step_over_expected_tau": found["wall_ms_per_step"] / (tau or np.nan)}
     found |= {"step_ms": 1e3 * steps["seconds"].median()}
     if plain is not None and plain is not timing:
-        for name, metric in (("speedup", "tokens_per_second"), ("speedup_all", "all")):
-            base = [METRICS[metric].function(one) or np.nan for one in plain.calls]
-            lower = METRICS[metric].better == "lower"
-            ratio = compare(base, frame[metric]) if lower else compare(frame[metric], base)
+        for name, metric in SPEEDUPS.items():
+            base = pd.Series([METRICS[metric].function(one) or np.nan for one in plain.calls])
+            ratio = speedup(frame[metric], base, metric)
             found |= {name: ratio.ratio, f"{name}_interval": ratio.text}
     return found
 
@@ -289,7 +286,10 @@ class BenchResult:
 
 @final
 class Bench:
-    """A benchmark whose options are checked and whose models are loaded."""
+    """A benchmark whose options are checked and whose models are loaded.
+
+    Raises the errors of `bass.load`, and `OptionError`.
+    """
 
     def __init__(self, options: BenchOptions, load_options: LoadOptions) -> None:
         self.options, self.cache = options, ModelCache()
@@ -373,13 +373,6 @@ class Bench:
                     f"tokens/s are {row['speedup']:.2f} times as many."
                 )
         return found
-
-
-def run_bench(
-    options: BenchOptions, load_options: LoadOptions, watch: Watch = lambda name, done, total: None
-) -> BenchResult:
-    """Measure a pair. Raises the errors of `bass.load`, and `OptionError`."""
-    return Bench(options, load_options).run(watch)
 
 
 def free() -> None:

@@ -19,16 +19,15 @@ from typing import Any, final
 import torch
 
 from bass.analysis.frames import REQUESTS, STEPS, SUMMARY, read_lines, request_lines, step_lines
-from bass.api.generation import Generation
+from bass.api.generation import Generation, first_step
 from bass.api.llm import LLM, serve
 from bass.api.loading import ModelCache
-from bass.api.memory import weight_bytes
 from bass.api.options import RequestOptions
 from bass.api.plan import LoadPlan
 from bass.api.requests import Prompts
-from bass.api.warm_up import first_step
 from bass.engine.cost import measure_peaks
 from bass.engine.graphs import capture_stream
+from bass.engine.memory import weight_bytes
 from bass.engine.parts import parts_of, without_graphs
 from bass.errors import BassError, is_out_of_memory
 from bass.experiments.prompts import Prompt, answer_tokens, lengths, rendered
@@ -56,14 +55,12 @@ class Cell:
         return self.settings.load_plan()
 
 
-class Watch:
-    """Receives the progress of a run; this class ignores it."""
+# Receives a cell, its repeats that are done, such as 1.5, and its summary when it has ended.
+Watch = Callable[[Cell, float, Mapping[str, Any] | None], None]
 
-    def at(self, cell: Cell, repeats: float) -> None:
-        """The number of repeats of a cell that are done, such as 1.5."""
 
-    def ended(self, cell: Cell, summary: Mapping[str, Any]) -> None:
-        """The cell has its summary."""
+def unwatched(cell: Cell, repeats: float, summary: Mapping[str, Any] | None) -> None:
+    """Ignore the progress of a run."""
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -173,7 +170,7 @@ def _measured(llm: LLM, cell: Cell, repeat: int, watch: Watch) -> dict[str, list
     calls, answers = cell.settings.calls, Answers()
     lines: dict[str, list[dict[str, Any]]] = {STEPS: [], REQUESTS: []}
     for call in calls:
-        watch.at(cell, repeat + call.number / len(calls))
+        watch(cell, repeat + call.number / len(calls), None)
         options = call.options(cell.settings, repeat)
         generation = llm.start(_prompts(llm, call, answers), options, call.first_sample)
         completions = generation.result().completions
@@ -187,7 +184,7 @@ def _measured(llm: LLM, cell: Cell, repeat: int, watch: Watch) -> dict[str, list
         categories = [call.entries[i].category for i, _ in rows]
         numbers = [call.prompts[i] for i, _ in rows]
         lines[REQUESTS] += request_lines(completions, numbers, categories, **where)
-    watch.at(cell, repeat + 1)
+    watch(cell, repeat + 1, None)
     return lines
 
 

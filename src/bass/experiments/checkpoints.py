@@ -5,11 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bass.api.checks import check_context
-from bass.api.loading import Checkpoint, check_family, check_pair
-from bass.api.plan import LoadPlan
+from bass.api.loading import Checkpoint
+from bass.api.requests import check_context
 from bass.checkpoints.hub import HUB_ID
-from bass.errors import PairingError, RequestError
+from bass.errors import RequestError
 from bass.experiments.cell import Cell
 from bass.experiments.prompts import answer_tokens, lengths, plain_turns
 from bass.experiments.settings import Settings
@@ -36,7 +35,7 @@ def fitting(cells: Sequence[Cell], problems: Problems) -> tuple[list[Cell], list
             names = [name for name in plan.folders.values() if not Path(name).exists()]
             if not (offline and any(map(HUB_ID.fullmatch, names))):
                 with problems.noted():
-                    pairs[pair] = _read(plan)
+                    pairs[pair] = plan.check()
         if pairs[pair] and (pair, prompts) not in checked:
             checked.add((pair, prompts))
             with problems.noted():
@@ -57,20 +56,6 @@ def _prompts(settings: Settings) -> str:
     """A key of the prompts and their new tokens."""
     names = (*_OF_PROMPTS, "max_new_tokens", "skip_long")
     return repr([getattr(settings, name) for name in names])
-
-
-def _read(plan: LoadPlan) -> list[Checkpoint]:
-    """Target and draft, without weights. Raises a `BassError` if they do not match."""
-    if plan.draft is None and plan.parts.drafter.needs_draft:
-        raise PairingError(
-            f"The target `{plan.target.checkpoint}` needs a draft: give `draft`, or a drafter that "
-            "needs no draft model."
-        )
-    found = [Checkpoint.of(spec) for spec in plan.models if spec is not None]
-    check_family(plan.target.family, *found)
-    if len(found) == 2:
-        check_pair(*found)
-    return found
 
 
 def _long(settings: Settings, pair: list[Checkpoint], remarks: dict[str, None]) -> list[int]:

@@ -2,7 +2,6 @@
 
 import importlib
 import itertools
-import json
 import os
 import sys
 from abc import abstractmethod
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, final
 
 from bass.errors import OptionError, install
-from bass.experiments.cell import PROGRESS, Cell, Watch, Worker, end
+from bass.experiments.cell import Cell, Watch, Worker, end, unwatched
 
 RETRIES = 3  # of a turn whose process was ended
 POLL_SECONDS = 1.0
@@ -40,7 +39,7 @@ class Local(Executor):
         for cell, repeat in turns:
             if cell.id not in ended and (summary := worker.turn(cell, repeat, watch)) is not None:
                 ended.add(cell.id)
-                watch.ended(cell, summary)
+                watch(cell, cell.settings.repeats, summary)
 
 
 @final
@@ -106,11 +105,9 @@ class Ray(Executor):
                     except ray.exceptions.RayError as error:
                         times = f"Its process was ended {RETRIES + 1} times"
                         summary = end(cell, place, f"{times} ({str(error).splitlines()[0]}).", {})
-                    if summary is None:
-                        watch.at(cell, json.loads((place / PROGRESS).read_text())["repeats"])
-                    else:
+                    if summary is not None:
                         ended.add(cell.id)
-                        watch.ended(cell, summary)
+                    watch(cell, repeat + 1 if summary is None else cell.settings.repeats, summary)
 
 
 _WORKERS: dict[Path, Worker] = {}  # of a process of the cluster
@@ -121,4 +118,4 @@ def _remote_turn(cell: Cell, repeat: int, folder: Path, here: str, path: Sequenc
     os.chdir(here)
     sys.path += [one for one in path if one not in sys.path]
     worker = _WORKERS.setdefault(folder, Worker(folder))
-    return worker.turn(cell, repeat, Watch())
+    return worker.turn(cell, repeat, unwatched)

@@ -17,7 +17,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, final
 
@@ -27,12 +26,10 @@ from bass.api.options import ModelOptions
 from bass.errors import OptionError, unknown_name
 from bass.experiments.cell import Cell
 from bass.experiments.checkpoints import fitting
-from bass.experiments.settings import DEFAULTS, SETTINGS, Settings, overlaid
+from bass.experiments.settings import CONFIGS, DEFAULTS, SETTINGS, Settings, overlaid
 from bass.problems import Problems
 
 KEYS = ("name", "about", "base", "axes", "points", "exclude", "quick")
-_CONFIGS = Path(str(files("bass.experiments"))) / "configs"
-CONFIGS = {path.stem: path for path in sorted(_CONFIGS.glob("*.yaml"))}
 BASE = "base"  # label of a point on an axis of several settings that it does not name
 _SHORT = {"batch": "b", "temperature": "t", "seed": "s", "max_new_tokens": "n", "top_p": "p"}
 _OF_MODELS = ("batch", *(f.name for f in fields(ModelOptions)))
@@ -247,8 +244,6 @@ def _axis(key: str, values: Any, base: Mapping[str, Any], problems: Problems) ->
         settled = _settled(base, whole, where, problems)
         overlay = {k: settled.get(k, v) if k in whole else v for k, v in overlay.items()}
         label = label if isinstance(values, Mapping) else label_of(overlay[key])
-        if label in overlays:
-            problems.add(f"`{where}` has the value `{label}` twice: leave one out.")
         overlays[label] = {k: v for k, v in overlay.items() if _head(k) in SETTINGS}
     return overlays
 
@@ -311,8 +306,6 @@ def _cells(base: Mapping[str, Any], drafts: Iterable[Any], problems: Problems) -
             invalid |= {*known[key].values()}
         for sentence in dict.fromkeys(own.sentences):
             wrong.setdefault(sentence, []).append(id_)
-        if id_ in cells:
-            problems.add(f"The cell `{id_}` occurs twice: leave one out.")
         if invalid.isdisjoint(("", "policy", "drafter")):  # else its pair is not known
             valid = replace(settings, **{name: DEFAULTS[name] for name in invalid})
             cells[id_] = Cell(id_, labels, valid)

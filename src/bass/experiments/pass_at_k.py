@@ -10,7 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
@@ -19,50 +19,22 @@ import pandas as pd
 from scipy.stats import binomtest
 
 from bass.analysis import frames
-from bass.analysis.metrics import METRICS, NOTHING, measure, number
+from bass.analysis.metrics import measure
 from bass.analysis.statistics import LEVEL, interval
-from bass.api.checks import stop_strings
+from bass.analysis.tables import markdown, shown
 from bass.api.llm import LLM, plain
-from bass.api.options import RequestOptions, option
 from bass.api.requests import requests_for
-from bass.errors import OptionError, RequestError, RunFolderError, unknown_name
-from bass.experiments.problems import NAMES, Problem, read_problems
+from bass.errors import OptionError, RequestError, RunFolderError
+from bass.experiments.options import METHODS, PLAIN, EvalOptions
+from bass.experiments.problems import Problem, read_problems
 from bass.experiments.programs import check_all, isolation
 from bass.experiments.provenance import device_name, here
+from bass.sampling_params import stop_strings
 
-METHODS: Mapping[str, Callable[[LLM], LLM]] = {
-    "batched": lambda llm: llm,
-    "plain": plain,  # the same batch without speculation
-    # the same speculation, one sample after the other
-    "single": lambda llm: LLM(llm.models, llm.parts, 1, llm.graphs),
-}
 # options that change no sample: a folder is continued with other values of them
 FREE = ("data", "methods", "budgets", "limit", "skip_long", "allow_code_execution")
 FIGURES = ("first", "last", "all", "tau", "tokens_per_second")  # of `METRICS`
-HEADINGS = {name: f"{METRICS[name].heading}, {METRICS[name].shown_unit}" for name in FIGURES}
-HEADINGS |= {"pass_first": "Pass@First", "pass_all": "Pass@All"}
 Watch = Callable[[str, int, int], None]  # the next problem, scores made, scores to make
-
-
-@final
-@dataclass(frozen=True)
-class EvalOptions(RequestOptions):
-    """The options of `evaluate`: those of a request, and of the problems and their scores."""
-
-    num_return_sequences: int = option(8, "samples of each problem")
-    problems: str = option("small", f"{', '.join(NAMES)}, or a file in the format of one")
-    data: str | None = option(None, "folder of the published files, by default that of BASS_DATA")
-    methods: list[str] | None = option(None, f"of {', '.join(METHODS)}, by default the first two")
-    budgets: list[float] | None = option(None, "in seconds, by default ten for the samples' times")
-    limit: int | None = option(None, "only the first N problems")
-    skip_long: bool = option(False, "leave out problems whose prompts do not fit the context")
-    program_seconds: float = option(10.0, "time limit of each program that the model writes")
-    allow_code_execution: bool = option(False, "run them as yourself where bubblewrap is missing")
-
-    def __post_init__(self) -> None:
-        for method in self.methods or ():
-            if method not in METHODS:
-                raise unknown_name("method", method, METHODS)
 
 
 def evaluate(
@@ -91,7 +63,7 @@ def evaluate(
                 hint = f"It is `{problem.name}`; `--skip-long` leaves such problems out."
                 raise RequestError(f"{error} {hint}") from error
     done = _opened(folder, options, llm, load or {})
-    models = {name: METHODS[name](llm) for name in options.methods or [*METHODS][:2]}
+    models = {name: with_method(llm, name) for name in options.methods or METHODS[:2]}
     for method, model in models.items():
         left = [one.prompt for one in problems if (method, one.name) not in done]
         if left:  # one-time costs of the process do not count for any problem
@@ -111,6 +83,15 @@ def evaluate(
     records = {name: json.loads(one.to_json(orient="records")) for name, one in tables.items()}
     (folder / frames.SUMMARY).write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
     return found
+
+
+def with_method(llm: LLM, name: str) -> LLM:
+    """The model with one of `METHODS`: as it is; the same batch without speculation; or with the
+    same speculation, one sample after the other.
+    """
+    if name == "single":
+        return LLM(llm.models, llm.parts, 1, llm.graphs)
+    return plain(llm) if name == PLAIN else llm
 
 
 def _opened(
@@ -231,11 +212,10 @@ class Evaluation:
             samples = (self.requests["method"] == method).sum()
             for seconds in budgets or self.budgets:
                 found = self.within(method, seconds, clock)
-                row = _mean("pass_first", found["pass_first"]) | _mean(
-                    "pass_all", found["pass_all"]
-                )
-                row["finished"] = found["finished"].sum() / samples
-                rows.append({"method": method, "seconds": float(seconds)} | row)
+                row = {"method": method, "seconds": float(seconds)}
+                for name in ("pass_first", "pass_all"):
+                    row |= _mean(name, found[name])
+                rows.append(row | {"finished": found["finished"].sum() / samples})
         return pd.DataFrame(rows)
 
     def pass_at(self, k: int) -> pd.DataFrame:
@@ -259,8 +239,9 @@ class Evaluation:
 
     def to_text(self) -> str:
         """The scores and the curve in Markdown, with 95 % intervals in brackets."""
-        curve = self.curve().sort_values("seconds", kind="stable")
-        return f"{_markdown(self.scores(), columns=True)}\n{_markdown(curve)}"
+        scores = shown(self.scores()).set_index("method").T.reset_index(names="method")
+        curve = shown(self.curve().sort_values("seconds", kind="stable"))
+        return f"{markdown(scores, 1)}\n{markdown(curve, 1)}"
 
     def plot(self, path: str | Path) -> None:
         """Draw Pass@First and Pass@All by budget into an SVG, PNG or PDF file."""
@@ -279,22 +260,3 @@ def _mean(name: str, values: pd.Series) -> dict[str, float]:
         bounds = binomtest(int(values.sum()), len(values)).proportion_ci(LEVEL, method="wilson")
     low, high = np.clip(np.array([*bounds], dtype=float), 0.0, 1.0).tolist()
     return {name: around.mean, f"{name}_low": low, f"{name}_high": high}
-
-
-def _markdown(frame: pd.DataFrame, columns: bool = False) -> str:
-    """A frame as a table; with `columns`, its rows become the columns."""
-    names: list[str] = [name for name in frame if not name.endswith(("_low", "_high"))]
-    rows = [[HEADINGS.get(name, name) for name in names]]
-    rows += [[_text(row, name) for name in names] for _, row in frame.iterrows()]
-    heads, *others = zip(*rows, strict=True) if columns else rows
-    others.insert(0, ["---"] * len(heads))
-    return "".join(f"| {' | '.join(line)} |\n" for line in (heads, *others))
-
-
-def _text(row: pd.Series, name: str) -> str:
-    """A value with its interval, if it has one."""
-    if name in ("method", "seconds", *FIGURES):
-        unit = METRICS[name].unit if name in FIGURES else ""
-        return str(row[name]) if name == "method" else number(row.get(name), unit)
-    value, low, high = (number(row.get(f"{name}{end}"), "share") for end in ("", "_low", "_high"))
-    return f"{value} %" if low == NOTHING else f"{value} % ({low} to {high})"

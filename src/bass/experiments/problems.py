@@ -6,7 +6,6 @@ The small problems are at the level of the embedded pair, which solves no proble
 import itertools
 import random
 import re
-import textwrap
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from string import Template
 from typing import Any, final
 
 from bass.errors import RequestError, unknown_name
-from bass.experiments.prompts import SETS, mbpp_prompt, read_records
+from bass.experiments.prompts import SETS, dedented, mbpp_prompt, read_records
 
 SMALL = "small"
 NAMES = ("humaneval", "humaneval-plus", "mbpp", "mbpp-sanitized", SMALL)
@@ -83,19 +82,15 @@ def problem_of(record: Mapping[str, Any]) -> Problem:
         prompt, solution = record["prompt"], record["canonical_solution"]
         tests = f"{record['test']}\ncheck({record['entry_point']})"
         return Problem(str(record["task_id"]), prompt, FUNCTION_ENDS, tests, prompt, solution)
-    code, tests = _dedented(record["code"]), [_dedented(one) for one in record["test_list"]]
+    code, tests = dedented(record["code"]), [dedented(one) for one in record["test_list"]]
     text = record["text" if "text" in record else "prompt"]
     used = {*re.findall(r"\w+", "\n".join(tests))}
     imports = re.findall(r"^(?:from .+ )?import .+$", code, re.MULTILINE)  # of the solution
     given = [line for line in imports if used & {*re.findall(r"\w+", line)}]  # such as `math.pi`
     given += [*record.get("test_imports", []), record.get("test_setup_code") or ""]
-    tests = "\n".join([*map(_dedented, given), *tests])
+    tests = "\n".join([*map(dedented, given), *tests])
     name, prompt = f"MBPP/{record['task_id']}", mbpp_prompt(text, record["test_list"])
     return Problem(name, prompt, PROGRAM_ENDS, tests, solution=code)
-
-
-def _dedented(code: str) -> str:
-    return textwrap.dedent(code.replace("\r\n", "\n"))
 
 
 def small_problems(per_family: int = 2, seed: int = 0) -> Iterator[dict[str, str]]:

@@ -312,10 +312,16 @@ def _without_category(record: Mapping[str, Any]) -> Entry:
     return Entry(_prompt(value))
 
 
+def dedented(code: str) -> str:
+    """Code of a file of MBPP without its indentation and carriage returns."""
+    return textwrap.dedent(code.replace("\r\n", "\n"))
+
+
 def mbpp_prompt(text: str, tests: Sequence[str]) -> str:
     """The text and the tests of a problem of MBPP as a docstring."""
-    plain = [textwrap.dedent(test.replace("\r\n", "\n")) for test in tests]
-    quoted = "\n".join([_text(text), *plain]).replace("\\", "\\\\").replace('"""', "'''")
+    quoted = (
+        "\n".join([_text(text), *map(dedented, tests)]).replace("\\", "\\\\").replace('"""', "'''")
+    )
     return f'"""\n{quoted}\n"""\n'
 
 

@@ -1,7 +1,6 @@
 """The inputs of results: versions, the machine, and hashes of the user's files."""
 
 import dataclasses
-import functools
 import hashlib
 import os
 import platform
@@ -39,11 +38,12 @@ def bass_version() -> str:
 
 def commit() -> str:
     """The commit of bass's source tree, with `-dirty` if files differ; else `unknown`."""
-    git = functools.partial(subprocess.run, cwd=PACKAGE, capture_output=True, text=True, check=True)
+    source, command = PACKAGE.parents[1], ["git", "describe", "--always", "--dirty", "--abbrev=40"]
+    if not (source / ".git").exists():  # it is installed, maybe below another repository
+        return "unknown"
     try:
-        git(["git", "ls-files", "--error-unmatch", "__init__.py"])
-        return git(["git", "describe", "--always", "--dirty", "--abbrev=40"]).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
+        return subprocess.run(command, cwd=source, capture_output=True, text=True).stdout.strip()
+    except OSError:
         return "unknown"
 
 

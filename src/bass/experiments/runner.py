@@ -15,7 +15,7 @@ from bass.analysis.frames import MANIFEST, REQUESTS, STEPS, SUMMARY, TEXTS, Run
 from bass.api.loading import ModelSpec
 from bass.api.plan import find_device
 from bass.checkpoints.hub import resolve
-from bass.experiments.cell import ERROR, PROGRESS, Cell, Watch, write_json
+from bass.experiments.cell import ERROR, PROGRESS, Cell, Watch, unwatched, write_json
 from bass.experiments.executors import Executor, Local
 from bass.experiments.grid import Plan, as_json, changed_settings, digest, identity
 from bass.experiments.provenance import device_name, files_of, here
@@ -32,7 +32,7 @@ def run(
     plan: Plan,
     folder: str | Path,
     executor: Executor | None = None,
-    watch: Watch | None = None,
+    watch: Watch = unwatched,
     retry_failed: bool = False,
 ) -> Run:
     """Run the cells that the folder lacks, and return the run.
@@ -56,7 +56,7 @@ def run(
     ended = {"finished"} if retry_failed else {"finished", "failed"}
     left = {cell.id: _begin(cell, folder, made) for cell, state in states if state not in ended}
     pending = [cell for cell in plan.cells if cell.id in left]
-    (executor or Local()).run(turns(pending, left, works), folder, watch or Watch())
+    (executor or Local()).run(turns(pending, left, works), folder, watch)
     return Run(folder)
 
 

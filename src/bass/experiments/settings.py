@@ -3,48 +3,55 @@ number of repeats.
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, final
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
 
-from bass.api.checks import check_value, stop_strings
 from bass.api.elsewhere import named_elsewhere
-from bass.api.options import (
-    LoadOptions,
-    ModelOptions,
-    PolicySpec,
-    RequestOptions,
-    SamplingOptions,
-    for_one_prompt,
-    help_of,
-    kinds_of,
-    option,
-    strategy,
-)
-from bass.api.plan import LoadPlan
+from bass.api.options import LoadOptions, ModelOptions, RequestOptions, StrategySpec, strategy
 from bass.api.resolve import make
 from bass.api.values import WrongKindError, in_words, typed
 from bass.errors import BassError, OptionError, unknown_name
 from bass.experiments.prompts import Entry, numbers, occurrences, read_prompts
+from bass.option import (
+    check_value,
+    for_one_prompt,
+    help_of,
+    integer,
+    kinds_of,
+    like,
+    option,
+    optional,
+    positive,
+)
+from bass.sampling_params import SamplingParams
 
-_HELP = help_of(SamplingOptions)
+if TYPE_CHECKING:  # loads torch
+    from bass.api.plan import LoadPlan
+
+_CONFIGS = Path(str(files("bass.experiments"))) / "configs"
+CONFIGS = {path.stem: path for path in sorted(_CONFIGS.glob("*.yaml"))}  # the packaged ones
 STRATEGIES = kinds_of(ModelOptions)  # kind of each setting that names a strategy
 LIMITS = ("ttft_limit", "tpot_limit", "e2e_limit")
-_COUNTS = ("batch", "samples", "num_prompts", "num_prompts_per_category", "repeats")
+_COUNT, _LIMIT = optional(integer(1)), optional(positive)
 
 
 @final
 @dataclass(frozen=True)
-class Settings(ModelOptions, SamplingOptions):
+class Settings(ModelOptions, SamplingParams):
     """One cell. Options of `bass generate` have the same meaning here."""
 
-    policy: PolicySpec = strategy("bass", "policy")
-    max_new_tokens: int = option(128, _HELP["max_new_tokens"])
-    stop: str | list[str] | None = option(None, _HELP["stop"])
-    stop_token_ids: list[int] | None = option(None, _HELP["stop_token_ids"])
-    batch: int = option(8, "rows that decode together")
+    policy: StrategySpec = strategy("bass", "policy")
+    max_new_tokens: int = like(SamplingParams, "max_new_tokens", 128)
+    stop: str | list[str] | None = like(SamplingParams, "stop", None)
+    stop_token_ids: list[int] | None = like(SamplingParams, "stop_token_ids", None)
+    batch: int = option(8, "rows that decode together", check=integer(1))
     samples: int | None = option(
-        None, "of each prompt, all in one call; null: `batch`, one prompt a call, as in the paper"
+        None,
+        "of each prompt, all in one call; null: `batch`, one prompt a call, as in the paper",
+        check=optional(integer(1)),
     )
     prompts: str | list[Any] = option(
         "python",
@@ -53,31 +60,33 @@ class Settings(ModelOptions, SamplingOptions):
     )
     data: str | None = option(None, "folder of published sets; null: that of BASS_DATA")
     categories: str | list[str] | None = option(None, "use only prompts of these categories")
-    num_prompts_per_category: int | None = option(None, "use only the first N of each category")
-    num_prompts: int | None = option(None, "use only the first N prompts, of all categories")
+    num_prompts_per_category: int | None = option(
+        None, "use only the first N of each category", check=_COUNT
+    )
+    num_prompts: int | None = option(
+        None, "use only the first N prompts, of all categories", check=_COUNT
+    )
     skip_long: bool = option(False, "leave out prompts that do not fit the context, and say so")
-    repeats: int = option(3, "number of repeats, each with the next seed")
+    repeats: int = option(3, "number of repeats, each with the next seed", check=integer(1))
     warm_up: bool = option(True, "run a first step and capture CUDA graphs before the measurement")
-    ttft_limit: float | None = option(None, "limit of goodput: seconds to a request's first token")
-    tpot_limit: float | None = option(None, "limit of goodput: seconds for each later token")
-    e2e_limit: float | None = option(None, "limit of goodput: seconds to the last token")
+    ttft_limit: float | None = option(
+        None, "limit of goodput: seconds to a request's first token", check=_LIMIT
+    )
+    tpot_limit: float | None = option(
+        None, "limit of goodput: seconds for each later token", check=_LIMIT
+    )
+    e2e_limit: float | None = option(
+        None, "limit of goodput: seconds to the last token", check=_LIMIT
+    )
 
     def problems(self) -> dict[str, str]:
         """Sentences about values out of range and unreadable prompts, with the setting's name."""
         found = {}
-        for name in (*_COUNTS, *LIMITS):
-            least, words = (1, "1 or more") if name in _COUNTS else (1e-9, "more than 0 seconds")
-            value = getattr(self, name)
-            if value is not None and value < least:
-                found[f"`{name}: {value}` is too small: give {words}."] = name
-        checks: dict[str, Callable[[], Any]] = {"prompts": lambda: self.entries}
-        for name in SAMPLING:
-            checks[name] = functools.partial(check_value, name, getattr(self, name))
-        for name, check in checks.items():
+        for one in fields(self):
             try:
-                check()
+                check_value(one, self.entries if one.name == "prompts" else getattr(self, one.name))
             except BassError as error:
-                found[str(error)] = name
+                found[str(error)] = one.name
         return found
 
     def problems_of_models(self) -> dict[str, str]:
@@ -119,12 +128,14 @@ class Settings(ModelOptions, SamplingOptions):
                 found.append(Call(len(found), group, turn, places, *kept, samples, first))
         return found
 
-    def load_plan(self) -> LoadPlan:
+    def load_plan(self) -> "LoadPlan":
         """The checked arguments of `load`; reads no weight.
 
         A cell whose drafter needs no draft model ignores `draft`, its adapter and its quantization.
         Raises a `BassError` for parts that do not match.
         """
+        from bass.api.plan import LoadPlan
+
         options = {f.name: getattr(self, f.name) for f in fields(ModelOptions)}
         options["drafter"] = make("drafter", options["drafter"])
         if not options["drafter"].needs_draft:
@@ -154,13 +165,13 @@ class Call:
     def options(self, settings: Settings, repeat: int) -> RequestOptions:
         """Its options. In a later turn each sample has a prompt, which continues its answer."""
         shared = {name: getattr(settings, name) for name in SAMPLING}
-        shared |= {"seed": settings.seed + repeat, "stop": stop_strings(settings.stop)}
+        shared |= {"seed": settings.seed + repeat}
         return RequestOptions(num_return_sequences=1 if self.turn else self.samples, **shared)
 
 
 SETTINGS = {f.name: f for f in fields(Settings)}
 DEFAULTS: dict[str, Any] = {name: f.default for name, f in SETTINGS.items()}
-SAMPLING = [f.name for f in fields(SamplingOptions)]
+SAMPLING = [f.name for f in fields(SamplingParams)]
 
 
 def typed_setting(name: str, value: Any) -> Any:

@@ -17,6 +17,7 @@ from bass.analysis.frames import CALL, Measurement, Run
 from bass.api.resolve import make
 from bass.api.results import Result
 from bass.errors import OptionError
+from bass.experiments.grid import label_of
 from bass.policies import Oracle
 from bass.policies.recorded_acceptance import RecordedAcceptance
 from bass.policies.simulate import LONGEST, CostModel, Simulation, simulate
@@ -142,8 +143,9 @@ def replay(
         f"best fixed length, k={best}": run(_fixed(best)),
         "oracle": run(Oracle(none.would, LONGEST)),
     }
-    named = policies if isinstance(policies, Mapping) else {_label(one): one for one in policies}
-    runs |= {label: run(make("policy", policy)) for label, policy in named.items()}
+    if not isinstance(policies, Mapping):
+        policies = {str(label_of(one)): one for one in policies}
+    runs |= {label: run(make("policy", policy)) for label, policy in policies.items()}
     rows = {
         label: {
             "tau": one.tau,
@@ -159,10 +161,3 @@ def replay(
 
 def _fixed(k: int) -> Any:
     return make("policy", {"class_path": "fixed", "init_args": {"k": k}})
-
-
-def _label(policy: Any) -> str:
-    if not isinstance(policy, Mapping):
-        return str(policy)
-    values = ", ".join(f"{name}={value}" for name, value in policy.get("init_args", {}).items())
-    return f"{policy['class_path']}({values})"

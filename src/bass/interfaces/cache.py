@@ -1,8 +1,7 @@
 """The contracts of KV caches, and of everything that holds state per row."""
 
 from abc import ABC, abstractmethod
-from types import FunctionType
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -92,25 +91,16 @@ class KVCache(ABC, Generic[View]):
         ...
 
 
-def takes_window(owner: type, name: str) -> None:
-    """Raise `TypeError` for a method with the old signature, without a `Window`."""
-    method = vars(owner).get(name)
-    if isinstance(method, FunctionType) and method.__code__.co_argcount > 2:
-        raise TypeError(
-            f"`{owner.__name__}.{name}` has the old parameters (tokens, positions): the "
-            f"signature is now `{name}(window)`, of a `bass.records.Window`."
-        )
-
-
 class RowStore(ABC):
-    """Holds state per row, filled with prompts. A store without state keeps the defaults."""
+    """Holds state per row, filled with prompts. A store without state keeps the defaults.
+
+    `writes_inputs`: it writes to what its methods receive, and gets copies.
+    """
+
+    writes_inputs: ClassVar[bool] = False
 
     def reserve(self, assignment: RowAssignment) -> None:
         """Reserve `assignment.capacities[b]` positions for row b."""
-
-    def __init_subclass__(cls, **arguments: Any) -> None:
-        super().__init_subclass__(**arguments)
-        takes_window(cls, "fill")
 
     def fill(self, window: Window) -> Features:
         """Process tokens of prompts, and return their features."""

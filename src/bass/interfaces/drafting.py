@@ -1,25 +1,19 @@
 """The contracts of drafters, of what they are built from, and of stop rules."""
 
-import inspect
 from abc import ABC, abstractmethod
-from types import FunctionType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from bass.interfaces.cache import RowStore, takes_window
+from bass.interfaces.cache import RowStore
 from bass.interfaces.verification import Warp
 from bass.records import Draft, Features, Noise, Scored, Sequences, Window
 
 
 class Scorer(RowStore):
     """A decoder with its cache and attention backend. Callers see only windows and scores."""
-
-    def __init_subclass__(cls, **arguments: Any) -> None:
-        super().__init_subclass__(**arguments)
-        takes_window(cls, "__call__")
 
     @abstractmethod
     def __call__(self, window: Window) -> Scored:
@@ -134,10 +128,6 @@ class Drafter(DraftMethod, RowStore):
     A drafter without a model and without state is its own `DraftMethod`; any other is built by one.
     """
 
-    def __init_subclass__(cls, **arguments: Any) -> None:
-        super().__init_subclass__(**arguments)
-        takes_observed(cls)
-
     @property
     def label(self) -> str:
         """Its name in messages."""
@@ -154,8 +144,9 @@ class Drafter(DraftMethod, RowStore):
 
         Within it, tokens must be in the vocabulary and have a probability above 0; distributions
         must be finite, nowhere negative, and sum to 1. Otherwise the run ends with an error.
-        `sequences` are the rows of the run themselves, and read-only, now and later: a run does not
-        notice a write, `bass.testing.check_drafter` does. `lengths` and `noise` are copies.
+        `sequences` are the rows of the run themselves. They are read-only, now and later, and so
+        are all other arguments unless `writes_inputs` is True: a run does not notice a write,
+        `bass.testing.check_drafter` does.
         """
         ...
 
@@ -182,16 +173,3 @@ class Drafter(DraftMethod, RowStore):
         token after each step, come with the next step's window. Rows that share a prompt receive
         its state by `copy_rows`. In a step it runs in the CUDA graph: no host read.
         """
-
-
-def takes_observed(owner: type) -> None:
-    """Raise `TypeError` for an `observe` that cannot be called as the engine calls it."""
-    method = vars(owner).get("observe")
-    if isinstance(method, FunctionType):
-        try:
-            inspect.signature(method).bind(owner, None, None, None)
-        except TypeError:
-            raise TypeError(
-                f"`{owner.__name__}.observe` has other parameters: the signature is "
-                "`observe(window, features, accepted)`."
-            ) from None

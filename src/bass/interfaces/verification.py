@@ -12,19 +12,20 @@ from bass.records import Draft, History, Noise, Verdict
 class Verifier(ABC):
     """Accepts a prefix of each row's draft and adds one token.
 
-    Its arguments are read-only: after the call the engine reads `draft.probs` and `target_probs`
-    again, for its checks and its report.
+    Its arguments are read-only: after the call the engine reads them again.
     `lossless`: the output has exactly the target's distribution.
     `coupled`: its noise is keyed by position; it accepts the most of a draft that was drawn with
     the same noise.
     `judges_jointly`: whether it accepts a token may depend on the target's distributions at later
     positions, so an invalid one there (such as NaN) ends the run.
+    `writes_inputs`: it writes to the draft or the noise, and gets copies of both.
     `caveat`: the warning in a run's summary if the verifier is not lossless.
     """
 
     lossless: ClassVar[bool]
     coupled: ClassVar[bool] = False
     judges_jointly: ClassVar[bool] = True
+    writes_inputs: ClassVar[bool] = False
     caveat: ClassVar[str] = ""
     paper: ClassVar[str] = ""
 

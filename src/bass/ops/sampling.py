@@ -20,7 +20,8 @@ from torch import Tensor
 from bass.kernels import cpu
 from bass.kernels import triton as kernels
 from bass.ops import cpu_products, dispatch
-from bass.records import SAMPLING_OPTIONS, History
+from bass.records import History
+from bass.sampling_params import SAMPLING_OPTIONS
 
 OFF = np.array(list(SAMPLING_OPTIONS.values()))  # the values without effect
 

@@ -8,13 +8,11 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from bass.api.assembly import Storage, assemble
-from bass.api.loading import Models
-from bass.api.plan import Strategies
 from bass.attention import SDPA
 from bass.caches import PaddedCache
 from bass.drafters import ModelDraft
 from bass.drafters.validity import built, features_of
+from bass.engine.assembly import ModelPair, Storage, Strategies, assemble
 from bass.engine.drafter_context import RunContext, check_features, draw_for
 from bass.engine.graphs import GraphedStep
 from bass.engine.requests import Request, StepRecord
@@ -39,8 +37,9 @@ from bass.interfaces import (
 from bass.interfaces.lengths import captured_lengths
 from bass.ops.noise import row_key
 from bass.policies import Fixed
-from bass.records import SAMPLING_OPTIONS, CacheBudget, DecoderShape, Sequences
+from bass.records import CacheBudget, DecoderShape, Sequences
 from bass.sampling import RowSampling, Sampling
+from bass.sampling_params import SAMPLING_OPTIONS
 from bass.testing.doubles import Scripted
 from bass.testing.small_models import DecoderPair, Pairing, SmallModel, poisoned
 from bass.verifiers.rejection import Rejection
@@ -203,7 +202,7 @@ class Setup:
         """The rows and caches of a pair, as `bass.load` makes them; the caches are poisoned."""
         target, draft = (decoder.to(self.device) for decoder in pair.models.values())
         used = draft if by.method.needs_draft else None
-        models = Models(target, used, None, [], self.device, pair.dtype)
+        models = ModelPair(target, used, self.device, pair.dtype)
         layout, backend = PoisonedLayout(self.pairing[0]), self.pairing[1]()
         drafting = by.method, by.stop_rule
         strategies = Strategies(self.policy, layout, backend, self.verifier, *drafting)

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from bass.api.loading import Models, ModelSpec
+from bass.api import loading
 from bass.api.resolve import make
 from bass.drafters.validity import built, check_answer, features_of, layers_of
 from bass.errors import OptionError
@@ -124,10 +124,14 @@ def check_drafter(
 
 def require_on_pair(checker: Checker, by: By, target: Checkpoint, draft: Checkpoint | None) -> None:
     """Check a drafter on a pair of checkpoints."""
-    specs = [None if c is None else ModelSpec(str(c), runs.CPU, "float32") for c in (target, draft)]
+    specs = [
+        None if c is None else loading.ModelSpec(str(c), runs.CPU, "float32")
+        for c in (target, draft)
+    ]
     if specs[1] is None and by.method.needs_draft:
         raise OptionError(f"`{checker.name}` needs a draft model: give `draft` next to `target`.")
-    models = Models.read(*specs)  # pyright: ignore[reportArgumentType]
+    read = [loading.Checkpoint.of(spec) for spec in specs if spec is not None]
+    models = loading.Models.read(specs[0], specs[1], read)  # pyright: ignore[reportArgumentType]
     pair = DecoderPair(
         models.target.shape.vocab_size,
         {"target": models.target, "draft": models.draft or models.target},

@@ -12,8 +12,8 @@ import torch
 from hypothesis import reject
 
 from bass.engine.requests import Request
-from bass.records import SAMPLING_OPTIONS
 from bass.sampling import RowSampling, Sampling
+from bass.sampling_params import SAMPLING_OPTIONS
 from bass.testing.checking import COSTLY, Checker
 from bass.testing.engine import Setup, same_prompt
 from bass.testing.reference import NearTie, SamplingReference, greedy, joint_law

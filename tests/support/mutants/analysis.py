@@ -96,8 +96,8 @@ MUTANTS = (
     Mutant(
         "acceptance has a value per repeat",
         "metrics.independent",
-        "m.by_prompt if metric.over == 'prompts' else m.by_repeat",
-        "m.by_repeat",
+        "'prompt' if metric.over == 'prompts' else 'repeat'",
+        "'repeat'",
         (f"{METRICS}::test_acceptance_has_a_value_per_prompt_and_time_one_per_repeat",),
     ),
     Mutant(
@@ -131,6 +131,13 @@ MUTANTS = (
         (
             "unit/test_frames.py::test_a_cell_is_compared_with_the_fastest_autoregressive_one_of_its_work",
         ),
+    ),
+    Mutant(
+        "a cell is compared with the slowest autoregressive decoding",
+        "analysis.frames.Run.plains",
+        "min",
+        "max",
+        ("unit/test_frames.py::test_of_two_autoregressive_cells_the_fastest_is_compared_with",),
     ),
     Mutant(
         "a cell is compared with autoregressive decoding at another batch",

@@ -51,50 +51,11 @@ MUTANTS = (
         ("unit/test_recorded_engines.py::test_threads_and_open_streams_do_not_share_storage",),
     ),
     Mutant(
-        "storage of any size is kept on a CPU",
-        "EngineCache._is_small",
-        "size.batch * int(size.limits.max()) * self._row_bytes <= MOST_RECORDED",
-        "True",
-        ("unit/test_recorded_engines.py::test_storage_that_is_large_is_of_one_call",),
-    ),
-    Mutant(
-        "storage is kept on a CPU for layouts whose passes are not recorded",
-        "EngineCache.__init__",
-        "recordable and ours and not graphs and models.device.type == 'cpu'",
-        "not graphs and models.device.type == 'cpu'",
-        (
-            "unit/test_recorded_engines.py::test_layouts_whose_passes_are_not_recorded_have_storage_of_each_call",
-        ),
-    ),
-    Mutant(
         "storage in which a run failed is used again",
         "EngineCache._kept",
         "engines.failed",
         "False",
         (f"{ENGINES}::test_storage_in_which_a_run_failed_is_not_used_again",),
-    ),
-    Mutant(
-        "a second span is captured without a run where the library chooses by it",
-        "GraphedStep._capture",
-        "k in self.tried and self.step_shapes.reads_lengths",
-        "k in self.tried",
-        (
-            f"{GRAPHS}::test_a_draft_length_runs_once_before_it_is_captured_and_again_for_a_new_kernel",
-        ),
-    ),
-    Mutant(
-        "counters of a kernel are made while a graph is captured",
-        "launch._kept_zeros",
-        "if _restricted == get_ident():\n    raise FirstUse",
-        "pass",
-        (f"{GRAPHS}::test_within_a_capture_only_existing_kernels_and_counters_are_used",),
-    ),
-    Mutant(
-        "storage is for the first of the calls to come",
-        "LLM.warm_up_for",
-        "self._engines.reserve(max(batches), max(longest), max(map(_end_tokens, requests)))",
-        "self._engines.reserve(max(batches), longest[0], max(map(_end_tokens, requests)))",
-        (f"{ENGINES}::test_after_a_warm_up_for_calls_none_of_them_captures_or_allocates",),
     ),
     Mutant(
         "a warm-up feeds no windows of long prompts",
@@ -144,19 +105,5 @@ MUTANTS = (
         "self.own_drafter",
         "True",
         (f"{PREFILL}::test_a_users_drafter_is_fed_without_graphs",),
-    ),
-    Mutant(
-        "a user's verifier runs in a graph that is dropped",
-        "warm_up.keeps_nothing",
-        "[parts.verifier, parts.stop_rule, parts.attention]",
-        "[parts.stop_rule, parts.attention]",
-        (f"{PREFILL}::test_a_users_part_runs_in_no_graph_that_is_dropped",),
-    ),
-    Mutant(
-        "counters of a graph that is dropped are kept",
-        "triton.launch.kept_zeros",
-        "rehearsing.get()",
-        "False",
-        ("kernels/test_ahead.py::test_counters_that_are_made_meanwhile_are_not_kept",),
     ),
 )

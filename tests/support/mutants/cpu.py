@@ -1,6 +1,6 @@
 """Defects of the kernels for CPUs, and of their choice."""
 
-from support.mutants.killers import BY_CPU, BY_CPU_PROGRAM, BY_CPU_STEP, CPU_WAYS
+from support.mutants.killers import BY_CPU, BY_CPU_PROGRAM, BY_CPU_STEP
 from support.mutants.mutant import Mutant
 
 MUTANTS = (
@@ -9,27 +9,6 @@ MUTANTS = (
         "cpu.gemm._columns",
         "at += width if full else 1",
         "at += width",
-        (BY_CPU,),
-    ),
-    Mutant(
-        "a CPU's threads miss the columns that fill no block",
-        "cpu.gemm._share",
-        "(count + BLOCK - 1) // BLOCK",
-        "count // BLOCK",
-        (BY_CPU,),
-    ),
-    Mutant(
-        "a CPU's product reads a bfloat16 matrix at the offsets of float32",
-        "cpu.gemm._columns",
-        "itemsize = 2 if half else 4",
-        "itemsize = 4",
-        (BY_CPU,),
-    ),
-    Mutant(
-        "a CPU's gated product adds the gates' bias to both halves",
-        "cpu.gemm._gated",
-        "up + add[inner + i]",
-        "up + add[i]",
         (BY_CPU,),
     ),
     Mutant(
@@ -47,32 +26,11 @@ MUTANTS = (
         (BY_CPU,),
     ),
     Mutant(
-        "a CPU's norm skips the last row of a thread",
-        "cpu.norms._add_norm",
-        "own_share(rows, threads)",
-        "own_share(rows - 1, threads)",
-        (BY_CPU,),
-    ),
-    Mutant(
         "a CPU's noise swaps the halves of the key",
         "cpu.noise._uniforms",
         "low, high = key & MASK, key >> SHIFT",
         "high, low = key & MASK, key >> SHIFT",
         (BY_CPU,),
-    ),
-    Mutant(
-        "the slowest way of a CPU's product is chosen",
-        "cpu_products._fastest",
-        "min(own, key=lambda way: own[way])",
-        "max(own, key=lambda way: own[way])",
-        (CPU_WAYS,),
-    ),
-    Mutant(
-        "times of a busy CPU are stored",
-        "cpu_products._choose",
-        "busy() or time.perf_counter() > until",
-        "time.perf_counter() > until",
-        (CPU_WAYS,),
     ),
     Mutant(
         "a CPU's threads begin a recorded kernel before the one before has ended",
@@ -86,13 +44,6 @@ MUTANTS = (
         "cpu.program._offsets",
         "other.life[0] <= last",
         "other.life[0] < last",
-        (BY_CPU_PROGRAM,),
-    ),
-    Mutant(
-        "a pass with operations that are no kernel is recorded",
-        "cpu.program.Recording.program",
-        "self.foreign is not None",
-        "False",
         (BY_CPU_PROGRAM,),
     ),
     Mutant(
@@ -110,24 +61,10 @@ MUTANTS = (
         (BY_CPU_STEP,),
     ),
     Mutant(
-        "a CPU's draw takes the token before the one that passes the noise",
-        "cpu.rejection_sampling._drawn",
-        "running > threshold",
-        "running + p[first + i] > threshold",
-        (BY_CPU_STEP,),
-    ),
-    Mutant(
         "a CPU's step goes on after an end token",
         "cpu.batch_state._commit",
         "first_end >= own",
         "True",
-        (BY_CPU_STEP,),
-    ),
-    Mutant(
-        "a CPU's check of distributions overlooks negative numbers",
-        "cpu.rejection_sampling._flag",
-        "least < 0",
-        "least < -9",
         (BY_CPU_STEP,),
     ),
     Mutant(
@@ -136,12 +73,5 @@ MUTANTS = (
         "program.stale",
         "False",
         (BY_CPU_PROGRAM,),
-    ),
-    Mutant(
-        "norms of weights with gaps are computed by a CPU's kernel",
-        "cpu_products.fused",
-        "w is None or w.is_contiguous()",
-        "True",
-        (f"{BY_CPU}::test_weights_with_gaps_are_left_to_torch",),
     ),
 )

@@ -157,34 +157,6 @@ MUTANTS = (
         trap=15,
     ),
     Mutant(
-        "Algorithm 1 follows the worst row",
-        "BatchAdaptive.update",
-        "max(accepted)",
-        "min(accepted)",
-        (POLICIES,),
-    ),
-    Mutant(
-        "Algorithm 1 forgets that it shrank",
-        "BatchAdaptive.update",
-        "state.length - ceil(state.length / self.modulus) - state.shrunk",
-        "state.length - ceil(state.length / self.modulus)",
-        (POLICIES,),
-    ),
-    Mutant(
-        "Algorithm 1 shrinks below what was accepted",
-        "BatchAdaptive.update",
-        "max(1, best, shorter)",
-        "max(1, shorter)",
-        (POLICIES,),
-    ),
-    Mutant(
-        "Algorithm 1 grows beyond its limit",
-        "BatchAdaptive.update",
-        "min(state.length + self.increment, self.max_length)",
-        "state.length + self.increment",
-        (POLICIES,),
-    ),
-    Mutant(
         "the draft's history lacks its own tokens",
         "ModelDrafter.propose",
         "drafted[:, :i]",
@@ -235,24 +207,10 @@ MUTANTS = (
         (STOP_LAWS,),
     ),
     Mutant(
-        "confidence asks for doubt",
-        "Confidence.__call__",
-        "self.threshold",
-        "1 - self.threshold",
-        (RULES,),
-    ),
-    Mutant(
         "AdaEDL's bound has gamma outside its root",
         "Entropy.__call__",
         "math.sqrt(self.gamma)",
         "self.gamma",
-        (RULES,),
-    ),
-    Mutant(
-        "AdaEDL's bound has no root",
-        "Entropy.__call__",
-        "torch.special.entr(draft_probs).sum(-1).sqrt()",
-        "torch.special.entr(draft_probs).sum(-1)",
         (RULES,),
     ),
     Mutant(
@@ -277,13 +235,6 @@ MUTANTS = (
         (DRAFTERS,),
     ),
     Mutant(
-        "ngram prefers the shorter occurrence",
-        "Ngram.latest",
-        "torch.where(found >= 0, found, at)",
-        "torch.where(at >= 0, at, found)",
-        (DRAFTERS,),
-    ),
-    Mutant(
         "a replayed script is one token behind",
         "ReplayDrafter.propose",
         "lens[:, None] + torch.arange(k, device=lens.device)",
@@ -291,34 +242,10 @@ MUTANTS = (
         (DRAFTERS,),
     ),
     Mutant(
-        "a script fits a row that is longer than it",
-        "ReplayDrafter.propose",
-        "same.all(2) & (lens[:, None] < self.ends)",
-        "same.all(2)",
-        (DRAFTERS,),
-    ),
-    Mutant(
-        "a script fits by one token",
-        "ReplayDrafter.propose",
-        "same.all(2) & (lens[:, None] < self.ends)",
-        "same.any(2) & (lens[:, None] < self.ends)",
-        (DRAFTERS,),
-    ),
-    Mutant(
         "a model is not told what another drafter proposed",
         "EnsembleDrafter.propose",
         "feed(drafter, sequences, known, merged.lengths - own.lengths, span)",
         "() and feed(drafter, sequences, known, merged.lengths - own.lengths, span)",
-        (
-            FED,
-            AFTER,
-        ),
-    ),
-    Mutant(
-        "a model is told one token too few of another's draft",
-        "ensemble.feed",
-        "lengths[:, None]",
-        "lengths[:, None] - 1",
         (
             FED,
             AFTER,

@@ -19,14 +19,14 @@ from support.mutants.killers import (
     ROOM,
     SHARED,
     SOON,
-    TIMED,
     TOO_EARLY,
     WARPS,
     WITNESS,
+    WRITTEN_DRAFT,
+    WRITTEN_VERDICT,
 )
 from support.mutants.mutant import Mutant
 
-COST = "unit/test_cost_of_runs.py"
 MUTANTS = (
     Mutant(
         "the target's window has the positions of the longest row",
@@ -59,31 +59,6 @@ MUTANTS = (
         "min(self.behind, self.schedule.most_generated) + 1",
         (WITNESS,),
         trap=8,
-    ),
-    Mutant(
-        "after plain steps the draft is fed as many columns as there were steps",
-        "EngineRun._caught_up",
-        "min(self.behind, self.schedule.most_generated) + 2",
-        "self.behind + 2",
-        (f"{COST}::test_after_many_steps_without_drafts_a_drafter_is_fed_what_its_rows_have",),
-    ),
-    Mutant(
-        "positions of a user's drafter are counted as they are at the end of the step",
-        "PassLog.add",
-        "window.positions.clone() if self.copies else window.positions",
-        "window.positions",
-        (
-            f"{COST}::test_positions_that_a_drafter_writes_to_after_the_pass_are_counted_as_they_were",
-        ),
-    ),
-    Mutant(
-        "the parts of an ensemble are taken for ours",
-        "drafters.ensemble.is_ours",
-        "method.methods if isinstance(method, Ensemble) else ()",
-        "()",
-        (
-            f"{COST}::test_positions_that_a_drafter_writes_to_after_the_pass_are_counted_as_they_were",
-        ),
     ),
     Mutant(
         "after plain steps the draft is not told what was committed",
@@ -325,44 +300,6 @@ MUTANTS = (
         trap=10,
     ),
     Mutant(
-        "a bound counts passes that no row needs",
-        "work_of_passes",
-        (
-            "if count:\n"
-            "    moved += cost.model.bytes_read(count) + cost.keys(tokens[:, i], visible[:, i])\n"
-            "    flops += count * cost.model.flops_per_token\n"
-            "    flops_kept += of_text * cost.model.flops_per_token"
-        ),
-        (
-            "if cost:\n"
-            "    moved += cost.model.bytes_read(count) + cost.keys(tokens[:, i], visible[:, i])\n"
-            "    flops += count * cost.model.flops_per_token\n"
-            "    flops_kept += of_text * cost.model.flops_per_token"
-        ),
-        ("unit/test_cost.py::test_a_pass_that_no_active_row_needs_costs_nothing",),
-    ),
-    Mutant(
-        "a bound counts the positions that were requested",
-        "EngineRun._reported",
-        "(lens + drafted) * active",
-        "(lens + np.array(plan.lengths)) * active",
-        ("unit/test_cost_of_runs.py::test_the_positions_of_a_step_are_by_the_lengths_drafted",),
-    ),
-    Mutant(
-        "a bound leaves out an ensemble's passes that only fill",
-        "RunContext.draft",
-        "fill_cost(scorer.decoder)",
-        "None",
-        ("unit/test_cost_of_runs.py::test_bytes_and_flops_are_those_of_the_passes_that_ran",),
-    ),
-    Mutant(
-        "timing a step's parts takes its rows on",
-        "_parts_of",
-        "rows.steps.copy_(steps)",
-        "",
-        (TIMED,),
-    ),
-    Mutant(
         "a joint verdict relies on distributions that are none",
         "checks.check_emitted",
         "impossible & judged",
@@ -389,5 +326,19 @@ MUTANTS = (
         "F.pad(scored.logits, (0, missing), value=float('-inf'))",
         "F.pad(scored.logits, (0, missing), value=0.0)",
         (f"{PAIRS}::test_the_vocabulary_is_the_targets_with_its_padding_with_a_draft_and_without",),
+    ),
+    Mutant(
+        "a drafter has the uniforms that the verifier reads",
+        "SpeculativeStep.proposed",
+        "copied((lengths, noise)) if writes else (lengths, noise)",
+        "(lengths, noise)",
+        (WRITTEN_DRAFT,),
+    ),
+    Mutant(
+        "a verifier has the draft that is reported",
+        "SpeculativeStep.judged",
+        "copied((draft, noise)) if self.verifier.writes_inputs else (draft, noise)",
+        "(draft, noise)",
+        (WRITTEN_VERDICT,),
     ),
 )

@@ -21,10 +21,8 @@ ACCOUNT = f"{GREEDY}::test_the_account_of_drafted_and_accepted_tokens_adds_up_to
 STOPS = f"{GREEDY}::test_a_stop_rule_ends_a_draft_right_after_the_token_at_which_it_fires"
 LOGPROBS = f"{GREEDY}::test_log_probabilities_are_the_targets_own"
 SHARED = f"{GREEDY}::test_samples_of_one_prompt_share_one_prefill_and_still_agree_with_the_oracle"
-LAYOUT_BITS = "laws/test_2_invariance.py::test_every_layout_and_backend_gives_the_same_tokens"
 INVARIANCE = "laws/test_2_invariance.py"
 ALONE = f"{INVARIANCE}::test_a_request_alone_and_in_any_batch_gives_the_same_tokens_and_acceptance"
-PLAIN = f"{INVARIANCE}::test_without_drafts_the_engine_samples_the_plain_loops_tokens"
 JOINT = "laws/test_4_joint_law.py"
 REGISTERED = "unit/test_testing_registered.py::test_every_drafter_is_exact"
 LOSSES = f"{JOINT}::test_the_joint_law_is_the_targets_under_every_policy_drafter_and_verifier"
@@ -64,7 +62,6 @@ TWINS, ABOVE, READS = (
 BY_CPU = "kernels/test_cpu_kernels.py"
 BY_CPU_PROGRAM = "kernels/test_cpu_program.py"
 BY_CPU_STEP = "kernels/test_cpu_step.py"
-CPU_WAYS = "unit/test_cpu_products.py"
 ROWS_TEST = "kernels/test_batch_state.py"
 EARLY = ("kernels/test_hopper_gemm.py::test_products_equal_their_twins_wherever_they_are_cut",)
 ROTATED = ("kernels/test_hopper_attention.py::test_one_kernel_rotates_stores_attends_as_three_do",)
@@ -113,5 +110,12 @@ REFUSED, DRAWN_FROM, TIMED = (
         "accepted_drafts_are_committed_and_rejected_ones_are_not",
         "a_recorded_probability_is_that_of_the_distribution_drawn_from",
         "timing_the_parts_of_a_step_changes_nothing_of_the_run",
+    )
+)
+WRITTEN_DRAFT, WRITTEN_VERDICT = (
+    f"unit/test_strategies_that_write.py::test_a_{name}"
+    for name in (
+        "drafter_that_writes_to_lengths_and_assignments",
+        "verifier_that_writes_to_its_draft_and_its_noise",
     )
 )

@@ -1,17 +1,9 @@
 """Defects of models and of pairing them."""
 
-from support.mutants.killers import BY_KERNELS, DECODERS, FIRST, IN_FIVE, PAIRS
+from support.mutants.killers import BY_KERNELS, DECODERS, PAIRS
 from support.mutants.mutant import Mutant
 
-BY_HAND = "models/test_configs_by_hand.py"
 MUTANTS = (
-    Mutant(
-        "a product that is added by itself leaves its norm as the stream",
-        "Residual.rows",
-        "left.stream.view(shape)",
-        "left.weighted.view(shape)",
-        (*IN_FIVE,),
-    ),
     Mutant(
         "a pending product is added again by the next reader",
         "Residual.rows",
@@ -27,25 +19,11 @@ MUTANTS = (
         (BY_KERNELS,),
     ),
     Mutant(
-        "a parallel block's second product is forgotten by the kernel of the next norm",
-        "Residual._summands",
-        "parts[1] if len(parts) == 2 else None",
-        "None",
-        (DECODERS,),
-    ),
-    Mutant(
         "a kernel adds a product without the norm that it goes through",
         "Residual._summands",
         "None if through is None else _numbers(through)",
         "None",
         (DECODERS,),
-    ),
-    Mutant(
-        "a kernel's norm of heads reaches over the values",
-        "_rotate_and_store",
-        "tl.where(rotates, low * unit * low_by, low)",
-        "low * unit * low_by",
-        ("kernels/test_rotary.py::test_completing_and_storing_at_once_equals_one_after_the_other",),
     ),
     Mutant(
         "what was pending is added again",
@@ -55,46 +33,11 @@ MUTANTS = (
         ("models/test_families.py::test_logits_equal_those_of_transformers",),
     ),
     Mutant(
-        "a stream that is read as a tensor is left without what a kernel adds",
-        "Residual.tensor",
-        "stream.view(self._base.shape), ()",
-        "self._base, ()",
-        (DECODERS,),
-    ),
-    Mutant(
-        "a norm over all heads of queries and keys is forgotten",
-        "linear.project_qkv",
-        "qk_norm(y)[None], None",
-        "y[None], None",
-        ("models/test_families.py::test_logits_equal_those_of_transformers",),
-    ),
-    Mutant(
         "a layer without rotary embedding rotates",
         "SmolLM3.rotations",
         "rotation if rotated else None",
         "rotation",
         ("models/test_families.py::test_logits_equal_those_of_transformers",),
-    ),
-    Mutant(
-        "sliding layers have the scaled rotary embedding of the others",
-        "Olmo3.rotations",
-        "self.local_rotary(positions)",
-        "self.rotary(positions)",
-        ("models/test_families.py::test_logits_equal_those_of_transformers",),
-    ),
-    Mutant(
-        "a target drafts for itself without its norm",
-        "FirstLayers.hidden",
-        "x.normed(self.decoder.norm).tensor()",
-        "x.tensor()",
-        (FIRST,),
-    ),
-    Mutant(
-        "a target drafts for itself with a layer less",
-        "FirstLayers.hidden",
-        "itertools.islice(self.decoder.streams(window, attend), self.count, None)",
-        "itertools.islice(self.decoder.streams(window, attend), self.count - 1, None)",
-        (FIRST,),
     ),
     Mutant(
         "a quantized product by a kernel forgets its scales",
@@ -116,56 +59,5 @@ MUTANTS = (
         "decoder.embed.clone",
         "decoder.embed.detach",
         ("unit/test_quantized_models.py::test_a_quantization_may_overwrite_what_it_is_given",),
-    ),
-    Mutant(
-        "a model that attends both ways is read as causal",
-        "CAUSAL",
-        '{"is_causal": (True, None)}',
-        "{}",
-        (f"{BY_HAND}::test_a_model_that_attends_both_ways_is_refused",),
-    ),
-    Mutant(
-        "sizes that are null have the family's default",
-        "RotaryConfig.from_json",
-        "config.get(n, 0) is None",
-        "False",
-        (f"{BY_HAND}::test_it_computes_what_transformers_reads",),
-    ),
-    Mutant(
-        "kinds of layers in a config of Mistral are ignored",
-        "read_text_config",
-        'name == "mistral" and "layer_types" in raw',
-        "False",
-        (f"{BY_HAND}::test_it_computes_what_transformers_reads",),
-    ),
-    Mutant(
-        "the common name of GPT-NeoX's rope base comes first",
-        "GPTNeoXConfig.from_json",
-        "config | {k: v for k, v in own.items() if v is not None}",
-        "{k: v for k, v in own.items() if v is not None} | config",
-        (f"{BY_HAND}::test_it_computes_what_transformers_reads",),
-    ),
-    Mutant(
-        "a text half that unties a head that is not stored lacks it",
-        "text_half.text_half",
-        "HEAD not in names and read_config(files.folder).get(tie) is None",
-        "False",
-        ("models/test_multimodal.py::test_a_text_half_that_unties_a_missing_head_is_tied",),
-    ),
-    Mutant(
-        "the weights of an offset norm are 1, so that it doubles",
-        "RandomWeights.__call__",
-        "own.endswith('bias') or stores_distance(module)",
-        "own.endswith('bias')",
-        ("models/test_dummy.py::test_random_weights_keep_the_scale_of_the_residual_stream",),
-    ),
-    Mutant(
-        "random weights use the global generator",
-        "RandomWeights.__call__",
-        "parameter.normal_(0, parameter.shape[-1] ** -0.5, generator=self.generator)",
-        "parameter.normal_(0, parameter.shape[-1] ** -0.5)",
-        (
-            "models/test_dummy.py::test_random_weights_are_those_of_the_seed_whatever_was_drawn_before",
-        ),
     ),
 )

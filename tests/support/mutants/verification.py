@@ -309,9 +309,7 @@ MUTANTS = (
         "checks.check_prefix",
         "accepted & ~same",
         "accepted & False",
-        (
-            "unit/test_broken_strategies.py::test_a_verdict_that_accepts_other_tokens_than_the_drafted_ones",
-        ),
+        ("unit/test_broken_strategies.py::test_an_answer_that_is_no_verdict",),
     ),
     Mutant(
         "every draft is drawn with the noise of positions",

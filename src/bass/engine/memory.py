@@ -5,8 +5,8 @@ from typing import final
 
 import torch
 
-from bass.api.engines import EngineCache
-from bass.api.loading import Models
+from bass.engine.assembly import ModelPair
+from bass.engine.engines import EngineCache
 
 
 @final
@@ -24,7 +24,7 @@ class Memory:
     free: int | None
 
     @classmethod
-    def of(cls, models: Models, engines: EngineCache) -> "Memory":
+    def of(cls, models: ModelPair, engines: EngineCache) -> "Memory":
         """The memory now."""
         weights = weight_bytes(models)
         if models.device.type != "cuda":
@@ -48,7 +48,7 @@ class Memory:
         return ", ".join(f"{name} {size / 1e9:.2f} GB" for name, size in parts.items() if size)
 
 
-def weight_bytes(models: Models) -> int:
+def weight_bytes(models: ModelPair) -> int:
     """Bytes of all parameters and buffers of target and draft; what they share counts once."""
     storages = {
         storage.data_ptr(): storage.nbytes()

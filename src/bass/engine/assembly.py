@@ -4,8 +4,8 @@ import functools
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from bass.api.loading import Models
-from bass.api.plan import Strategies
+import torch
+
 from bass.drafters.ensemble import is_ours
 from bass.drafters.validity import built
 from bass.engine.cost import pass_cost
@@ -16,13 +16,49 @@ from bass.engine.scorer import ModelScorer
 from bass.engine.shapes import StepShapes
 from bass.engine.step import SpeculativeStep, Step
 from bass.errors import RequestError
-from bass.interfaces import KVCache
+from bass.interfaces import (
+    AttentionBackend,
+    DraftLengthPolicy,
+    DraftMethod,
+    KVCache,
+    StopRule,
+    Verifier,
+)
 from bass.interfaces.lengths import captured_lengths
 from bass.models.decoder import CausalDecoder
 from bass.records import CacheBudget, Sequences
 from bass.sampling import RowSampling
 
 MOST_SCORERS = 32  # of one storage, each with its recorded passes
+
+
+@dataclass(frozen=True)
+class ModelPair:
+    """A target, and its draft if one is needed; on one device, computing in one type."""
+
+    target: CausalDecoder
+    draft: CausalDecoder | None
+    device: torch.device
+    dtype: torch.dtype
+
+    @property
+    def context(self) -> int:
+        """The longest row in tokens: the smaller context of target and draft."""
+        both = (self.target, self.draft)
+        return min(model.shape.max_positions for model in both if model is not None)
+
+
+@final
+@dataclass(frozen=True)
+class Strategies:
+    """The strategies that a model pair runs with."""
+
+    policy: DraftLengthPolicy[Any]
+    cache: Any  # a class with `allocate`
+    attention: AttentionBackend[Any, Any]
+    verifier: Verifier
+    drafter: DraftMethod
+    stop_rule: StopRule | None = None
 
 
 @final
@@ -43,7 +79,7 @@ class Storage:
     the target's comes first, then those of the drafter's models, in the order of their use.
     """
 
-    models: Models
+    models: ModelPair
     parts: Strategies
     budget: CacheBudget
     end_tokens: int
@@ -109,7 +145,7 @@ def assemble(
         parts.stop_rule,
         batch,
         sequences.capacity,
-        PassLog(pass_cost(models.target), copies=not (ours := is_ours(parts.drafter))),
+        PassLog(pass_cost(models.target)),
     )
     step: Step = SpeculativeStep(
         target, built(parts.drafter, context), parts.verifier, warp, context.vocab_size, context.log
@@ -117,7 +153,7 @@ def assemble(
     if graphs:
         lengths, reads = captured_lengths(parts.policy), parts.attention.reads_lengths
         shapes = StepShapes.of(lengths, sequences.capacity, reads)
-        step = GraphedStep(step, sequences, shapes, pool, ours)
+        step = GraphedStep(step, sequences, shapes, pool, is_ours(parts.drafter))
     return Engine(sequences, step)
 
 

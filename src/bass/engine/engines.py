@@ -10,10 +10,8 @@ from typing import Any, final
 import numpy as np
 import torch
 
-from bass.api.assembly import Engine, Storage, assemble, no_room
-from bass.api.loading import Models
-from bass.api.plan import Strategies
 from bass.caches import PaddedCache
+from bass.engine.assembly import Engine, ModelPair, Storage, Strategies, assemble, no_room
 from bass.engine.cost import model_cost
 from bass.engine.run import EngineRun, RunStatus
 from bass.errors import BassError, explained
@@ -26,7 +24,7 @@ CAPACITY_STEP = 256  # positions: storage that grows with the requests has a mul
 MOST_RECORDED = 1e9
 
 
-def addresses(models: Models) -> list[int]:
+def addresses(models: ModelPair) -> list[int]:
     """The addresses of all parameters and buffers."""
     return [
         tensor.data_ptr()
@@ -151,7 +149,7 @@ class EngineCache:
     """
 
     def __init__(
-        self, models: Models, parts: Strategies, graphs: bool, rows: int, longest: int | None
+        self, models: ModelPair, parts: Strategies, graphs: bool, rows: int, longest: int | None
     ) -> None:
         self.models, self.parts, self.graphs = models, parts, graphs
         self.rows, self.longest = rows, longest

@@ -5,10 +5,9 @@ from functools import partial
 
 import torch
 
-from bass.api.assembly import Storage
-from bass.api.engines import EngineCache, Engines
-from bass.api.generation import Generation
 from bass.drafters.ensemble import is_ours
+from bass.engine.assembly import Storage
+from bass.engine.engines import EngineCache, Engines
 from bass.engine.graphs import GraphedStep, trial
 from bass.engine.prefill import (
     LEAST_CAUGHT_UP,
@@ -29,14 +28,6 @@ from bass.records import Window
 
 # positions: from one power of two times it to the next, attention has the same number of splits
 SPAN = 256
-
-
-def first_step(generation: Generation) -> None:
-    """Take the first step of a generation, and end it."""
-    try:
-        next(iter(generation))
-    finally:
-        generation.close()
 
 
 def first_prefills(cache: EngineCache, steps: Iterable[Step]) -> None:
