@@ -10,12 +10,12 @@ from typing import Any, ClassVar, final, no_type_check
 
 import torch
 from einops import rearrange
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.attention.kernels import check_triton
 from bass.interfaces import AttentionBackend
 from bass.ops import attention
+from bass.ops.attention import Positions, Queries, Sinks
 from bass.records import AttentionRule, PaddedView
 
 # Most compiled variants, by shape, rule and dtype. torch's default limit is 8, then an error.
@@ -27,7 +27,7 @@ LEAST_DIM = 16  # of a head, for torch to compile it
 class FlexPlan:
     """The positions, and a block mask for each attention window of the layers."""
 
-    positions: Int[Tensor, "batch window"]
+    positions: Positions
     span: int
     _masks: dict[int | None, Any] = field(default_factory=dict)
 
@@ -70,17 +70,12 @@ class Flex(AttentionBackend[PaddedView, FlexPlan]):
         if device.type != "cpu":
             check_triton(type(self), device)  # torch compiles to it
 
-    def plan(self, positions: Int[Tensor, "batch window"], span: int) -> FlexPlan:
+    def plan(self, positions: Positions, span: int) -> FlexPlan:
         return FlexPlan(positions, span)
 
     def run(
-        self,
-        q: Float[Tensor, "batch window heads dim"],
-        view: PaddedView,
-        plan: FlexPlan,
-        rule: AttentionRule,
-        sinks: Float[Tensor, " heads"] | None = None,
-    ) -> Float[Tensor, "batch window heads dim"]:
+        self, q: Queries, view: PaddedView, plan: FlexPlan, rule: AttentionRule, sinks: Sinks = None
+    ) -> Queries:
         unknown = q.is_cuda and (q.dtype == torch.float64 or q.shape[3] < LEAST_DIM)
         if unknown or sinks is not None:
             limits = rule.scale, rule.window, rule.softcap

@@ -5,12 +5,9 @@ layout.
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from jaxtyping import Float, Int
-from torch import Tensor
-
 from bass.attention.sdpa import SDPA, MaskPlan
 from bass.interfaces import AttentionBackend
-from bass.ops.attention import gather
+from bass.ops.attention import Positions, Queries, Sinks, gather
 from bass.records import AttentionRule, PaddedView, PagedView
 
 
@@ -27,16 +24,11 @@ class Gather(AttentionBackend[PagedView, MaskPlan]):
     capturable: ClassVar[bool] = True
     supports_sinks: ClassVar[bool] = True
 
-    def plan(self, positions: Int[Tensor, "batch window"], span: int) -> MaskPlan:
+    def plan(self, positions: Positions, span: int) -> MaskPlan:
         return SDPA().plan(positions, span)
 
     def run(
-        self,
-        q: Float[Tensor, "batch window heads dim"],
-        view: PagedView,
-        plan: MaskPlan,
-        rule: AttentionRule,
-        sinks: Float[Tensor, " heads"] | None = None,
-    ) -> Float[Tensor, "batch window heads dim"]:
+        self, q: Queries, view: PagedView, plan: MaskPlan, rule: AttentionRule, sinks: Sinks = None
+    ) -> Queries:
         k, v = (gather(pool, view.table, plan.span) for pool in (view.k, view.v))
         return SDPA().run(q, PaddedView(k, v), plan, rule, sinks)

@@ -14,7 +14,7 @@ from bass.records import AttentionRule
 
 
 @dataclass(frozen=True)
-class PositionPlan:
+class SpanPlan:
     """The positions, from which kernels derive each row's length on the device, and the span, their
     upper bound on the host.
     """
@@ -28,14 +28,14 @@ class PositionPlan:
 
 
 @dataclass(frozen=True)
-class PositionBackend(AttentionBackend[View, PositionPlan]):
+class PositionBackend(AttentionBackend[View, SpanPlan]):
     """A backend without a plan of its own: masks and lengths follow from the positions."""
 
     capturable: ClassVar[bool] = True
     supports_sinks: ClassVar[bool] = True
 
-    def plan(self, positions: Int[Tensor, "batch window"], span: int) -> PositionPlan:
-        return PositionPlan(positions, span)
+    def plan(self, positions: Int[Tensor, "batch window"], span: int) -> SpanPlan:
+        return SpanPlan(positions, span)
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,9 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
 from bass.interfaces import AttentionBackend
-from bass.ops.attention import attend
+from bass.ops.attention import Positions, Queries, Sinks, attend
 from bass.records import AttentionRule, RaggedView
 
 
@@ -16,7 +14,7 @@ from bass.records import AttentionRule, RaggedView
 class RowPlan:
     """Each row's positions, and its length on the host."""
 
-    positions: Int[Tensor, "batch window"]
+    positions: Positions
     capacities: list[int]
 
 
@@ -33,18 +31,13 @@ class PerRow(AttentionBackend[RaggedView, RowPlan]):
     capturable: ClassVar[bool] = False
     supports_sinks: ClassVar[bool] = True
 
-    def plan(self, positions: Int[Tensor, "batch window"], span: int) -> RowPlan:
+    def plan(self, positions: Positions, span: int) -> RowPlan:
         # sync: the rows' lengths shape the loop
         return RowPlan(positions, (positions.amax(1) + 1).tolist())
 
     def run(
-        self,
-        q: Float[Tensor, "batch window heads dim"],
-        view: RaggedView,
-        plan: RowPlan,
-        rule: AttentionRule,
-        sinks: Float[Tensor, " heads"] | None = None,
-    ) -> Float[Tensor, "batch window heads dim"]:
+        self, q: Queries, view: RaggedView, plan: RowPlan, rule: AttentionRule, sinks: Sinks = None
+    ) -> Queries:
         out = torch.zeros_like(q)
         # sync: as in plan
         limits = rule.scale, rule.window, rule.softcap

@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from jaxtyping import Float
-from torch import Tensor
-
-from bass.attention.kernels import PositionBackend, PositionPlan
+from bass.attention.kernels import PositionBackend, SpanPlan
 from bass.interfaces import View
 from bass.ops import attention
+from bass.ops.attention import Queries, Sinks
 from bass.records import AttentionRule, PaddedView, PagedView, RaggedView
 
 
@@ -27,13 +25,8 @@ class Reference(Float64[PaddedView]):
     view_type: ClassVar[type] = PaddedView
 
     def run(
-        self,
-        q: Float[Tensor, "batch window heads dim"],
-        view: PaddedView,
-        plan: PositionPlan,
-        rule: AttentionRule,
-        sinks: Float[Tensor, " heads"] | None = None,
-    ) -> Float[Tensor, "batch window heads dim"]:
+        self, q: Queries, view: PaddedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
+    ) -> Queries:
         return attention.padded(q, view.k, view.v, *plan.arguments(rule), sinks)
 
 
@@ -45,13 +38,8 @@ class ReferenceRagged(Float64[RaggedView]):
     view_type: ClassVar[type] = RaggedView
 
     def run(
-        self,
-        q: Float[Tensor, "batch window heads dim"],
-        view: RaggedView,
-        plan: PositionPlan,
-        rule: AttentionRule,
-        sinks: Float[Tensor, " heads"] | None = None,
-    ) -> Float[Tensor, "batch window heads dim"]:
+        self, q: Queries, view: RaggedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
+    ) -> Queries:
         return attention.ragged(q, view.k, view.v, view.starts, *plan.arguments(rule), sinks)
 
 
@@ -63,11 +51,6 @@ class ReferencePaged(Float64[PagedView]):
     view_type: ClassVar[type] = PagedView
 
     def run(
-        self,
-        q: Float[Tensor, "batch window heads dim"],
-        view: PagedView,
-        plan: PositionPlan,
-        rule: AttentionRule,
-        sinks: Float[Tensor, " heads"] | None = None,
-    ) -> Float[Tensor, "batch window heads dim"]:
+        self, q: Queries, view: PagedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
+    ) -> Queries:
         return attention.paged(q, view.k, view.v, view.table, *plan.arguments(rule), sinks)

@@ -3,12 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from jaxtyping import Float, Int
-from torch import Tensor
-
-from bass.attention.kernels import KernelBackend, PositionPlan
+from bass.attention.kernels import KernelBackend, SpanPlan
 from bass.interfaces import KVCache
 from bass.ops import attention
+from bass.ops.attention import Positions, Queries, Sinks
 from bass.records import AttentionRule, PaddedView, PagedView, Projection, RaggedView
 
 
@@ -21,13 +19,8 @@ class TritonPad(KernelBackend[PaddedView]):
     view_type: ClassVar[type] = PaddedView
 
     def run(
-        self,
-        q: Float[Tensor, "batch window heads dim"],
-        view: PaddedView,
-        plan: PositionPlan,
-        rule: AttentionRule,
-        sinks: Float[Tensor, " heads"] | None = None,
-    ) -> Float[Tensor, "batch window heads dim"]:
+        self, q: Queries, view: PaddedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
+    ) -> Queries:
         return attention.triton_padded(q, view, plan.positions, plan.span, rule, sinks)
 
 
@@ -41,13 +34,8 @@ class TritonSplit(KernelBackend[RaggedView]):
     reads_lengths: ClassVar[bool] = True
 
     def run(
-        self,
-        q: Float[Tensor, "batch window heads dim"],
-        view: RaggedView,
-        plan: PositionPlan,
-        rule: AttentionRule,
-        sinks: Float[Tensor, " heads"] | None = None,
-    ) -> Float[Tensor, "batch window heads dim"]:
+        self, q: Queries, view: RaggedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
+    ) -> Queries:
         return attention.triton_ragged(
             q, view, plan.positions, plan.span, rule, sinks, each_row=True
         )
@@ -65,13 +53,8 @@ class TritonRagged(KernelBackend[RaggedView]):
     reads_lengths: ClassVar[bool] = True
 
     def run(
-        self,
-        q: Float[Tensor, "batch window heads dim"],
-        view: RaggedView,
-        plan: PositionPlan,
-        rule: AttentionRule,
-        sinks: Float[Tensor, " heads"] | None = None,
-    ) -> Float[Tensor, "batch window heads dim"]:
+        self, q: Queries, view: RaggedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
+    ) -> Queries:
         return attention.triton_ragged(q, view, plan.positions, plan.span, rule, sinks)
 
     def attend(
@@ -79,10 +62,10 @@ class TritonRagged(KernelBackend[RaggedView]):
         cache: KVCache[RaggedView],
         layer: int,
         projection: Projection,
-        positions: Int[Tensor, "batch window"],
-        plan: PositionPlan,
+        positions: Positions,
+        plan: SpanPlan,
         rule: AttentionRule,
-    ) -> Float[Tensor, "batch window heads dim"]:
+    ) -> Queries:
         view = cache.view(layer)
         if not cache.writable_view or not attention.supports_projection(
             projection, view, plan.span
@@ -101,11 +84,6 @@ class TritonPaged(KernelBackend[PagedView]):
     reads_lengths: ClassVar[bool] = True
 
     def run(
-        self,
-        q: Float[Tensor, "batch window heads dim"],
-        view: PagedView,
-        plan: PositionPlan,
-        rule: AttentionRule,
-        sinks: Float[Tensor, " heads"] | None = None,
-    ) -> Float[Tensor, "batch window heads dim"]:
+        self, q: Queries, view: PagedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
+    ) -> Queries:
         return attention.triton_paged(q, view, plan.positions, plan.span, rule, sinks)

@@ -87,23 +87,16 @@ def renamed(files: TensorFiles, wanted: Collection[str], prefix: str) -> tuple[T
     only where all wanted names are known without it, so a folder that lacks tensors keeps its
     names.
     """
-    plain = {name: without_wrappers(name) for name in files.stored}
     inner = [name for name in sorted(wanted) if name.startswith(prefix)]
-    if len({*plain.values()}) < len(plain) or _complete(files.stored, inner, prefix) or not inner:
+    if not inner or _complete(files.stored, inner, prefix):
         return files, ""
-    anchor = inner[-1]
-    bare = anchor.removeprefix(prefix)
-    starts = [
-        name.removesuffix(end)
-        for end in (anchor, bare)
-        for name in plain.values()
-        if name.endswith(end)
-    ]
+    plain = {name: without_wrappers(name) for name in files.stored}
+    ends = inner[-1], inner[-1].removeprefix(prefix)
+    starts = [n.removesuffix(end) for end in ends for n in plain.values() if n.endswith(end)]
     for start in dict.fromkeys(("", *starts)):
-        names = {name: short.removeprefix(start) for name, short in plain.items()}
+        stored = {plain[name].removeprefix(start): t for name, t in files.stored.items()}
         # two tensors may not get the same name
-        if len({*names.values()}) == len(names) and _complete(names.values(), inner, prefix):
-            stored = {names[name]: tensor for name, tensor in files.stored.items()}
+        if len(stored) == len(plain) and _complete(stored, inner, prefix):
             inserted = [one[0] for one in map(_INSERTED.search, files.stored) if one is not None]
             return replace(files, stored=stored), start or inserted[0]
     return files, ""

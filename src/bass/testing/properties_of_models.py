@@ -134,7 +134,8 @@ def passes(draw: Draw) -> AttentionCase:
         return tuple(draw(st.lists(st.integers(low, high), min_size=batch, max_size=batch)))
 
     rule, heads = st.sampled_from(RULES), draw(st.sampled_from(HEADS))
-    past, used, beyond = rows(0, draw(st.sampled_from((20, 70)))), rows(0, window), rows(0, 3)
+    past, used = rows(0, draw(st.sampled_from((20, 70)))), rows(0, window)
+    beyond = rows(0, draw(st.sampled_from((0, 3))))
     return AttentionCase(
         heads, past, used, beyond, window, draw(rule), draw(rule), draw(st.integers(0, 99))
     )
