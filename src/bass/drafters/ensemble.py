@@ -1,7 +1,7 @@
 """Several draft methods: each row uses the first one that proposes tokens."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, TypeVar, final
 
 import torch
@@ -11,7 +11,15 @@ from torch import Tensor
 
 from bass.drafters.model import ModelDraft
 from bass.drafters.ngram import Ngram
-from bass.drafters.validity import built, check_answer, check_columns, features_of, layers_of, named
+from bass.drafters.validity import (
+    built,
+    check_answer,
+    check_columns,
+    features_of,
+    in_int64,
+    layers_of,
+    named,
+)
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.ops import batch_state
@@ -87,6 +95,7 @@ class EnsembleDrafter(Drafter):
     drafters: tuple[Drafter, ...]
     vocab_size: int
     reads: tuple[tuple[int, ...], ...] = ()  # indices of each part's features
+    checked: list[Drafter] = field(default_factory=list)  # parts whose first answers were checked
 
     def __post_init__(self) -> None:
         if not self.reads:
@@ -132,7 +141,10 @@ class EnsembleDrafter(Drafter):
         for drafter, own in self.with_copies(noise):
             lengths = requested.clone() if drafter.writes_inputs else requested
             answer = drafter.propose(sequences, lengths, k, own, span)
-            draft = check_answer(drafter, answer, requested, k, self.vocab_size)
+            if len(self.checked) < len(self.drafters):
+                check_answer(drafter, answer, requested, k, self.vocab_size)
+                self.checked.append(drafter)
+            draft = in_int64(answer)
             if requested.device.type == "cpu":
                 check_columns(drafter, draft, requested)
             draft = widened(draft, requested, k)

@@ -43,10 +43,10 @@ _REASONS = {
 
 def check_answer(
     drafter: Drafter, draft: object, requested: Int[Tensor, " batch"], k: int, vocab: int
-) -> Draft:
-    """The result, if it is a draft of up to `k` tokens for each row.
+) -> None:
+    """Raise `StrategyError` for a result that is no draft of up to `k` tokens for each row.
 
-    It checks shapes and types, not values. Raises `StrategyError`.
+    It checks shapes and types, not values.
     """
     name, batch = f"`{type(drafter).__name__}.propose`", len(requested)
     if not isinstance(draft, Draft):
@@ -82,6 +82,10 @@ def check_answer(
             f"`{type(drafter).__name__}` returned distributions over {draft.probs.shape[2]} "
             f"tokens, and the target has {vocab}: they must be over the same vocabulary."
         )
+
+
+def in_int64(draft: Draft) -> Draft:
+    """The draft with its integers in 64 bits."""
     return Draft(draft.tokens.to(torch.int64), draft.probs, draft.lengths.to(torch.int64))
 
 

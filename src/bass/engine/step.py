@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.drafters.validity import check_answer, check_columns, invalid_draft
+from bass.drafters.validity import check_answer, check_columns, in_int64, invalid_draft
 from bass.engine.passes import Pass, PassLog
 from bass.engine.prefill import feed_prompts
 from bass.engine.shapes import bucket
@@ -150,6 +150,8 @@ class SpeculativeStep(Step):
     warp: Warp
     vocab_size: int
     log: PassLog = field(default_factory=PassLog)
+    # the strategies whose answers have been checked: types and shapes are, once for each run
+    checked: set[str] = field(default_factory=set)
 
     def launch(
         self, sequences: Sequences, lengths: list[int], k: int, span: int
@@ -212,10 +214,12 @@ class SpeculativeStep(Step):
         that decide the emitted tokens.
         """
         warped = self.warp(logits, sequences.history(draft.tokens))
-        probs = check_probs(self.warp, warped, logits)
+        probs = check_probs(self.warp, warped, logits) if self.is_first("warp") else warped
         given = copied((draft, noise)) if self.verifier.writes_inputs else (draft, noise)
         answer = self.verifier(given[0], probs, given[1])
-        verdict = check_verdict(self.verifier, answer, logits)
+        if self.is_first("verifier"):
+            check_verdict(self.verifier, answer, logits)
+        verdict = Verdict(answer.tokens.to(torch.int64), answer.accepted.to(torch.int64))
         logprobs = token_logprobs(logits, verdict.tokens)
         emitted = commit(sequences, verdict, logits.shape[2])
         judged = emitted
@@ -235,16 +239,24 @@ class SpeculativeStep(Step):
         writes = self.drafter.writes_inputs
         requested, given = copied((lengths, noise)) if writes else (lengths, noise)
         draft = self.drafter.propose(sequences, requested, k, given, span)
-        draft = check_answer(self.drafter, draft, lengths, k, self.vocab_size)
+        if self.is_first("drafter"):
+            check_answer(self.drafter, draft, lengths, k, self.vocab_size)
+        draft = in_int64(draft)
         if lengths.device.type == "cpu":
             check_columns(self.drafter, draft, lengths)
         return draft
 
+    def is_first(self, strategy: str) -> bool:
+        """Whether a strategy has not been called before."""
+        first = strategy not in self.checked
+        self.checked.add(strategy)
+        return first
 
-def check_verdict(verifier: Verifier, verdict: object, logits: Tensor) -> Verdict:
-    """The verifier's answer as a verdict on the window of these logits, in int64.
 
-    Only shapes and types are checked. Raises `StrategyError`.
+def check_verdict(verifier: Verifier, verdict: object, logits: Tensor) -> None:
+    """Raise `StrategyError` for an answer that is no verdict on the window of these logits.
+
+    Only shapes and types are checked.
     """
     name, (rows, window) = type(verifier).__name__, logits.shape[:2]
     if not isinstance(verdict, Verdict):
@@ -271,7 +283,6 @@ def check_verdict(verifier: Verifier, verdict: object, logits: Tensor) -> Verdic
             f"`{name}` returned `accepted` of shape {list(verdict.accepted.shape)}, and "
             f"there are {rows} rows: return one count for each."
         )
-    return Verdict(verdict.tokens.to(torch.int64), verdict.accepted.to(torch.int64))
 
 
 def unpacked(packed: np.ndarray, passes: tuple[Pass, ...]) -> StepReport:
