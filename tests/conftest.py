@@ -30,7 +30,8 @@ from bass.caches import paged  # noqa: E402
 from bass.engine import prefill, shapes  # noqa: E402
 from support import interpreter, matrix  # noqa: E402  (imports triton)
 
-torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))  # the tensors are small
+THREADS = int(os.environ.get("OMP_NUM_THREADS", "1"))  # the tensors are small
+torch.set_num_threads(THREADS)
 interpreter.hasten()
 
 # ignored by a job in the background, and under nohup
@@ -81,7 +82,11 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Each test function is checked as if it were the only one."""
+    """Each test function is checked as if it were the only one, in as many threads as the others:
+    one that leaves more (a benchmark's `--threads`) makes those after it up to forty times slower
+    on busy cores.
+    """
+    torch.set_num_threads(THREADS)
     typecheck.begin(item.nodeid.partition("[")[0])
 
 
