@@ -10,7 +10,7 @@ import torch
 import bass
 from bass.checkpoints.weights import dummy_index
 from bass.cli import main
-from bass.errors import CheckpointError, OptionError
+from bass.errors import CheckpointError
 from bass.ops.linear import Linear
 from bass.quantization import Int8Weight
 from models.cases import FIRST, Case, cases_by_day
@@ -71,11 +71,6 @@ def test_random_weights_are_quantized_as_stored_ones(llama: Path) -> None:
     assert sum(p.nbytes for p in small.parameters()) < sum(p.nbytes for p in whole.parameters())
 
 
-def test_a_folder_with_weights_may_be_dummy_too(tmp_path: Path, llama: Path) -> None:
-    (llama / "model.safetensors").write_bytes(b"damaged")
-    assert bass.load(llama, num_speculative_tokens=0, load_format="dummy").models.dummy
-
-
 def test_random_weights_without_tokenizers_pair_with_any_vocabulary(tmp_path: Path) -> None:
     case = FIRST["llama"]
     sizes = (folder_of(tmp_path / str(size), case, vocab_size=size) for size in (97, 80, 120))
@@ -95,33 +90,6 @@ def test_random_weights_are_those_of_the_seed_whatever_was_drawn_before(llama: P
     assert torch.equal(state, torch.get_rng_state())
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        (
-            {"hidden_size": 1 << 22, "num_attention_heads": 1, "num_key_value_heads": 1},
-            "needs .*GB",
-        ),
-        ({"num_attention_heads": 3}, "config.json"),
-        ({"model_type": "none"}, "bass` reads"),
-        ({"hidden_size": "wide"}, "hidden_size='wide'"),
-    ],
-)
-def test_a_config_that_no_machine_can_run_is_one_sentence(
-    tmp_path: Path, fields: dict[str, Any], words: str
-) -> None:
-    case = FIRST["llama"]
-    folder = folder_of(tmp_path, case, **fields)
-    with pytest.raises(CheckpointError, match=words):
-        bass.load(folder, num_speculative_tokens=0, load_format="dummy")
-
-
-@pytest.mark.parametrize("value", ["Dummy", "", "safetensors"])
-def test_an_unknown_format_is_one_sentence(value: str) -> None:
-    with pytest.raises(OptionError, match=f"Unknown load format `{value}`.*auto, dummy"):
-        bass.load(load_format=value)
-
-
 def test_the_command_says_that_the_text_means_nothing(
     llama: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -129,10 +97,3 @@ def test_the_command_says_that_the_text_means_nothing(
     asked = ["--token-ids", "[1, 2]", "--max-new-tokens", "3"]
     assert main(["generate", *options, *asked]) == 0
     assert "RANDOM WEIGHTS" in capsys.readouterr().err
-
-
-def test_random_weights_are_not_those_of_a_quantized_checkpoint(tmp_path: Path) -> None:
-    case = FIRST["llama"]
-    folder = folder_of(tmp_path, case, quantization_config={"quant_method": "gptq", "bits": 4})
-    with pytest.raises(CheckpointError, match="has the config of quantized weights"):
-        bass.load(folder, num_speculative_tokens=0, load_format="dummy")

@@ -11,10 +11,8 @@ from safetensors.torch import load_file, save_file
 
 import bass
 from bass.api.loading import Checkpoint
-from bass.checkpoints.folder import ADAPTER, ADAPTER_CONFIG, SINGLE
-from bass.checkpoints.lora import Adapter
-from bass.checkpoints.weights import CheckpointIndex, dummy_index, load_decoder, read_index
-from bass.cli.info import describe
+from bass.checkpoints.folder import SINGLE
+from bass.checkpoints.weights import load_decoder, read_index
 from bass.errors import CheckpointError
 from bass.models.multimodal import MULTIMODAL, Multimodal
 from bass.pair import DRAFT
@@ -47,10 +45,6 @@ NAMES = {
         "vision_tower.": "model.vision_tower.",
         "multi_modal_projector.": "model.multi_modal_projector.",
     },
-    "of the model without a head": {
-        "language_model.lm_head.": "lm_head.",
-        "language_model.model.": "language_model.",
-    },
     "of a text folder": {"language_model.": ""},
 }
 
@@ -62,17 +56,6 @@ def test_each_way_of_naming_is_read(case: Any, names: dict[str, str], tmp_path: 
     model.save_pretrained(tmp_path)
     renamed(tmp_path, names)
     assert deviation(case, tmp_path, model) <= 1e-4
-
-
-@pytest.mark.parametrize("case", [TIED, UNTIED], ids=str)
-def test_without_a_word_about_ties_the_head_is_the_stored_one(case: Any, tmp_path: Path) -> None:
-    model = make(case)
-    model.save_pretrained(tmp_path)
-    text = json.loads((tmp_path / "config.json").read_text())["text_config"]
-    text.pop("tie_word_embeddings", None)
-    changed(tmp_path, tie_word_embeddings=None, text_config=text)
-    assert deviation(case, tmp_path, model) <= 1e-4
-    assert read_index(tmp_path).second_head is None
 
 
 def test_a_text_half_that_unties_a_missing_head_is_tied(tmp_path: Path) -> None:
@@ -102,30 +85,6 @@ def test_what_the_outer_config_says_holds(tmp_path: Path) -> None:
     checkpoint = Checkpoint.read(str(tmp_path))
     assert checkpoint.eos == [1, 96]
     assert checkpoint.index.raw["dtype"] == "float16"
-
-
-def test_info_says_what_is_read(tmp_path: Path) -> None:
-    make(TIED).save_pretrained(tmp_path)
-    others = sum("language_model" not in name for name in load_file(tmp_path / SINGLE))
-    assert describe(Checkpoint.read(str(tmp_path)))["family"] == (
-        f"gemma3_text, the text half of a gemma3 folder; its other parts ({others} tensors) are "
-        "not read"
-    )
-
-
-def test_a_config_alone_is_that_of_its_text_half(tmp_path: Path) -> None:
-    config = {"model_type": "gemma3", "text_config": {"num_hidden_layers": 2, "hidden_size": 64}}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    index = dummy_index(tmp_path)
-    assert (index.half_of, index.decoder.shape.layers) == ("gemma3", 2)
-
-
-def test_a_tensor_of_no_known_part_is_unexpected(tmp_path: Path) -> None:
-    make(TIED).save_pretrained(tmp_path)
-    tensors = load_file(tmp_path / SINGLE)
-    save_file(tensors | {"memory.weight": torch.zeros(3)}, tmp_path / SINGLE)
-    with pytest.raises(CheckpointError, match=r"1 unexpected \(memory.weight\)"):
-        read_index(tmp_path)
 
 
 def test_an_entry_is_enough_for_other_folders_with_the_names_of_llava(
@@ -182,39 +141,3 @@ def test_a_chat_with_a_multimodal_folder_is_one_with_its_text_half(tmp_path: Pat
         for folder in (plain, whole)
     ]
     assert said[0] == said[1] != ""
-
-
-@pytest.mark.parametrize("start", ["model.vision_tower.", "vision_tower.", "model."])
-def test_an_adapter_of_both_halves_is_merged_into_the_text_half(start: str, tmp_path: Path) -> None:
-    base, down = tmp_path / "base", "model.language_model.layers.0.mlp.down_proj"
-    make(UNTIED).save_pretrained(base)
-    [shape] = [
-        t.shape for name, t in load_file(base / SINGLE).items()
-        if "vision" not in name and name.endswith("layers.0.mlp.down_proj.weight")
-    ]  # fmt: skip
-    pairs = {f"{down}.lora_A": torch.randn(3, shape[1]), f"{down}.lora_B": torch.randn(shape[0], 3)}
-    tower = f"{start}encoder.layers.0.mlp.fc1"
-    others = {f"{tower}.lora_A": torch.ones(3, 8), f"{tower}.lora_B": torch.ones(8, 3)}
-
-    def index(name: str, tensors: dict[str, torch.Tensor]) -> CheckpointIndex:
-        folder = tmp_path / name
-        folder.mkdir()
-        named = {f"base_model.model.{name}.weight": t for name, t in tensors.items()}
-        save_file(named, folder / ADAPTER)
-        modules = [*{name.rpartition(".")[0] for name in tensors}]
-        settings = {"peft_type": "LORA", "r": 3, "lora_alpha": 6, "target_modules": modules}
-        (folder / ADAPTER_CONFIG).write_text(json.dumps(settings))
-        return read_index(base, adapter=Adapter.read(folder))
-
-    if not start.endswith("vision_tower."):
-        with pytest.raises(CheckpointError, match=r"adapts 1 tensor that .* does not have"):
-            index("both", pairs | others)
-        return
-    with pytest.raises(CheckpointError, match=r"adapts 1 tensor that .* does not have"):
-        index("tower", others)
-    ours, theirs, plain = (
-        found.load(torch.device("cpu"), torch.float32).state_dict()
-        for found in (index("both", pairs | others), index("text", pairs), read_index(base))
-    )
-    assert all(torch.equal(value, ours[name]) for name, value in theirs.items())
-    assert not all(torch.equal(value, ours[name]) for name, value in plain.items())

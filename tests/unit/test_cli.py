@@ -1,6 +1,5 @@
 """The entry point, and the parser that the commands share."""
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,7 +12,7 @@ import pytest
 
 from bass.api.options import LoadOptions, RequestOptions, TemplateOptions, help_of, option
 from bass.api.resolve import make
-from bass.cli import COMMANDS, main
+from bass.cli import COMMANDS
 from bass.cli.options import Parser, build, parser
 from bass.errors import BassError, OptionError, ProblemsError
 from bass.policies import BatchAdaptive, Fixed, Lagged
@@ -143,15 +142,6 @@ def test_how_a_command_ends(
     assert said.err.startswith(text)
 
 
-def test_any_other_error_is_pythons(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(argv: list[str]) -> int:
-        raise FileNotFoundError("worker")
-
-    monkeypatch.setitem(sys.modules, "bass.cli.convert", SimpleNamespace(run=fails))  # pyright: ignore[reportArgumentType]
-    with pytest.raises(FileNotFoundError, match="worker"):
-        main(["convert"])
-
-
 def test_a_reader_that_leaves_early_is_no_error() -> None:
     command = [sys.executable, "-m", "bass", "--help"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -160,19 +150,6 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait(60) == 0
-
-
-@pytest.mark.parametrize(("given", "expected"), [({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7")])
-def test_threads_do_not_spin_for_long(
-    bass_command: Command, monkeypatch: pytest.MonkeyPatch, given: dict[str, str],
-    expected: str | None,
-) -> None:  # fmt: skip
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    monkeypatch.setenv("GOMP_SPINCOUNT", given.get("GOMP_SPINCOUNT", ""))
-    if not given:
-        monkeypatch.delenv("GOMP_SPINCOUNT")
-    bass_command("convert")
-    assert os.environ.get("GOMP_SPINCOUNT") == expected
 
 
 # The parser
@@ -255,37 +232,16 @@ policy.policy.k: 3
     assert (read.prompt, read.file) == (None, "x")
 
 
-def test_a_later_file_overrides_an_earlier_one(command: Parser, config: Written) -> None:
-    first = config("policy: {class_path: lagged, init_args: {policy: fixed}}\nseed: 1", "a.yaml")
-    second = config("policy.policy: bass\nstop: x", "b.yaml")
-    read = command.read([*first, *second])
-    assert (make("policy", read.policy), read.seed) == (Lagged(BatchAdaptive()), 1)
-    assert read.stop == ["x"]
-
-
 WRONG: dict[str, tuple[list[str], str]] = {
     "an unknown option": (["--temprature", "1"], "Did you mean `--temperature`"),
     "the name of another library": (["--max-tokens", "8"], "give `--max-new-tokens` (most new"),
-    "a name with a value": (["--enforce-eager"], "give `--cuda-graphs false`"),
-    "an abbreviation": (["--temp", "2"], "Unknown option `--temp`"),
     "a wrong type": (["--top-p", "hot"], 'Parser key "top_p": Expected a float. Got value: hot.'),
-    "no value": (["--top-p"], "expected one argument"),
-    "no value of a parameter": (["--policy.k", "--json"], "`--policy.k` lacks its value"),
     "an unknown policy": (["--policy", "fixd"], "Unknown policy `fixd`. Did you mean `fixed`"),
-    "an unknown parameter": (
-        ["--policy=fixed", "--policy.kk=3"], "Unknown parameter of policy `Fixed` `kk`",
-    ),
     "a wrong type inside": (
         ["--policy=lagged", "--policy.policy=fixed", "--policy.policy.k=x"],
         "`policy.policy.k='x'` is of the wrong type: give an integer",
     ),
-    "out of range": (["--policy=fixed", "--policy.k=-1"], "Fixed(k=-1)"),
-    "another form": (["--policy", '{"k": 3}'], "has the wrong form: give `class_path`"),
-    "no YAML": (["--drafter=ensemble", "--drafter.methods=[ngram"], "several, as a list"),
     "a parameter of nothing": (["--stop-rule.threshold=1"], "is a parameter without a strategy"),
-    "a parameter of a cache": (["--cache=split", "--cache.x=1"], "Unknown parameter of cache"),
-    "a class that is not there": (["--verifier", "nowhere:It"], "No module named 'nowhere'"),
-    "no file": (["--config", "/nowhere.yaml"], "`--config /nowhere.yaml` cannot be read"),
 }  # fmt: skip
 
 
@@ -309,23 +265,3 @@ def test_all_unknown_options_wrong_strategies_and_problems_of_a_file_are_reporte
     with pytest.raises(ProblemsError) as error:
         command.read(config("temprature: 1\ntop_p: high\nseed: {a: 1}"))
     assert str(error.value).count("\n  In `") == 3
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("a: [", "cannot be read"),
-        ("- a", "has no options"),
-        ("temprature: 1", "run.yaml`: Unknown option `--temprature`. Did you mean `--temperature`"),
-        ("temperature: hot", "run.yaml`: `temperature: 'hot'` is of the wrong type: give a number"),
-        ("json: 3", "`json: 3` is of the wrong type: give true or false"),
-        ("config: other.yaml", "Unknown option `--config`"),
-        ("policy: [fixed]", "is no policy"),
-    ],
-)
-def test_a_wrong_file_is_a_sentence(
-    command: Parser, config: Written, text: str, words: str
-) -> None:
-    with pytest.raises(OptionError) as error:
-        command.read(config(text))
-    assert words in str(error.value)

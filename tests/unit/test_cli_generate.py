@@ -195,31 +195,6 @@ def test_a_published_set_of_which_the_first_turn_is_answered(
         assert ids(said) == [result.completions[index].token_ids]
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ("x --example", "Prompts come from --prompt and --example: give one."),
-        ("--data x y", "`--data` is for `--prompts`"),
-        ("--system x y", "`--system` is for `--chat`"),
-        ("--template x y", "`--template` is for `--chat` or `--messages`"),
-        ("--prompts mt-bnch", "Did you mean `mt-bench`"),
-        ("--prompts mt-bench --data DATA --categories c", "Unknown category of the prompts `c`"),
-        ("--prompts mt-bench --data nowhere", "has no such file: give `--data FOLDER`"),
-        ("--file nowhere", "`--file nowhere` cannot be read"),
-        ("--token-ids [1] --chat", "`--chat` needs texts"),
-        ("x --chat", "no chat template"),
-        ("x --temperature -1", "`temperature=-1.0` is out of range"),
-        ("x --num-speculative-tokens 2 --policy fixed", "contradicts"),
-    ],
-)
-def test_bad_input_is_one_sentence(
-    bass_command: Command, pair: Pair, data: Path, options: str, words: str
-) -> None:
-    said = bass_command("generate", *pair.options, *options.replace("DATA", str(data)).split())
-    assert (said.status, said.out, said.err.count("\n")) == (2, "", 1)
-    assert words in said.err
-
-
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_missing_prompt_is_found_before_a_model_is_loaded(
     bass_command: Command, terminal: bool, monkeypatch: pytest.MonkeyPatch
@@ -242,14 +217,6 @@ def test_one_completion_is_streamed_after_its_prompt_without_control_codes(
     assert plainly(said.out).startswith(printable(text, keep="\n\t"))
     assert "tau" in said.out
     assert said.err == ""
-
-
-def test_several_completions_have_a_bar_and_are_printed_at_the_end(
-    bass_command: Command, pair: Pair, terminal: None
-) -> None:
-    said = bass_command("generate", *pair.options, "def f(", "-n", "2")
-    assert "prompt 0, sample 1: 8 tokens" in plainly(said.out)
-    assert "generating" in plainly(said.err)
 
 
 @pytest.mark.parametrize("more", [(), ("--json",), ("--compare-plain",)])
@@ -292,11 +259,3 @@ def test_a_text_that_is_not_the_targets_has_a_warning(
     assert said.status == 0
     assert words in said.err
     assert "WARNING" not in bass_command("generate", *pair.options, "def f(").err
-
-
-def test_without_a_tokenizer_token_ids_go_in_and_come_out(
-    bass_command: Command, silent_pair: Pair
-) -> None:
-    options = ("--token-ids", "[1,2,3]", "--ignore-eos")
-    said = bass_command("generate", *silent_pair.options, *options)
-    assert len([int(word) for word in said.out.split()]) == 8

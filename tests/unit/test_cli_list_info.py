@@ -11,7 +11,6 @@ from bass.api.kinds import KINDS
 from bass.api.resolve import REQUIRED, parameters
 from bass.checkpoints.weights import save_decoder
 from bass.cli.list_ import ABOUT
-from bass.verifiers import VERIFIERS
 from unit.checkpoints import Pair, Said
 from unit.distributions import Offer
 
@@ -58,12 +57,6 @@ def test_a_strategy_by_name_has_its_parameters_and_documentation(bass_command: C
     assert "Unknown strategy `polcy`. Did you mean `policy`" in said.err
 
 
-def test_verifiers_say_whether_they_are_lossless(bass_command: Command) -> None:
-    said = bass_command("list", "verifier")
-    for name, found in VERIFIERS.items():
-        assert ("NOT LOSSLESS" in line(said, name)) == (not found.lossless)
-
-
 def test_json_has_a_line_for_each_name(bass_command: Command) -> None:
     lines = bass_command("list", "--json").lines
     by_name = {(entry["kind"], entry["name"]): entry for entry in lines}
@@ -101,26 +94,6 @@ def test_a_broken_package_has_a_line_and_the_list_goes_on(
         assert text in line(said, name)
         assert "from fake-strategies 1.2" in line(said, name)
     assert "family: " in said.out
-
-
-def test_a_name_that_two_packages_have_is_said_to_belong_to_the_first(
-    bass_command: Command, offer: Offer
-) -> None:
-    offer("bass.policies", half="offered:Outer.Deep", distribution="second")
-    offer("bass.policies", half="offered:Half", fixed="offered:Half", distribution="first")
-    entries = bass_command("list", "policy", "--json").lines
-    problems = {
-        (one["name"], one["origin"]): one["problem"]
-        for one in entries
-        if one["name"] in ("half", "fixed")
-    }
-    belongs = "the name belongs to {}: write `{}` for this one"
-    assert problems == {
-        ("fixed", ""): "",
-        ("fixed", "first 1.2"): belongs.format("bass itself", "offered:Half"),
-        ("half", "first 1.2"): "",
-        ("half", "second 1.2"): belongs.format("first 1.2", "offered:Outer.Deep"),
-    }
 
 
 # bass info
@@ -168,17 +141,6 @@ def test_info_says_that_a_draft_does_not_fit(
     assert (found["compatible"], "cannot draft" in found["about"]) == (False, True)
 
 
-def test_info_names_chat_templates_and_what_has_no_tokenizer(
-    bass_command: Command, pair: Pair, silent_pair: Pair, tmp_path: Path
-) -> None:
-    copied = pair.copy(tmp_path)
-    (copied.target / "chat_template.jinja").write_text("x", encoding="utf-8")
-    [found] = bass_command("info", str(copied.target), "--json").lines[0]["checkpoints"]
-    assert found["chat template"] == "default"
-    [found] = bass_command("info", str(silent_pair.target), "--json").lines[0]["checkpoints"]
-    assert (found["tokenizer"], found["chat template"]) == ("none: give token ids", "none")
-
-
 def test_info_names_the_experts_of_a_mixture(bass_command: Command, tmp_path: Path) -> None:
     import torch
 
@@ -192,19 +154,3 @@ def test_info_names_the_experts_of_a_mixture(bass_command: Command, tmp_path: Pa
     save_decoder(Qwen3Moe(config), tmp_path, torch.float32)
     [found] = bass_command("info", str(tmp_path), "--json").lines[0]["checkpoints"]
     assert found["experts"] == "8 of 128 for each token, in 2 layers"
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (["/nowhere"], "No checkpoint folder at `/nowhere`"),
-        (["TARGET", "--draft-lora", "x"], "`--draft-lora` is for `--draft`"),
-        (["TARGET", "--family", "nowhere:It"], "Cannot load the family `nowhere:It`"),
-    ],
-)
-def test_what_info_cannot_read_is_a_sentence(
-    bass_command: Command, pair: Pair, words: list[str], text: str
-) -> None:
-    said = bass_command("info", *(str(pair.target) if w == "TARGET" else w for w in words))
-    assert (said.status, said.out, said.err.count("\n")) == (2, "", 1)
-    assert text in said.err

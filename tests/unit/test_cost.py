@@ -1,32 +1,22 @@
 """What a step must move and compute, against figures worked out by hand."""
 
 import numpy as np
-import pytest
 import torch
 
-from bass.engine import cost
 from bass.engine.cost import (
-    NO_WORK,
     NOTHING,
     ModelCost,
     PassCost,
     Work,
     model_cost,
-    total,
     work_of_passes,
 )
 from bass.engine.passes import (
-    LoggedScorer,
     Pass,
-    PassLog,
     Seen,
-    with_positions,
-    without_positions,
     work_of,
 )
-from bass.interfaces import Scorer
 from bass.models.qwen3_moe import Qwen3Moe, Qwen3MoeConfig
-from bass.records import Scored, Window
 
 TARGET = PassCost(
     ModelCost(weight_bytes=1000, flops_per_token=100, kv_bytes_per_position=10), (None, None)
@@ -102,54 +92,6 @@ def test_a_layer_with_a_window_reads_what_its_queries_see_and_no_more() -> None:
         work_of_passes(((sliding, 2),), fed, np.zeros(3, dtype=np.int64)).bytes
         == 50 + (6 + 3) * 4 + (10 + 3) * 4
     )
-
-
-def test_positions_travel_with_a_report_and_a_log_forgets_what_was_taken() -> None:
-    class Silent(Scorer):
-        def __call__(self, window: Window) -> Scored:
-            return Scored(torch.zeros(*window.tokens.shape, 2))
-
-    log = PassLog()
-    scorer, fill = LoggedScorer(Silent(), log, TARGET, DRAFT), torch.tensor([[3, 4]])
-    scorer.fill(Window(fill, fill, 8, 1))  # of the second row of three alone
-    scorer(Window(torch.zeros(3, 1, dtype=torch.int64), torch.tensor([[5], [-1], [6]]), 8))
-    report = torch.arange(6).reshape(3, 2)
-    packed, layout = with_positions(report, log.take())
-    assert log.take() == ()
-    again, seen = without_positions(packed.numpy(), layout)
-    np.testing.assert_array_equal(again, report)
-    assert seen.layout == ((DRAFT, 2), (TARGET, 1))
-    np.testing.assert_array_equal(seen.positions, [[-1, -1, 5], [3, 4, -1], [-1, -1, 6]])
-    assert with_positions(report, ())[0] is report
-    assert total(()) == NO_WORK
-
-
-def test_peaks_are_measured_over_less_where_there_is_no_room(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    tried: list[tuple[int, int]] = []
-
-    def measure(device: torch.device, dtype: torch.dtype, side: int, size: int) -> cost.Peaks:
-        tried.append((side, size))
-        if size > 2**28:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate more")
-        return cost.Peaks(1.0, 2.0)
-
-    monkeypatch.setattr(cost, "_peaks", measure)
-    assert cost.measure_peaks.__wrapped__(torch.device("cuda"), torch.bfloat16) == cost.Peaks(
-        1.0, 2.0
-    )
-    assert tried == [(8192, 2**32), (4096, 2**30), (2048, 2**28)]
-
-
-@pytest.mark.parametrize(("seconds", "side"), [(0.001, 1024), (0.02, 256)])
-def test_a_processor_whose_products_are_slow_is_measured_with_smaller_ones(
-    seconds: float, side: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cost, "_seconds", lambda *_: seconds)
-    monkeypatch.setattr(cost, "_peaks", lambda _, __, side, size: cost.Peaks(size, side))
-    measured = cost.measure_peaks.__wrapped__(torch.device("cpu"), torch.bfloat16)
-    assert measured == cost.Peaks(2**28, side)
 
 
 def test_a_pass_reads_the_experts_that_its_tokens_are_expected_to_choose() -> None:

@@ -1,7 +1,6 @@
 """How a CPU computes products: the choice, its file, and what a run by kernels emits."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,7 +11,6 @@ import torch
 import torch.nn.functional as F
 
 import bass
-from bass.errors import OptionError
 from bass.kernels.support import Unsupported, cpu_unsupported
 from bass.ops import cpu_products, dispatch
 
@@ -73,12 +71,6 @@ def test_a_gradient_goes_through_torch(choose: Choose) -> None:
     assert x.grad is not None
 
 
-def test_an_unknown_way_is_an_error(choose: Choose) -> None:
-    choose("fast")
-    with pytest.raises(OptionError, match="`BASS_CPU_PRODUCTS=fast` is unknown: give kernel, "):
-        cpu_products.measure([WEIGHT])
-
-
 @needs_kernels
 def test_what_was_measured_is_measured_once_per_machine(
     choose: Choose, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -96,65 +88,6 @@ def test_what_was_measured_is_measured_once_per_machine(
     cpu_products.measure([WEIGHT])
     assert (ways(1), ways(2)) == ("torch", "kernel")
     assert len(json.loads(stored(tmp_path).read_text())) == 1
-
-
-@needs_kernels
-def test_all_shapes_use_the_kernel_unless_other_ways_save_enough_together() -> None:
-    keys = [(n, 256, "torch.float32", 1, 2) for n in (64, 128)]
-    near, far = ({"kernel": 1.0, "torch": other} for other in (0.1, 9.0))
-    assert cpu_products._fastest({keys[0]: near}) == {keys[0]: "torch"}
-    both = cpu_products._fastest(dict(zip(keys, (near, far | {"kernel": 8.0}), strict=True)))
-    assert both == dict.fromkeys(keys, "kernel")
-    both = cpu_products._fastest(dict(zip(keys, (near, far), strict=True)))
-    assert both == dict(zip(keys, ("torch", "kernel"), strict=True))
-
-
-@needs_kernels
-@pytest.mark.parametrize(("rows", "way"), [(1, "kernel"), (64, "kernel"), (256, "torch")])
-def test_a_replay_is_worth_more_than_a_small_product(rows: int, way: str) -> None:
-    times = {"kernel": 5e-4, "torch": 1e-4}
-    key = 64, 256, "torch.float32", rows, 2
-    assert cpu_products._fastest({key: times}) == {key: way}
-    assert cpu_products._fastest({key: {"kernel": 5e-3, "torch": 1e-3}}) == {key: "torch"}
-
-
-@needs_kernels
-def test_the_times_are_those_of_all_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = iter(range(10**6))
-    monkeypatch.setattr(cpu_products.time, "perf_counter", lambda: next(now))
-    assert cpu_products._times([WEIGHT], 2) == dict.fromkeys(cpu_products.WAYS, 1)
-    assert cpu_products._times([WEIGHT, WEIGHT], 2)["kernel"] == 2
-    monkeypatch.setattr(cpu_products, "MOST_NUMBERS", WEIGHT.numel() // 4)
-    assert cpu_products._times([WEIGHT], 2)["kernel"] == 4
-
-
-@needs_kernels
-@pytest.mark.parametrize(
-    "content",
-    ["", "{", "[]", "null", '{"x": 1}', '{"%s": {"a b": "kernel"}}', '{"%s": [1]}', "[" * 10**5],
-)
-def test_a_damaged_file_is_written_anew(choose: Choose, tmp_path: Path, content: str) -> None:
-    stored(tmp_path).parent.mkdir()
-    stored(tmp_path).write_text(content.replace("%s", cpu_products._machine()))
-    cpu_products.measure([WEIGHT])
-    assert len(cpu_products._read(stored(tmp_path))) == len(cpu_products.ROWS)
-
-
-@needs_kernels
-def test_a_folder_that_cannot_be_written_to_is_no_error(choose: Choose, tmp_path: Path) -> None:
-    (tmp_path / "bass").write_text("a file")
-    cpu_products.measure([WEIGHT])
-    assert ways(1) in cpu_products.WAYS
-
-
-@needs_kernels
-def test_a_busy_machine_measures_nothing(
-    choose: Choose, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cpu_products, "busy", lambda: True)
-    cpu_products.measure([WEIGHT])
-    assert ways(1) == ways(64) == "kernel"
-    assert cpu_products._read(stored(tmp_path)) == {}
 
 
 def test_without_numba_torch_computes(choose: Choose, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,25 +119,3 @@ def test_kernels_emit_torchs_tokens(
 def test_numba_is_imported_by_a_load_alone() -> None:
     code = "import sys, bass, bass.cli, bass.ops.linear; assert 'numba' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-SMALL_TEAM = """
-import torch
-from bass.kernels import cpu
-x, w = torch.randn(2, 512), torch.randn(300, 512)
-torch.set_num_threads(4)
-assert torch.get_num_threads() == 4
-assert torch.allclose(cpu.gemm.linear(x, w, None), x @ w.T, atol=1e-3)
-"""
-
-
-def test_a_region_with_fewer_threads_than_asked_for_computes_all() -> None:
-    environment = os.environ | {"OMP_THREAD_LIMIT": "1"}
-    ran = subprocess.run(
-        [sys.executable, "-c", SMALL_TEAM],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr

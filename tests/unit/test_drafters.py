@@ -14,7 +14,6 @@ from bass.api.resolve import make
 from bass.drafters import Ensemble, ModelDraft, ModelDrafter, Ngram, Replay, SelfDraft
 from bass.drafters.ensemble import EnsembleDrafter
 from bass.engine.drafter_context import OwnDraw
-from bass.errors import OptionError
 from bass.interfaces import Drafter, DrafterContext, Scorer, StopRule
 from bass.ops.noise import step_noise
 from bass.records import Draft, Scored, Sequences, Window
@@ -159,19 +158,6 @@ def test_replay_is_a_search_for_a_prefix(data: st.DataObject) -> None:
     assert proposed(Replay(scripts).build(Bench()), rows, [most] * len(rows)) == expected
 
 
-@pytest.mark.parametrize("scripts", [[], [[1], []], "12", [[1, -1]], [[1.5]]])
-def test_scripts_that_are_no_sequences_of_token_ids_are_refused(scripts: Any) -> None:
-    with pytest.raises(OptionError):
-        make("drafter", {"class_path": "replay", "init_args": {"scripts": scripts}})
-
-
-def test_a_script_of_another_vocabulary_is_refused() -> None:
-    with pytest.raises(
-        OptionError, match=r"token id 50, which is outside the vocabulary: ids go up to 49\."
-    ):
-        Replay([[1, 2], [50]]).build(Bench())
-
-
 def test_an_ensemble_takes_the_first_that_proposes_and_asks_the_others_for_the_rest() -> None:
     asked: list[list[int]] = []
 
@@ -236,24 +222,6 @@ def test_an_ensemble_needs_what_its_parts_need() -> None:
     three = Ensemble((Ngram(), SelfDraft(3), SelfDraft(1)))
     assert (three.needs_draft, three.target_layers, three.obeys_stop_rules) == (False, 3, True)
     assert not Ensemble((Ngram(),)).obeys_stop_rules
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("ngram", {"longest": 0}),
-        ("ngram", {"shortest": 4}),
-        ("ngram", {"shortest": 0}),
-        ("self", {"layers": 0}),
-        ("self", {"layers": 1.5}),
-        ("ensemble", {"methods": []}),
-        ("ensemble", {"methods": "ngram"}),
-        ("ensemble", {"methods": ["ngrm"]}),
-    ],
-)
-def test_impossible_parameters_are_refused(name: str, options: dict[str, Any]) -> None:
-    with pytest.raises(OptionError):
-        make("drafter", {"class_path": name, "init_args": options})
 
 
 def test_an_ensemble_is_made_of_names() -> None:
@@ -362,28 +330,3 @@ def test_a_row_without_a_match_costs_what_plain_decoding_costs(deep: Path) -> No
     assert windows[0].shape[1] == 5
     assert windows[-1].shape[1] == 1
     assert sum(int(step.drafted[0]) for step in result.trace) == 0
-
-
-def test_what_would_not_be_used_is_refused(deep: Path, silent_pair: Pair) -> None:
-    rule: StopRule = Confidence()
-    for drafter in (
-        "ngram",
-        {"class_path": "replay", "init_args": {"scripts": [[1]]}},
-        {"class_path": "ensemble", "init_args": {"methods": ["ngram"]}},
-    ):
-        with pytest.raises(OptionError, match=r"`stop_rule=.*` would not be used"):
-            bass.load(deep, drafter=drafter, stop_rule=rule)
-    for drafter in ("ngram", "self"):
-        with pytest.raises(OptionError, match=r"`draft=.*` would not be used"):
-            bass.load(deep, silent_pair.draft, drafter=drafter)
-    with pytest.raises(
-        OptionError,
-        match="needs a larger target than one of 3: set 1 to 2 layers",
-    ):
-        bass.load(deep, drafter={"class_path": "self", "init_args": {"layers": 3}}, device="cpu")
-    with pytest.raises(OptionError, match="outside the vocabulary"):
-        bass.load(
-            deep,
-            drafter={"class_path": "replay", "init_args": {"scripts": [[VOCAB]]}},
-            device="cpu",
-        ).generate([1], max_new_tokens=5)

@@ -7,7 +7,6 @@ runs in it, and works with its own rows alone.
 import itertools
 import math
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar, final
 
 import pytest
@@ -16,8 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bass
-from bass.api.engines import batch_sizes
-from bass.api.memory import Memory
 from bass.api.options import RequestOptions
 from bass.api.warm_up import caught_up_shapes, prompt_shapes
 from bass.drafters import Ensemble, ModelDraft
@@ -34,7 +31,7 @@ from bass.testing.small_models import SmallLlama, SmallTable
 from support.engines import DRAFTER_MAKERS, PAIRINGS, Setup, mixed_requests
 from support.matrix import matrix, night
 from support.prepared_steps import Captured
-from unit.checkpoints import Pair, write_checkpoint
+from unit.checkpoints import Pair
 from unit.test_steps import Learns
 
 
@@ -130,20 +127,6 @@ def test_after_a_load_no_call_captures_anything_and_tokens_are_those_without_gra
     assert storage is llm._engines.engines.storage  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("warm_up_for", [False, True])
-def test_a_warm_up_of_more_rows_than_there_are_tokens(
-    warm_up_for: bool, tmp_path: Path, captures: type[Captured]
-) -> None:
-    target = write_checkpoint(tmp_path, None, 32, 1, 3)
-    graphs = "lazy" if warm_up_for else "auto"
-    llm = bass.load(
-        target, drafter="none", device="cpu", policy=Fixed(0), max_batch_size=4, cuda_graphs=graphs
-    )
-    if warm_up_for:
-        llm.warm_up_for([([[1] * 20] * 4, RequestOptions(max_new_tokens=3, ignore_eos=True))])
-    assert captures.count > 0
-
-
 @pytest.mark.parametrize("calls", [None, [[[i] * 30 for i in range(3, 9)], [[3] * 9]]])
 def test_a_warm_up_feeds_windows_of_prompts_and_of_drafters_that_catch_up(
     calls: Any, silent_pair: Pair, captures: type[Captured], monkeypatch: pytest.MonkeyPatch
@@ -207,50 +190,6 @@ def test_a_lazy_call_captures_what_it_can_need_before_its_first_token(
     assert captures.count == 4 + 2 * 3
     llm.generate([3] * 10, max_new_tokens=20)
     assert captures.count == 10
-
-
-def test_the_memory_is_that_of_weights_and_of_the_storage_that_calls_share(
-    silent_pair: Pair, captures: type[Captured], capsys: pytest.CaptureFixture[str]
-) -> None:
-    llm = bass.load(
-        silent_pair.target, silent_pair.draft, device="cpu", cuda_graphs="lazy", max_batch_size=2
-    )
-    models = [model for model in (llm.models.target, llm.models.draft) if model is not None]
-    weights = sum(4 * tensor.numel() for model in models for tensor in model.state_dict().values())
-    assert weights * 0.9 < llm.memory.weights <= weights * 1.1  # rotary tables, tied matrices
-    assert (llm.memory.keys_and_values, llm.memory.graphs, llm.memory.free) == (0, 0, None)
-    llm.warm_up(progress=True)
-    position = sum(
-        2 * 4 * shape.layers * shape.kv_heads * shape.head_dim
-        for shape in (model.shape for model in models)
-    )
-    assert llm.memory.keys_and_values == 2 * 64 * position
-    assert f"memory: {llm.memory}\n" in capsys.readouterr().err
-    assert str(Memory(15_270_000_000, 2_000_000_000, 0, 10**11)) == (
-        "weights 15.27 GB, keys and values 2.00 GB, free 100.00 GB"
-    )
-
-
-def test_after_a_warm_up_for_calls_none_of_them_captures_or_allocates(
-    silent_pair: Pair, captures: type[Captured]
-) -> None:
-    """The longest call is neither the first one nor the one with the most rows."""
-    llm = bass.load(
-        silent_pair.target, silent_pair.draft, device="cpu", cuda_graphs="lazy", policy=Fixed(2)
-    )
-    calls: list[tuple[Any, RequestOptions]] = [
-        (prompt, RequestOptions(max_new_tokens=new, num_return_sequences=rows, ignore_eos=True))
-        for prompt, new, rows in (([3] * 9, 9, 2), ([4] * 30, 12, 3), ([5] * 2, 4, 4), ([6], 3, 2))
-    ]
-    llm.warm_up_for(calls)
-    before, storage = captures.count, llm._engines.engines
-    for prompt, options in calls:
-        assert llm.start(prompt, options).result().stats.capture_seconds == 0
-    assert (captures.count, llm._engines.engines) == (before, storage)
-    without = bass.load(silent_pair.target, silent_pair.draft, device="cpu", cuda_graphs="lazy")
-    without.graphs = False
-    without.warm_up_for(calls)
-    assert without._engines.engines is None
 
 
 def test_a_call_while_another_is_under_way_has_storage_of_its_own(
@@ -318,16 +257,6 @@ def test_what_a_batch_wide_drafter_learned_does_not_reach_the_next_call(
     assert (llm._engines.engines is not None) == keeps
 
 
-def test_batch_sizes_are_powers_of_two_and_the_most() -> None:
-    assert [batch_sizes(n) for n in (1, 2, 3, 8, 12)] == [
-        (1,),
-        (1, 2),
-        (1, 2, 3),
-        (1, 2, 4, 8),
-        (1, 2, 4, 8, 12),
-    ]
-
-
 def test_a_model_length_limits_the_rows(silent_pair: Pair) -> None:
     llm = bass.load(silent_pair.target, silent_pair.draft, device="cpu", max_model_len=20)
     assert llm.max_model_len == 20
@@ -340,10 +269,3 @@ def test_a_model_length_limits_the_rows(silent_pair: Pair) -> None:
     ):
         with pytest.raises(OptionError, match=words):
             bass.load(silent_pair.target, silent_pair.draft, device="cpu", max_model_len=wrong)
-
-
-def test_a_warm_up_takes_no_options_without_prompts(silent_pair: Pair) -> None:
-    llm = bass.load(silent_pair.target, silent_pair.draft, device="cpu")
-    llm.warm_up()
-    with pytest.raises(OptionError, match="`max_new_tokens` needs `prompts`"):
-        llm.warm_up(max_new_tokens=3)

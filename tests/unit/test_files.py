@@ -1,12 +1,10 @@
 """Files of checkpoints are read within limits and never waited for; ours are written whole."""
 
-import os
-import socket
 from pathlib import Path
 
 import pytest
 
-from bass.files import append, open_regular, read_regular, write_atomically
+from bass.files import append, read_regular, write_atomically
 
 
 def test_a_regular_file_is_read_up_to_its_limit_also_through_a_link(tmp_path: Path) -> None:
@@ -17,30 +15,6 @@ def test_a_regular_file_is_read_up_to_its_limit_also_through_a_link(tmp_path: Pa
         read_regular(tmp_path / "file", 4)
     with pytest.raises(FileNotFoundError):
         read_regular(tmp_path / "nowhere", 5)
-
-
-def test_what_is_no_regular_file_is_an_error_at_once(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "link").symlink_to("pipe")
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "socket"))
-        kinds = {
-            "pipe": "a named pipe",
-            "link": "a named pipe",
-            "socket": "a socket",
-            ".": "a folder",
-            "/dev/zero": "a device",
-        }
-        for name, kind in kinds.items():
-            with pytest.raises(OSError, match=f"it is {kind}, not a regular file"):
-                open_regular(tmp_path / name)
-
-
-def test_a_file_that_grows_while_it_is_read_keeps_to_the_limit() -> None:
-    endless = Path("/proc/self/maps")  # its size is said to be 0
-    assert endless.stat().st_size == 0
-    with pytest.raises(OSError, match="larger than the limit"):
-        read_regular(endless, 100)
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -90,20 +90,6 @@ def test_a_prompt_gives_the_same_tokens_alone_and_in_company(llm: bass.LLM) -> N
         assert tokens_of(alone) == tokens_of(together)[2 * i : 2 * i + 2]
 
 
-def test_samples_of_one_prompt_share_one_prefill(llm: bass.LLM) -> None:
-    generation = llm.stream(PROMPTS[0], num_return_sequences=5, max_new_tokens=10)
-    generation.result()
-    assert (
-        generation.run.trace.prompt_tokens_fed == len(llm.models.tokenizer.encode(PROMPTS[0])) - 1
-    )  # type: ignore[union-attr]
-
-
-def test_each_prompt_may_have_its_own_limit(llm: bass.LLM) -> None:
-    result = llm.generate(PROMPTS, max_new_tokens=[1, 30, 7], ignore_eos=True)
-    assert [len(t) for t in tokens_of(result)] == [1, 30, 7]
-    assert {c.finish_reason for c in result.completions} == {"length"}
-
-
 @pytest.mark.parametrize("k", [pytest.param(0, marks=pytest.mark.nightly), 3])
 def test_a_row_ends_with_the_first_of_several_end_tokens(
     folders: tuple[Path, Path], k: int
@@ -205,14 +191,6 @@ def test_the_last_events_of_a_time_budget_have_the_text_that_was_held_back(llm: 
     completions = generation.result().completions
     assert set(last.values()) == {"time"}
     assert pieces == {(c.prompt_index, c.sample_index): c.text for c in completions}
-
-
-def test_an_interrupted_generation_tells_what_it_has(llm: bass.LLM) -> None:
-    generation = llm.stream(PROMPTS, max_new_tokens=[2, 200, 200], ignore_eos=True)
-    for _, event in zip(range(9), generation, strict=False):
-        assert event.token_ids
-    result = generation.result(interrupted=True)
-    assert [c.finish_reason for c in result.completions] == ["length", "interrupted", "interrupted"]
 
 
 ENDINGS: dict[str, Callable[[Generation], bass.Result]] = {
@@ -344,24 +322,6 @@ def test_the_accounts_add_up(folders: tuple[Path, Path], options: str, policy: s
     assert stats.first > 0
     assert stats.lossless
     assert np.isfinite([v for v in stats.as_dict().values() if isinstance(v, float)]).all()
-
-
-def test_token_ids_work_without_a_tokenizer(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    for folder in folders:
-        copy = tmp_path / folder.name
-        copy.mkdir()
-        for name in ("config.json", "model.safetensors"):
-            (copy / name).write_bytes((folder / name).read_bytes())
-    llm = bass.load(tmp_path / "target", tmp_path / "draft")
-    result = llm.generate([5, 6, 7], max_new_tokens=5, ignore_eos=True)
-    assert result.completions[0].text is None
-    assert len(result.completions[0].token_ids) == 5
-
-
-def test_zero_speculative_tokens_load_no_draft(folders: tuple[Path, Path]) -> None:
-    llm = bass.load(folders[0], "/nowhere", num_speculative_tokens=0)
-    assert llm.models.draft is None
-    assert llm.generate("a", max_new_tokens=5).stats.drafted == 0
 
 
 def test_half_a_character_is_never_streamed(llm: bass.LLM) -> None:

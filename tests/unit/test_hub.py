@@ -21,7 +21,6 @@ import bass
 from bass.checkpoints.hub import resolve
 from bass.errors import CheckpointError
 from unit.checkpoints import Pair, Said, shard
-from unit.test_bad_input import refuses
 
 pytest.importorskip("huggingface_hub")
 FIRST, SECOND = "a" * 40, "b" * 40
@@ -235,47 +234,3 @@ def test_only_what_is_needed_is_fetched_once_and_serves_without_a_network(
         assert said.lines[0]["token_ids"] == expected
     assert (first.err, hub.asked) == ("", [])
     assert list(tmp_path.glob("hub/models--org--target/snapshots/*/config.json"))
-
-
-@pytest.mark.nightly
-def test_random_weights_fetch_no_weights(hub: Hub, tmp_path: Path) -> None:
-    options = ["--num-speculative-tokens", "0", "def f(", "--max_new_tokens", "4", "--json"]
-    for name in ("org/target", "org/pickled"):
-        request = ["generate", "--target", name, "--load-format", "dummy", *options]
-        (said,) = commands(hub, tmp_path, request)
-        assert said.status == 0, said.err
-    assert set(hub.asked) == {"config.json", "tokenizer.json"}
-
-
-REFUSED = {
-    "org/absent": "neither a local folder nor a repository",
-    "org/private": "if it is private, log in",
-    "org/gated": "accept its terms",
-    "org/target@v9": "no such revision",
-    "org/pickled": "only in pickle files (pytorch_model.bin)",
-    "org/empty": "no safetensors files",
-    "org/a--b": "nor a valid hub id",
-}
-
-
-@pytest.mark.nightly
-def test_what_cannot_be_had_is_one_sentence(hub: Hub, tmp_path: Path) -> None:
-    for (spec, words), said in zip(
-        REFUSED.items(), commands(hub, tmp_path, *(["info", spec] for spec in REFUSED)), strict=True
-    ):
-        refuses(said, f"`{spec.partition('@')[0]}", words)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("environment", "words"),
-    [
-        ({"HF_ENDPOINT": NOWHERE}, ("cannot be reached", "connect to the network")),
-        pytest.param({"HF_HUB_OFFLINE": "1"}, ("unset HF_HUB_OFFLINE",), marks=pytest.mark.nightly),
-    ],
-)
-def test_without_a_network_one_sentence_says_so(
-    hub: Hub, tmp_path: Path, environment: dict[str, str], words: tuple[str, ...]
-) -> None:
-    (said,) = commands(hub, tmp_path, ["info", "org/target"], **environment)
-    refuses(said, "`org/target` is no local folder", *words)

@@ -4,7 +4,6 @@ smaller still runs. By fakes, on a CPU.
 
 import gc
 import weakref
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
 
@@ -15,11 +14,8 @@ from torch import Tensor
 
 import bass
 from bass.caches import PaddedCache
-from bass.checkpoints.weights import CheckpointIndex
-from bass.cli import main
-from bass.errors import CheckpointError, RequestError, is_out_of_memory
+from bass.errors import RequestError, is_out_of_memory
 from bass.interfaces import Verifier
-from bass.models.decoder import CausalDecoder
 from bass.records import CacheBudget, DecoderShape, Draft, Noise, Verdict
 from bass.verifiers import Rejection
 from unit.checkpoints import Pair
@@ -90,19 +86,6 @@ def test_no_room_is_told_from_other_errors(error: Exception | None, expected: bo
     assert is_out_of_memory(error) is expected
 
 
-def test_an_error_that_came_of_there_being_no_room_is_one_too() -> None:
-    def capture() -> None:
-        try:
-            raise full()
-        finally:
-            # as the end of a capture says
-            raise RuntimeError("operation failed due to a previous error during capture")
-
-    with pytest.raises(RuntimeError) as caught:
-        capture()
-    assert is_out_of_memory(caught.value)
-
-
 def test_a_step_without_room_says_what_to_lower_and_smaller_requests_go_on(pair: Pair) -> None:
     verifier = Greedy()
     llm = bass.load(
@@ -148,56 +131,3 @@ def test_a_cache_without_room_says_how_much_was_needed(
     with pytest.raises(RequestError, match=said):
         llm.generate([3, 4, 5], num_return_sequences=4, max_new_tokens=10)
     assert llm.generate([3, 4, 5], num_return_sequences=2, max_new_tokens=10).completions
-
-
-@pytest.mark.parametrize("at", ["made", "filled"])
-def test_a_model_without_room_says_how_much_it_needs(
-    at: str, pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*_: Any, **__: Any) -> None:
-        raise full()
-
-    where: tuple[Any, str] = (
-        (CausalDecoder, "__init__") if at == "made" else (CheckpointIndex, "_fill")
-    )
-    made = where[0].__dict__[where[1]]
-
-    def on_the_meta_device(self: Any, config: Any, device: Any, *rest: Any) -> None:
-        return made(self, config, device, *rest) if torch.device(device).type == "meta" else fails()
-
-    monkeypatch.setattr(*where, on_the_meta_device if at == "made" else fails)
-    said = (
-        r"needs 0\.0 GB in float32 on cpu, and there is not enough memory "
-        + TOLD
-        + ": choose a smaller `dtype`"
-    )
-    with pytest.raises(CheckpointError, match=said):
-        bass.load(pair.target, pair.draft, device="cpu")
-
-
-def test_a_drafts_head_without_room_says_what_to_choose(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(*_: Any) -> None:
-        raise full()
-
-    monkeypatch.setattr("bass.api.loading.quantize_head", fails)
-    said = (
-        r"needs 0\.0 GB on cpu with its head quantized, and more while it loads; there is not "
-        r"enough memory " + TOLD + ": choose a smaller draft"
-    )
-    with pytest.raises(CheckpointError, match=said):
-        bass.load(pair.target, pair.draft, device="cpu", quantization="int8")
-
-
-def test_the_command_line_prints_a_sentence_whatever_has_no_room(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def fails(*_: Any, **__: Any) -> Callable[..., Any]:
-        raise full()
-
-    monkeypatch.setattr("bass.api.llm.serve", fails)
-    assert main(["generate", "x", "--target", str(pair.target), "--draft", str(pair.draft)]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("bass: Out of memory (CUDA out of memory.")
-    assert said.count("\n") == 1

@@ -21,7 +21,6 @@ from bass.api.options import (
 )
 from bass.api.results import Completion, Result
 from bass.experiments.settings import Settings
-from bass.policies import BatchAdaptive
 from support.options_page import PAGES, filled
 from unit.checkpoints import Pair
 
@@ -76,47 +75,6 @@ def test_every_other_name_stands_for_an_option() -> None:
     assert "`--max-tokens`: give `--max-new-tokens`" in found
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "words"),
-    [
-        ("n", 2, "Unknown option `n`: give `num_return_sequences` (samples per prompt)."),
-        (
-            "max_tokens",
-            8,
-            "Unknown option `max_tokens`: give `max_new_tokens` (most new tokens per sample",
-        ),
-        ("do_sample", False, "Unknown option `do_sample`: give `temperature` (0 is greedy)."),
-        ("temprature", 0, "Unknown option `temprature`. Did you mean `temperature`"),
-    ],
-)
-@pytest.mark.parametrize("method", ["generate", "stream", "chat"])
-def test_the_name_of_another_library_gets_ours(
-    pair: Pair, method: str, name: str, value: Any, words: str
-) -> None:
-    llm = bass.load(pair.target, pair.draft)
-    asked = [{"role": "user", "content": "x"}] if method == "chat" else "def f("
-    with pytest.raises(bass.BassError) as error:
-        getattr(llm, method)(asked, **{name: value})
-    assert words in str(error.value)
-
-
-def test_the_names_of_other_libraries_for_models(pair: Pair) -> None:
-    with pytest.raises(bass.BassError, match="`speculative_model`: give `draft`"):
-        bass.load(pair.target, speculative_model=str(pair.draft))
-
-
-@pytest.mark.parametrize("policy", ["bass", "fixed", BatchAdaptive()], ids=str)
-def test_a_policy_next_to_a_number_of_drafted_tokens_is_an_error(pair: Pair, policy: Any) -> None:
-    with pytest.raises(bass.BassError, match=r"contradicts `policy=.*: give one of them"):
-        bass.load(pair.target, pair.draft, policy=policy, num_speculative_tokens=4)
-    assert bass.load(pair.target, pair.draft).parts.policy == BatchAdaptive()
-
-
-def test_an_option_of_the_other_call_names_the_call(pair: Pair) -> None:
-    with pytest.raises(bass.BassError, match="`temperature` here: give it to `LLM"):
-        bass.load(pair.target, pair.draft, temperature=0.8)
-
-
 def test_a_bar_changes_nothing_and_goes_to_standard_error(
     pair: Pair, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -128,16 +86,6 @@ def test_a_bar_changes_nothing_and_goes_to_standard_error(
     out, err = capsys.readouterr()
     assert (out, "100%" in err, "32/32" in err) == ("", True, True)
     assert [c.token_ids for c in shown.completions] == [c.token_ids for c in quiet.completions]
-
-
-def test_completions_by_prompt(pair: Pair) -> None:
-    llm = bass.load(pair.target, pair.draft)
-    result = llm.generate(["def f(", "for", "x"], num_return_sequences=2, max_new_tokens=3)
-    found = result.by_prompt()
-    assert [[(c.prompt_index, c.sample_index) for c in one] for one in found] == [
-        [(i, 0), (i, 1)] for i in range(3)
-    ]
-    assert [c for one in found for c in one] == result.completions
 
 
 def test_a_result_is_a_table_in_a_notebook_and_its_text_is_no_markup() -> None:

@@ -37,15 +37,6 @@ def here(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_no_command_adds_the_current_folder_unasked(bass_command: Command, here: Path) -> None:
-    plain = ["--num-speculative-tokens", "0", "--max-new-tokens", "2"]
-    for command in (["info", "."], ["list", "policy"], ["generate", "--target", ".", *plain, "x"]):
-        assert bass_command(*command).status == 0
-    assert str(here) not in sys.path
-    assert "" not in sys.path
-    assert not (here / "ran").exists()
-
-
 def test_a_class_of_one_s_own_is_found_after_everything_installed(
     bass_command: Command, here: Path
 ) -> None:
@@ -77,22 +68,4 @@ def test_python_m_bass_takes_nothing_from_the_current_folder(
         check=True,
     )
     assert said.stdout.startswith("usage: bass COMMAND")
-    assert not (here / "ran").exists()
-
-
-@pytest.mark.nightly  # a process that imports torch for each
-@pytest.mark.parametrize(
-    "start",
-    [["-m", "bass"], ["-c", "import sys; from bass.cli import main; sys.exit(main())"]],
-    ids=["-m", "script"],
-)
-def test_whole_commands_take_nothing_from_the_current_folder(here: Path, start: list[str]) -> None:
-    flags = ["-P"] if start[0] == "-c" else []  # as an installed script starts
-    for command in (
-        ["info", "."],
-        ["generate", "def f(", "--max_new_tokens", "4", "--policy", "own_policy:OneMore"],
-    ):
-        subprocess.run(
-            [sys.executable, *flags, *start, *command], cwd=here, capture_output=True, check=True
-        )
     assert not (here / "ran").exists()

@@ -100,13 +100,6 @@ def test_a_parquet_file_is_read(tmp_path: Path) -> None:
     assert [entry.turns for entry in read_prompts(tmp_path / "a.parquet")] == [2, 1]
 
 
-def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
-    for i, text in enumerate(("one", "another")):
-        path = wrote(tmp_path / "a.jsonl", {"prompt": text})
-        os.utime(path, (i, i))
-        assert read_prompts(path) == [Entry(text)]
-
-
 @pytest.mark.parametrize("name", SETS)
 def test_a_set_is_found_by_each_of_its_files(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -129,13 +122,7 @@ def test_a_set_is_found_by_each_of_its_files(
 
 WRONG: dict[str, Any] = {
     "no form": {"x": 1},
-    "no object": 3,
     "an empty prompt": {"prompt": ""},
-    "turns of numbers": {"turns": [1]},
-    "no turns": {"turns": []},
-    "no messages": {"messages": []},
-    "a strange role": {"messages": [{"role": "tool", "content": "x"}]},
-    "no content": {"messages": [{"role": "user"}]},
     "nothing to answer": {
         "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
     },
@@ -148,21 +135,6 @@ def test_what_is_no_prompt_is_named_with_its_record(tmp_path: Path, case: str) -
     with pytest.raises(OptionError, match=r"record 2: .*") as raised:
         read_prompts(wrote(tmp_path / "a.jsonl", {"prompt": "good"}, WRONG[case]))
     assert "\n" not in str(raised.value)
-
-
-def test_frequent_mistakes_are_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "cut.jsonl").write_text('{"prompt": "a"}\n{"prompt', encoding="utf-8")
-    (tmp_path / "empty.jsonl").write_text("\n", encoding="utf-8")
-    for source, words in (
-        ("spec-bnch", r"Unknown prompts `spec-bnch`\. Did you mean `spec-bench`"),
-        (tmp_path / "none.jsonl", "cannot be read .No such file"),
-        (tmp_path / "cut.jsonl", r"cannot be read .*line 2"),
-        (tmp_path / "empty.jsonl", "it has no prompts"),
-        ([], "it has no prompts"),
-        (3, "holds no prompts"),
-    ):
-        with pytest.raises(OptionError, match=words):
-            read_prompts(source)  # pyright: ignore[reportArgumentType]
 
 
 ENTRIES = st.lists(st.tuples(st.integers(0, 3), st.sampled_from("abc")), min_size=1, max_size=12)
@@ -189,11 +161,6 @@ def test_a_selection_is_what_a_reader_would_tick(
     assert [texts[own.index(number)] for number in own] == texts
     assert {*own} == {*range(len({*texts}))}
     assert len({*zip(own, occurrences(entries), strict=True)}) == len(entries)
-
-
-def test_an_unknown_category_names_the_known_ones() -> None:
-    with pytest.raises(OptionError, match=r"Unknown category of the prompts `c`.*Known: a, b"):
-        read_prompts([{"text": "x", "category": "a"}, {"text": "y", "category": "b"}], None, "c")
 
 
 @given(st.lists(st.sampled_from(["user", "assistant", "system"]), max_size=6))

@@ -13,9 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import bass
-from bass.checkpoints.weights import load_decoder, read_index, save_decoder
-from bass.drafters import ModelDraft
-from bass.errors import CheckpointError, OptionError, StrategyError
+from bass.checkpoints.weights import read_index, save_decoder
 from bass.interfaces import Quantization
 from bass.models.gptj import GPTJ, GPTJConfig
 from bass.models.llama import Llama, LlamaConfig
@@ -28,7 +26,6 @@ from bass.quantization import (
     Fp8,
     Int8,
     Int8Weight,
-    quantize,
     quantize_head,
 )
 from unit.checkpoints import Pair, Said
@@ -127,97 +124,7 @@ def test_a_quantization_may_overwrite_what_it_is_given(pair: Pair) -> None:
         assert torch.equal(one, other), name
 
 
-@final
-@dataclass(frozen=True)
-class Fails(Quantization):
-    """Knows no matrix."""
-
-    def __call__(
-        self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
-    ) -> nn.Module:
-        raise ValueError("no such size")
-
-
-@final
-@dataclass(frozen=True)
-class Nothing(Quantization):
-    """Forgets to return a module."""
-
-    def __call__(
-        self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
-    ) -> nn.Module:
-        return None  # type: ignore[return-value]
-
-
-def test_what_cannot_be_is_refused_in_a_sentence(
-    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(OptionError, match=r"Unknown quantization `int7`. Did you mean `int8`"):
-        bass.load(pair.target, pair.draft, quantization="int7")
-    with pytest.raises(
-        OptionError,
-        match=r"`draft_quantization='int8'` would not be used: `Ngram` runs no draft model",
-    ):
-        bass.load(pair.target, drafter="ngram", draft_quantization="int8")
-    with pytest.raises((StrategyError, TypeError)):  # beartype is first where it watches
-        bass.load(pair.target, pair.draft, quantization=Nothing())
-    with pytest.raises(
-        StrategyError, match=r"`Fails` failed on a matrix of \d+ x \d+: ValueError: no such size"
-    ):
-        bass.load(pair.target, pair.draft, quantization=Fails())
-    decoder = quantize(load_decoder(pair.target, torch.device("cpu"), torch.float32), Int8())
-    with pytest.raises(CheckpointError, match="save it before"):
-        save_decoder(decoder, tmp_path / "again")
-    with pytest.raises(OptionError, match=r"`Llama` have no `bass.ops.linear.Linear`"):
-        quantize(decoder, Int8())
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
-    with pytest.raises(
-        OptionError,
-        match=r"`fp8` .* needs compute capability 8.9, and `cuda:0` has 8.0: give `int8-weight`",
-    ):
-        Fp8().check(torch.device("cuda:0"))
-    Int8().check(torch.device("cuda:0"))
-
-
-def test_plain_decoding_takes_a_quantization_of_a_draft_that_it_does_not_load(pair: Pair) -> None:
-    """As it takes `draft`: one configuration for both, with and without drafts."""
-    llm = bass.load(
-        pair.target,
-        pair.draft,
-        num_speculative_tokens=0,
-        quantization="int8",
-        draft_quantization="fp8",
-    )
-    assert llm.models.draft is None
-    assert ModelDraft().needs_draft
-
-
 Command = Callable[..., Said]
-
-
-def test_the_command_line_and_a_file_say_both(
-    bass_command: Command, pair: Pair, tmp_path: Path
-) -> None:
-    ids = (
-        "generate",
-        "--target",
-        str(pair.target),
-        "--draft",
-        str(pair.draft),
-        "--token-ids",
-        "[5,6,7]",
-        "--max-new-tokens",
-        "4",
-    )
-    told = bass_command(*ids, "--quantization", "int8", "--draft-quantization", "none")
-    assert told.status == 0
-    assert "target by Int8, draft by" in told.err
-    file = tmp_path / "options.yaml"
-    file.write_text("quantization: {class_path: fp8}\n", encoding="utf-8")
-    told = bass_command(*ids, "--config", str(file))
-    assert "target by Fp8" in told.err
-    told = bass_command(*ids, "--quantization", "int9")
-    assert (told.status, "Unknown quantization `int9`" in told.err) == (2, True)
 
 
 @pytest.mark.parametrize("role", ["target", "draft"])

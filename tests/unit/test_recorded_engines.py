@@ -1,20 +1,13 @@
 """On a CPU calls share storage and its recorded passes, and nothing else."""
 
-import copy
-import pickle
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
 import pytest
-import torch
 
 import bass
-from bass.api import engines
-from bass.drafters import ModelDrafter
-from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.kernels.cpu.program import Recording
 from bass.policies import Fixed
 from bass.testing.doubles import ByRow
@@ -98,45 +91,6 @@ def test_a_warm_up_for_prompts_changes_no_token(long_pair: Pair) -> None:
         assert tokens(llm, PROMPTS[0]) == tokens(load(long_pair), PROMPTS[0])
 
 
-def test_storage_grows_with_the_requests(long_pair: Pair) -> None:
-    llm = load(long_pair)
-    tokens(llm, PROMPTS[0])
-    small = llm._engines.engines
-    tokens(llm, PROMPTS[1])
-    assert llm._engines.engines is small  # of 256 positions
-    expected = tokens(load(long_pair), [[7] * 300, [8]])
-    assert tokens(llm, [[7] * 300, [8]]) == expected
-    grown = llm._engines.engines
-    assert grown is not small
-    tokens(llm, PROMPTS[0])
-    assert llm._engines.engines is grown
-
-
-def test_storage_that_is_large_is_of_one_call(
-    long_pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    llm = load(long_pair)
-    row_bytes = llm._engines._row_bytes
-    monkeypatch.setattr(engines, "MOST_RECORDED", 2 * 256 * row_bytes)
-    tokens(llm, list(PROMPTS))  # 3 rows
-    assert llm._engines.engines is None
-    assert llm.memory.keys_and_values == 0
-    tokens(llm, list(PROMPTS[:2]))
-    assert llm.memory.keys_and_values == 2 * 256 * row_bytes
-    kept = llm._engines.engines
-    tokens(llm, list(PROMPTS))
-    assert llm._engines.engines is kept
-
-
-@pytest.mark.parametrize("options", [{"cache": "split"}, {"cache": "paged"}])
-def test_layouts_whose_passes_are_not_recorded_have_storage_of_each_call(
-    options: dict[str, Any], long_pair: Pair
-) -> None:
-    llm = load(long_pair, **options)
-    tokens(llm, PROMPTS[0])
-    assert llm._engines.engines is None
-
-
 def test_threads_and_open_streams_do_not_share_storage(long_pair: Pair) -> None:
     llm = load(long_pair)
     expected = [tokens(load(long_pair), prompt, 60) for prompt in PROMPTS]
@@ -176,24 +130,6 @@ def test_no_bit_of_a_result_depends_on_the_storage(long_pair: Pair, dtype: str) 
     assert scores(llm, prompts) == expected
 
 
-def test_calls_in_and_out_of_inference_mode_alternate(long_pair: Pair) -> None:
-    expected = tokens(load(long_pair), PROMPTS[0])
-    llm = load(long_pair)
-    for inside in (True, False, True, False):
-        with torch.inference_mode(inside):
-            assert tokens(llm, PROMPTS[0]) == expected
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda llm: pickle.loads(pickle.dumps(llm))])
-def test_a_copy_decodes_by_itself(long_pair: Pair, copied: Callable[[bass.LLM], bass.LLM]) -> None:
-    llm = load(long_pair)
-    expected = [tokens(llm, prompt) for prompt in PROMPTS]
-    other = copied(llm)
-    assert [tokens(other, prompt) for prompt in PROMPTS] == expected
-    assert other._engines.engines is not llm._engines.engines
-    assert other._engines._lock is not llm._engines._lock
-
-
 def test_replaced_weights_are_read_by_the_next_call(long_pair: Pair) -> None:
     llm, fresh = load(long_pair), load(long_pair)
     for _ in range(3):
@@ -204,28 +140,6 @@ def test_replaced_weights_are_read_by_the_next_call(long_pair: Pair) -> None:
     found = tokens(llm, PROMPTS[0])
     assert found == tokens(fresh, PROMPTS[0])
     assert found != before
-
-
-@final
-@dataclass(frozen=True)
-class Asks(DraftMethod):
-    """Generates with its own pair while a drafter is built for it."""
-
-    pairs: list[bass.LLM]
-    needs_draft: ClassVar[bool] = True
-
-    def build(self, context: DrafterContext) -> Drafter:
-        if self.pairs:
-            self.pairs.pop().generate([1, 2], max_new_tokens=4)
-        return ModelDrafter(context.draft(), context.warp, context.draw, context.stop_rule)
-
-
-def test_a_drafter_may_generate_while_it_is_built(long_pair: Pair) -> None:
-    pairs: list[bass.LLM] = []
-    llm = load(long_pair, drafter=Asks(pairs))
-    pairs.append(llm)
-    assert tokens(llm, PROMPTS[0]) == tokens(load(long_pair), PROMPTS[0])
-    assert pairs == []
 
 
 def test_a_call_that_fails_before_its_run_gives_the_storage_back(long_pair: Pair) -> None:

@@ -151,35 +151,15 @@ def test_parameters_come_from_fields_and_signatures() -> None:
 
 WRONG: dict[str, tuple[str, Any, str]] = {
     "a name that nearly is one": ("policy", "baas", "Unknown policy `baas`. Did you mean `bass`"),
-    "a name of a kind in two words": (
-        "stop_rule",
-        "nothing-like-it",
-        "Unknown stop rule `nothing-like-it`",
-    ),
     "no module": (
         "policy",
         "nowhere.at:all",
         "Cannot load policy `nowhere.at:all` (ModuleNotFoundError",
     ),
-    "no module, with dots": (
-        "policy",
-        "nowhere.at.all",
-        "Cannot load policy `nowhere.at.all` (ModuleNotFoundError",
-    ),
     "nothing of that name in the module": (
         "policy",
         "bass.policies:Fixt",
         "`bass.policies:Fixt` (AttributeError",
-    ),
-    "a class of another kind": (
-        "verifier",
-        "bass.policies:Fixed",
-        "`bass.policies:Fixed` is no verifier",
-    ),
-    "no class": (
-        "policy",
-        "bass.policies:POLICIES",
-        "subclasses `bass.interfaces.DraftLengthPolicy`",
     ),
     "a policy that needs a trace": (
         "policy",
@@ -190,36 +170,12 @@ WRONG: dict[str, tuple[str, Any, str]] = {
             "`bass.policies`, since it needs a"
         ),
     ),
-    "a policy that needs a list": (
-        "policy",
-        "recorded",
-        "`Recorded(policy, into)` of `bass.policies`, since it needs a list",
-    ),
-    "a name that nearly is such a one": (
-        "policy",
-        "oracel",
-        "Unknown policy `oracel`. Known: bandit",
-    ),
-    "parameters whose names are no texts": (
-        "policy",
-        {"class_path": "fixed", "init_args": {1: 2}},
-        "has the wrong form",
-    ),
-    "a number": ("policy", 3, "`policy=3` is no policy: give a name (bandit, bass"),
     "an object of another kind": ("stop_rule", Fixed(3), "`stop_rule=Fixed(k=3)` is no stop rule"),
-    "None": ("policy", None, "`policy=None` is no policy"),
     "a mapping without a class": (
         "policy",
         {"init_args": {}},
         "give `class_path`, a name, and `init_args`, a mapping",
     ),
-    "a mapping with another key": ("policy", {"class_path": "fixed", "k": 3}, "has the wrong form"),
-    "arguments that are no mapping": (
-        "policy",
-        {"class_path": "fixed", "init_args": [3]},
-        "has the wrong form",
-    ),
-    "a class path that is a number": ("policy", {"class_path": 3}, "`policy=3` is no policy"),
     "an unknown parameter": (
         "policy",
         {"class_path": "fixed", "init_args": {"K": 3}},
@@ -230,16 +186,10 @@ WRONG: dict[str, tuple[str, Any, str]] = {
         {"class_path": "fixed", "init_args": {"k": -1}},
         "Fixed(k=-1)",
     ),
-    "a parameter that is missing": ("policy", f"{HERE}:Plain", "Cannot make policy `Plain`: "),
     "a class that fails": (
         "policy",
         f"{HERE}:Failing",
         "Cannot make policy `Failing`: no luck. It takes ()",
-    ),
-    "an unknown name inside": (
-        "policy",
-        {"class_path": "lagged", "init_args": {"policy": "fixd"}},
-        "Unknown policy `fixd`. Did you mean `fixed`",
     ),
     "an unknown parameter inside": (
         "policy",
@@ -248,16 +198,6 @@ WRONG: dict[str, tuple[str, Any, str]] = {
             "init_args": {"policy": {"class_path": "fixed", "init_args": {"kk": 1}}},
         },
         "Unknown parameter of policy `Fixed` `kk`. Did you mean `k`",
-    ),
-    "several where one is wanted": (
-        "policy",
-        {"class_path": "lagged", "init_args": {"policy": ["fixed"]}},
-        "`policy.policy=['fixed']` has the wrong form: the policy of `Lagged` is one, not several.",
-    ),
-    "one where several are wanted": (
-        "drafter",
-        {"class_path": f"{HERE}:Several", "init_args": {"methods": "model"}},
-        "`drafter.methods='model'` has the wrong form: the drafter of `Several` is several, as",
     ),
 }
 

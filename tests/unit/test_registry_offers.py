@@ -12,17 +12,14 @@ from bass.api.resolve import (
     find_class,
     make,
     names,
-    plugins,
 )
 from bass.attention import BACKENDS
 from bass.caches import CACHES
-from bass.cli.list_ import entries
 from bass.interfaces import (
     AttentionBackend,
-    KVCache,
     Verifier,
 )
-from bass.policies import POLICIES, BatchAdaptive, Fixed
+from bass.policies import POLICIES, Fixed
 from unit.distributions import Offer
 
 HERE = __name__
@@ -32,30 +29,11 @@ class NoFlag(Verifier):
     def __call__(self, *_: Any) -> Any: ...
 
 
-class TextFlag(NoFlag):
-    lossless: ClassVar[Any] = "no"
-
-
 class NoView(AttentionBackend[Any, Any]):
     capturable: ClassVar[bool] = True
 
     def plan(self, *_: Any) -> Any: ...
     def run(self, *_: Any) -> Any: ...
-
-
-class NoCapture(NoView):
-    view_type: ClassVar[type] = int
-    capturable: ClassVar[Any] = None
-
-
-class NoLayout(KVCache[Any]):
-    @classmethod
-    def allocate(cls, *_: Any) -> Any: ...
-    def write(self, *_: Any) -> None: ...
-    def view(self, *_: Any) -> Any: ...
-    def rows(self, *_: Any) -> Any: ...
-    def reserve(self, *_: Any) -> None: ...
-    def copy_rows(self, *_: Any) -> None: ...
 
 
 UNSAID: list[tuple[str, type, str, str]] = [
@@ -66,26 +44,8 @@ UNSAID: list[tuple[str, type, str, str]] = [
         "write `lossless: ClassVar[bool] = True` or `= False` in the class.",
     ),
     (
-        "verifier",
-        TextFlag,
-        "has `lossless = 'no'`, which is not a bool",
-        "write `lossless: ClassVar[bool] = True` or `= False`",
-    ),
-    (
         "attention",
         NoView,
-        "does not declare `view_type`",
-        "write `view_type: ClassVar[type] = PaddedView`",
-    ),
-    (
-        "attention",
-        NoCapture,
-        "has `capturable = None`, which is not a bool",
-        "write `capturable: ClassVar[bool] = True` or `= False`",
-    ),
-    (
-        "cache",
-        NoLayout,
         "does not declare `view_type`",
         "write `view_type: ClassVar[type] = PaddedView`",
     ),
@@ -107,14 +67,6 @@ def test_a_class_that_leaves_out_what_its_protocol_declares_is_refused(
     option: dict[str, Any] = {kind: f"{HERE}:{cls.__name__}"}
     with pytest.raises(bass.BassError, match=re.escape(true)):
         bass.load(**option)
-
-
-def test_what_bass_list_says_of_an_offer_that_leaves_it_out(offer: Offer) -> None:
-    offer("bass.verifiers", quiet=f"{HERE}:NoFlag")
-    entry = next(entry for entry in entries("verifier") if entry.name == "quiet")
-    assert "`quiet`, which fake-strategies 1.2 offers as" in entry.problem
-    assert "does not declare `lossless`" in entry.problem
-    assert entry.lossless is None
 
 
 def test_ours_say_all_that_their_protocols_declare() -> None:
@@ -140,11 +92,6 @@ def test_an_installed_package_offers_strategies_by_name(offer: Offer) -> None:
         make("policy", "hall")
 
 
-def test_a_name_of_ours_means_ours(offer: Offer) -> None:
-    offer("bass.policies", bass="offered:Half")
-    assert find_class("policy", "bass") is BatchAdaptive
-
-
 def test_every_policy_states_its_cost() -> None:
     assert [
         name
@@ -153,24 +100,13 @@ def test_every_policy_states_its_cost() -> None:
     ] == []
 
 
-def test_of_two_packages_with_one_name_the_first_found_is_meant(offer: Offer) -> None:
-    offer("bass.policies", half="offered:Outer.Deep", distribution="second")
-    offer("bass.policies", half="offered:Half", distribution="first")
-    assert find_class("policy", "half").__qualname__ == "Half"
-    assert plugins("policy")["half"].value == "offered:Half"
-
-
 BROKEN = {
     "no-module": ("nowhere:Half", "ModuleNotFoundError: No module named 'nowhere'"),
     "no-class": ("offered:Nothing", "AttributeError"),
-    "fails": ("fails_on_import:Half", "RuntimeError: not today"),
-    "exits": ("exits_on_import:Half", "SystemExit: 3"),
     "no-strategy": (
         "offered:NoStrategy",
         "is no policy: it must be a class that subclasses `bass.interfaces.DraftLengthPolicy`",
     ),
-    "no-class-at-all": ("offered:NUMBER", "is no policy"),
-    "no-path": ("???", "Cannot load policy"),
 }
 
 

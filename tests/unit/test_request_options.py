@@ -7,15 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import bass
-from bass.errors import BassError
-from unit.checkpoints import Pair, Said, byte_tokenizer, write_checkpoint
+from unit.checkpoints import Pair, Said
 
 A, B = [3, 5, 7, 11], [2, 9, 4]
-VOCABULARY = byte_tokenizer().get_vocab_size()
 SHORT = {"max_new_tokens": 12, "ignore_eos": True}
 
 
@@ -85,60 +82,6 @@ def test_an_end_of_sequence_and_a_stop_token_have_reasons_of_their_own(pair: Pai
     assert (most.finish_reason, len(most.token_ids)) == ("length", 12)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"temperature": [0, 1, 2]}, "`temperature` has 3 values for 2 prompts"),
-        ({"top_k": [1, -1]}, "`top_k=-1`"),
-        ({"presence_penalty": 2.5}, r"`presence_penalty=2.5` is out of range: .* of -2 to 2"),
-        ({"min_new_tokens": 13}, "`min_new_tokens=13` is more than `max_new_tokens=12`"),
-        ({"min_new_tokens": [0, 13]}, "`min_new_tokens=13` is more"),
-        ({"temperature": [0.5, -1]}, "^Prompt 1: `temperature=-1` is out of range"),
-        ({"temperature": [None, 1]}, "^Prompt 0: `temperature=None` is out of range"),
-        ({"top_p": ("x", 1)}, "^Prompt 0: `top_p='x'` is out of range"),
-        ({"top_k": [1, 2.5]}, "^Prompt 1: `top_k=2.5` must be an integer of 0 or more"),
-        ({"top_k": np.array([0, -3])}, "^Prompt 1: `top_k=-3` must be"),
-        ({"max_new_tokens": [4, "8"]}, "^Prompt 1: `max_new_tokens='8'` must be an integer"),
-        ({"max_new_tokens": [5, 70]}, "^Prompt 1 has 3 tokens, which with 70 new ones"),
-        ({"min_new_tokens": [0, 13]}, "^Prompt 1: `min_new_tokens=13` is more"),
-        ({"min_new_tokens": 3, "max_new_tokens": [2, 9]}, "^Prompt 0: `min_new_tokens=3` is more"),
-        ({"min_new_tokens": 13}, "^`min_new_tokens=13` is more"),
-        ({"top_p": 7, "top_k": [1, 2]}, "^`top_p=7` is out of range"),
-        ({"min_p": [0.1]}, r"`min_p` has 1 values for 2 prompts \(prompt 1 has none\): give one"),
-        ({"min_p": [0, 0, 0]}, r"`min_p` has 3 values for 2 prompts \(value 2 has no prompt\)"),
-        ({"stop_token_ids": "eos"}, "`stop_token_ids='eos'` must be a list of token ids"),
-        ({"stop_token_ids": [10**9]}, "`stop_token_ids` holds 1000000000: give token ids"),
-        ({"stop_token_ids": [True]}, "`stop_token_ids` holds True"),
-        ({"stop_token_ids": range(2000)}, "`stop_token_ids` has more than 1000 ids"),
-        ({"ignore_eos": [True, False]}, r"`ignore_eos=\[True, False\]` must be True or False"),
-        (
-            {"min_new_tokens": 3, "stop_token_ids": range(VOCABULARY)},
-            f"^`min_new_tokens=3` needs a token .* all {VOCABULARY} of the vocabulary end a text",
-        ),
-        (
-            {"min_new_tokens": [0, 3], "stop_token_ids": range(VOCABULARY)},
-            "^Prompt 1: `min_new_tokens=3` needs",
-        ),
-        ({"min_tokens": 3}, "Unknown option `min_tokens`: give `min_new_tokens`"),
-    ],
-)
-@pytest.mark.usefixtures("unchecked")
-def test_an_option_that_cannot_be_is_one_sentence(
-    llm: bass.LLM, options: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(BassError, match=words):
-        tokens(llm, [A, B], **options)
-
-
-def test_a_draft_of_fewer_ids_needs_a_token_that_ends_no_text_too(tmp_path: Path) -> None:
-    larger = write_checkpoint(tmp_path / "target", byte_tokenizer(), 32, 2, VOCABULARY + 16)
-    draft = write_checkpoint(tmp_path / "draft", byte_tokenizer(), 16, 1, VOCABULARY)
-    with pytest.raises(BassError, match=f"all {VOCABULARY} of the draft's vocabulary end a text"):
-        bass.load(larger, draft).generate(
-            [A], **SHORT, min_new_tokens=3, stop_token_ids=range(VOCABULARY)
-        )
-
-
 def test_commands_that_warm_up_in_fewer_tokens_keep_min_new_tokens(
     pair: Pair, tmp_path: Path, bass_command: Callable[..., Said]
 ) -> None:
@@ -152,12 +95,3 @@ def test_commands_that_warm_up_in_fewer_tokens_keep_min_new_tokens(
     (tmp_path / "c.yaml").write_text(json.dumps({"base": config}))
     said = bass_command("ablate", str(tmp_path / "c.yaml"), "--output", str(tmp_path / "run"))
     assert said.status == 0, said.err
-
-
-@pytest.mark.parametrize("progress", [1, None, "yes", [True]])
-@pytest.mark.usefixtures("unchecked")
-def test_progress_is_true_or_false(llm: bass.LLM, progress: Any) -> None:
-    talk = [{"role": "user", "content": "a"}]
-    for call in (llm.generate, llm.chat):
-        with pytest.raises(BassError, match=r"`progress=.*` must be True or False\.$"):
-            call([A] if call == llm.generate else talk, progress=progress)

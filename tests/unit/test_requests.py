@@ -1,7 +1,5 @@
 """What `generate` makes of prompts, limits and stop strings of any form."""
 
-import itertools
-import re
 from collections import UserDict
 from typing import Any
 
@@ -100,80 +98,6 @@ def test_forms_of_token_ids_are_the_same_prompt(
         c.token_ids
         for c in llm.generate(given() if callable(given) else given, **OPTIONS).completions
     ] == samples[2][:1]
-
-
-@pytest.mark.parametrize(
-    "form",
-    [{"prompt": "for"}, [{"prompt": "for"}], np.str_("for"), np.array(["for"]), np.array("for")],
-    ids=repr,
-)
-def test_forms_of_a_text_are_the_same_prompt(
-    llm: bass.LLM, samples: list[list[list[int]]], form: Any
-) -> None:
-    assert [c.token_ids for c in llm.generate(form, **OPTIONS).completions] == samples[1][:1]
-
-
-REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
-    "both keys": (
-        {"prompt": "a", "prompt_token_ids": [5]},
-        {},
-        "both `prompt` and `prompt_token_ids`: give one of them",
-    ),
-    "an unknown key": ({"prompt": "a", "multi_modal_data": 3}, {}, "the key 'multi_modal_data'"),
-    "what a tokenizer gives": (
-        ["a", {"input_ids": [5], "attention_mask": [1]}],
-        {},
-        "Prompt 1 has the key 'input_ids'",
-    ),
-    "no key": ([{}], {}, "Prompt 0 is a mapping without"),
-    "ids as a text": ({"prompt": [5, 6]}, {}, "`prompt` is of list"),
-    "a text as ids": ({"prompt_token_ids": "56"}, {}, "`prompt_token_ids` is of str"),
-    "a mapping as ids": ({"prompt_token_ids": {5: 6}}, {}, "`prompt_token_ids` is of dict"),
-    "nothing as ids": ({"prompt_token_ids": []}, {}, "Prompt 0 is empty"),
-    "a set of texts": ({"a", "b"}, {}, "no order"),
-    "a set of ids": ([{5, 6}], {}, "no order"),
-    "bytes": (b"ab", {}, "bytes"),
-    "a list of bytes": ([bytearray(b"ab")], {}, "bytearray"),
-    "bytes that may change": (bytearray(b"ab"), {}, "bytearray"),
-    "a view of bytes": (memoryview(b"ab"), {}, "memoryview"),
-    "an array of bytes": (np.array([b"ab"]), {}, "bytes"),
-    "a list in a list in a list": ([[["a"]]], {}, "['a']"),
-    "a sparse tensor": ([torch.ones(3, dtype=torch.int64).to_sparse()], {}, "Prompt 0 is Tensor"),
-    "an array of three axes": (np.ones((1, 2, 3), dtype=int), {}, "[1, 1, 1]"),
-    "prompts without end": (itertools.repeat("a"), {}, "more than 1000000"),
-    "more ids than there is memory for": (range(10**12), {}, "more than 1000000"),
-    "more samples than there is memory for": (
-        "a",
-        {"num_return_sequences": 10**10},
-        "more than 1000000 sequences",
-    ),
-    "limits by prompt": ("a", {"max_new_tokens": {0: 5}}, "max_new_tokens={0: 5}"),
-    "limits in a set": (["a", "b"], {"max_new_tokens": {5, 6}}, "max_new_tokens={5, 6}"),
-    "limits as a text": (["a", "b"], {"max_new_tokens": "56"}, "max_new_tokens='56'"),
-    "limits as bytes": (["a", "b"], {"max_new_tokens": b"56"}, "max_new_tokens=b'56'"),
-    "limits in lists": (["a", "b"], {"max_new_tokens": [[5], [6]]}, "max_new_tokens=[5]"),
-    "more limits than there is memory for": (
-        "a",
-        {"max_new_tokens": range(1, 10**12)},
-        "999999999999 values for 1 prompts",
-    ),
-    "stop strings as a mapping": ("a", {"stop": {"x": 1}}, "stop={'x': 1}"),
-    "stop strings as bytes": ("a", {"stop": b"x"}, "stop=b'x'"),
-    "stop strings in lists": ("a", {"stop": [["x"]]}, "stop=[['x']]"),
-    "stop strings among others": ("a", {"stop": ["x", None]}, "stop=['x', None]"),
-    "stop of a number": ("a", {"stop": 3}, "stop=3"),
-    "stop strings without end": ("a", {"stop": itertools.repeat("x")}, "more than 1000000"),
-}
-
-
-@pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_meant_is_refused_in_one_sentence(llm: bass.LLM, case: str) -> None:
-    prompts, options, said = REFUSED[case]
-    with pytest.raises(bass.BassError, match=re.escape(said)) as error:
-        llm.stream(prompts, **options)
-    assert str(error.value).endswith(".")
-    assert len(str(error.value)) < 400
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -1,15 +1,9 @@
 """The simulator against closed forms and the published table, and the law of `measured`."""
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import final
-
 import numpy as np
 import pytest
 
-from bass.errors import BassError, OptionError
-from bass.interfaces import DraftLengthPolicy
+from bass.errors import OptionError
 from bass.policies import BatchAdaptive, Fixed, Goodput, Measured, Oracle
 from bass.policies.simulate import (
     Acceptance,
@@ -21,7 +15,6 @@ from bass.policies.simulate import (
     PerRow,
     simulate,
 )
-from bass.records import Feedback
 from support.matrix import matrix
 
 ACCEPTANCES: list[Acceptance] = [Constant(0.6), PerPosition(), PerRow(), Drifting(), Bursty()]
@@ -178,90 +171,3 @@ def test_measured_lengths_return_from_plain_decoding_when_drafts_get_better() ->
     assert (run.lengths[200:1000] == 0).mean() > 0.95
     assert (run.lengths[1500:] > 0).mean() > 0.95
     assert run.since(1500).regret() < 0.03
-
-
-def test_one_outlier_in_the_step_times_does_not_hold_measured_lengths_for_long() -> None:
-    """A step of a hundred times its length, as when a graph is captured, at the first use of each
-    length.
-    """
-    policy, cost, random = Measured(), CostModel(), np.random.default_rng(0)
-    would = Constant(0.8).draw(random, 600, 4)
-    state, known, spent = policy.init(4), set(), 0.0
-    for step in range(600):
-        lengths = policy.lengths(state)
-        k = int(lengths[0])
-        seconds = float(cost.step(4, k)) * (1 if k in known else 100)
-        known.add(k)
-        if step >= 300:
-            spent += float(cost.step(4, k)) / (np.minimum(would[300:], k).mean() + 1)
-        state = policy.update(
-            state,
-            Feedback(lengths, np.minimum(would[step], k), np.ones(4, dtype=bool), seconds / 1000),
-        )
-    best = min(float(cost.step(4, k)) / (np.minimum(would[300:], k).mean() + 1) for k in range(17))
-    assert spent / 300 < 1.03 * best
-
-
-def test_an_update_of_measured_costs_far_less_than_a_step() -> None:
-    """About 0.1 ms alone; the bound is wide, because tests share the machine and run with their
-    type checks on.
-    """
-    began = time.process_time()
-    simulate(Measured(), Constant(0.8), 8, steps=300)
-    assert (time.process_time() - began) / 300 < 0.005
-
-
-class Counts(Acceptance):
-    """Draws these numbers."""
-
-    def __init__(self, drawn: object) -> None:
-        self.drawn = drawn
-
-    def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
-        return self.drawn  # type: ignore[return-value]
-
-
-@final
-@dataclass(frozen=True)
-class Wrong(DraftLengthPolicy[int]):
-    """Returns a length that the engine refuses."""
-
-    length: object = 5
-    max_length: int = 4
-
-    def init(self, batch_size: int) -> int:
-        return batch_size
-
-    def lengths(self, state: int) -> np.ndarray:
-        return np.full(state, self.length)
-
-    def update(self, state: int, feedback: Feedback) -> int:
-        return state
-
-
-REFUSED: dict[str, tuple[Callable[[], object], str]] = {
-    "per cent": (lambda: Constant(80), r"`Constant\(a=80\)`: give probabilities, from 0 to 1"),
-    "nan": (lambda: Constant(float("nan")), "give probabilities"),
-    "no rates": (lambda: PerPosition(()), "give probabilities"),
-    "a negative rate": (lambda: PerRow((0.5, -1)), "give probabilities"),
-    "low": (lambda: Drifting(low=-1), r"low=-1"),
-    "stay": (lambda: Bursty(stay=2), r"stay=2"),
-    "no steps": (lambda: simulate(Fixed(), Constant(), steps=-1), "`steps=-1` must be an integer"),
-    "batch": (lambda: simulate(Fixed(), Constant(), batch="x"), "`batch='x'` must be"),  # type: ignore[arg-type]
-    "seed": (lambda: simulate(Fixed(), Constant(), seed=-1), "`seed=-1` must be"),
-    "noise": (lambda: simulate(Fixed(), Constant(), noise=-1), "`noise=-1` is out of range"),
-    "beyond the end": (lambda: simulate(Fixed(), Constant(), steps=5).since(5), "none of the 5"),
-    "drawn": (lambda: simulate(Fixed(), Counts([[1.5]]), steps=1), "`Counts.draw` must return"),
-    "drawn shape": (lambda: simulate(Fixed(), Counts([1]), steps=1), "of shape \\[1, 1\\]"),
-    "too long": (lambda: simulate(Wrong(), Constant()), "between 0 and its `max_length=4`"),
-    "negative": (lambda: simulate(Wrong(length=-2), Constant()), "`Wrong.lengths` returned -2"),
-    "no integer": (lambda: simulate(Wrong(length=2.7), Constant()), "returned float64"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-@pytest.mark.usefixtures("unchecked")
-def test_what_cannot_be_simulated_is_one_sentence(case: str) -> None:
-    call, words = REFUSED[case]
-    with pytest.raises(BassError, match=words):
-        call()

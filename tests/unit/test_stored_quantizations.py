@@ -13,7 +13,6 @@ from safetensors.torch import load_file, save_file
 import bass
 from bass.checkpoints.quantized.layouts import MXFP4
 from bass.checkpoints.weights import load_decoder, read_index, save_decoder
-from bass.errors import CheckpointError
 from bass.models.decoder import CausalDecoder
 from bass.models.gptj import GPTJ, GPTJConfig
 from bass.models.llama import Llama, LlamaConfig
@@ -71,14 +70,6 @@ def test_a_quantized_checkpoint_computes_what_its_tensors_stand_for(
     assert set(layers) == {QuantizedLinear if one_scale_for_a_row else GroupQuantizedLinear}
     stored = sum(p.nbytes for p in ours.parameters())
     assert read_index(quantized).weight_bytes(torch.float32) == stored
-
-
-@pytest.mark.parametrize("fields", [{"format": "gptq_v2"}, {"checkpoint_format": "GPTQ_V2"}])
-def test_the_layout_of_gptq_may_be_in_either_field(fields: dict[str, str], tmp_path: Path) -> None:
-    config, store = METHODS["gptq v2"]
-    config = {name: value for name, value in config.items() if name != "checkpoint_format"}
-    quantized, meant = write_quantized(original(tmp_path), tmp_path, config | fields, store)
-    torch.testing.assert_close(logits(quantized)[1], logits(meant)[1], rtol=1e-4, atol=1e-4)
 
 
 def test_blocks_of_fp8_compute_what_the_reference_computes(tmp_path: Path) -> None:
@@ -208,11 +199,3 @@ def test_symmetric_gptq_of_the_other_version_is_computed_with_the_middle(
     with pytest.warns(UserWarning, match="as the other version of the format"):
         found = logits(folders[0])[1]
     torch.testing.assert_close(found, logits(folders[1])[1], rtol=1e-4, atol=1e-4)
-
-
-def test_symmetric_gptq_with_zero_points_that_differ_is_an_error(tmp_path: Path) -> None:
-    folder, _ = write_quantized(
-        original(tmp_path), tmp_path, METHODS["gptq symmetric"][0], METHODS["gptq"][1]
-    )
-    with pytest.raises(CheckpointError, match=r"says that it is symmetric .* instead of 7"):
-        load_decoder(folder, CPU, torch.float32)

@@ -9,7 +9,7 @@ import transformers
 from transformers import AutoTokenizer
 
 from bass.text import TextStream, Tokenizer
-from unit.text_folders import FLAVOURS, build, strings, vocab_and_merges, write
+from unit.text_folders import FLAVOURS, build, strings
 
 transformers.logging.set_verbosity_error()
 BROKEN = "\N{REPLACEMENT CHARACTER}"
@@ -83,12 +83,3 @@ def test_the_folders_reach_every_class(tmp_path: Path) -> None:
     }
     named = ("CodeGen", "CodeLlama", "GPT2", "GPTNeoX", "Gemma", "Llama", "Qwen2")
     assert {f"{name}Tokenizer" for name in named} | {"TokenizersBackend"} <= classes
-
-
-def test_vocab_and_merges_are_read_by_the_rules_of_gpt_2_for_any_model(tmp_path: Path) -> None:
-    """`transformers` wants a tokenizer.json for a class without rules of its own."""
-    files = vocab_and_merges()
-    ours = Tokenizer.read(write(tmp_path / "other", config={"model_type": "gpt_bigcode"}, **files))
-    theirs = AutoTokenizer.from_pretrained(build(tmp_path, "GPT-2"))
-    assert ours is not None
-    assert list(map(ours.encode, TEXTS)) == theirs(TEXTS)["input_ids"]

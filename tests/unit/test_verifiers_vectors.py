@@ -3,12 +3,9 @@
 The laws of the lossless ones are in `laws/`.
 """
 
-import math
-
 import pytest
 import torch
 
-from bass.errors import OptionError
 from bass.interfaces import Verifier
 from bass.ops.noise import exponential_race
 from bass.records import Draft, Noise
@@ -204,22 +201,6 @@ def test_the_mean_synthetic_acceptance_is_the_sum_of_the_products_of_its_rates()
         drafted, torch.ones(len(accept), 4, 1, dtype=torch.float64), Noise(zeros, zeros, uniforms)
     )
     assert float(verdict.accepted.to(torch.float64).mean()) == pytest.approx(1.44, abs=1e-12)
-
-
-@pytest.mark.parametrize("rates", [-0.1, 1.1, math.nan, (), (0.5, 2.0), True])
-def test_rates_that_are_no_probabilities_are_refused(rates: float | tuple[float, ...]) -> None:
-    with pytest.raises(OptionError, match="Synthetic"):
-        Synthetic(rates)
-
-
-@pytest.mark.parametrize(
-    "options", [{"epsilon": -0.1}, {"epsilon": 1.0}, {"delta": 1.0}, {"delta": math.inf}]
-)
-def test_thresholds_at_which_greedy_decoding_would_not_be_greedy_are_refused(
-    options: dict[str, float],
-) -> None:
-    with pytest.raises(OptionError, match="Typical"):
-        Typical(**options)
 
 
 @every_verifier

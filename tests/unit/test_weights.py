@@ -13,12 +13,9 @@ from safetensors.torch import load_file, save_file
 
 from bass.checkpoints import shards, weights
 from bass.checkpoints.folder import SINGLE, eos_ids
-from bass.checkpoints.shards import TensorReader
 from bass.checkpoints.weights import load_decoder, narrow, read_index, save_decoder
-from bass.cli.info import by_layer
 from bass.errors import CheckpointError
 from bass.models.llama import Llama, LlamaConfig
-from bass.records import AttentionRule
 from unit.checkpoints import Said, shard, write_checkpoint
 
 CPU = torch.device("cpu")
@@ -76,16 +73,6 @@ def test_every_type_loads_in_every_type(
     )
 
 
-def test_types_may_be_mixed(tied: Path) -> None:
-    whole = {name: tensor.to(torch.bfloat16).float() for name, tensor in parameters(tied).items()}
-
-    def mixed(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        short = {name: tensor.to(torch.bfloat16) for name, tensor in tensors.items()}
-        return {n: t if i % 2 else t.float() for i, (n, t) in enumerate(sorted(short.items()))}
-
-    assert same(parameters(rewrite(tied, mixed)), whole)
-
-
 def test_names_may_lack_their_prefix(tied: Path, untied: Path) -> None:
     for folder in (tied, untied):
         whole = parameters(folder)
@@ -132,32 +119,6 @@ def test_all_that_is_wrong_is_named_in_one_error(untied: Path) -> None:
         "1 wrongly shaped (model.layers.1.mlp.up_proj.weight [16, 32] instead of [32, 16])",
     ):
         assert words in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "name"),
-    [(torch.float64, "F64"), (torch.float8_e4m3fn, "F8_E4M3"), (torch.int8, "I8")],
-)
-def test_other_types_are_refused(tied: Path, dtype: torch.dtype, name: str) -> None:
-    rewrite(
-        tied,
-        lambda tensors: {**tensors, "model.norm.weight": tensors["model.norm.weight"].to(dtype)},
-    )
-    with pytest.raises(
-        CheckpointError,
-        match=rf"model\.norm\.weight {name}\): `bass` supports float32, bfloat16, float16",
-    ):
-        read_index(tied)
-
-
-def test_an_outline_reads_no_weights(tied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(reader: TensorReader, name: str) -> torch.Tensor:
-        raise AssertionError(name)
-
-    monkeypatch.setattr(TensorReader, "__getitem__", refuse)
-    decoder = read_index(tied).decoder
-    assert all(parameter.is_meta for parameter in decoder.parameters())
-    assert load_decoder(tied, torch.device("meta"), torch.float32).shape == decoder.shape
 
 
 def test_narrowing_drops_the_last_ids(untied: Path, tied: Path) -> None:
@@ -210,17 +171,6 @@ def test_info_names_files_types_windows_and_caps(
     }
     assert found.items() >= expected.items()
     assert "soft cap of scores" not in found
-
-
-def test_info_names_the_soft_caps_of_layers() -> None:
-    rules = (
-        AttentionRule(1.0, None, 50.0),
-        AttentionRule(1.0, 4, 50.0),
-        AttentionRule(1.0, 4, 50.0),
-    )
-    assert by_layer(rules, "window") == "none in 1 layer, 4 in 2 layers"
-    assert by_layer(rules, "softcap") == "50.0 in 3 layers"
-    assert by_layer((AttentionRule(1.0),), "window") == ""
 
 
 MEASURE = """

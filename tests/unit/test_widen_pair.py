@@ -10,13 +10,11 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from bass import pair as embedded
 from bass.analysis.frames import request_lines
 from bass.api.results import Completion
-from bass.checkpoints.folder import SINGLE
-from bass.checkpoints.weights import load_decoder, read_index
+from bass.checkpoints.weights import load_decoder
 from bass.models.llama import Llama, LlamaConfig
 from bass.testing.small_models import dense_logits
 from unit.checkpoints import byte_tokenizer, write_checkpoint
@@ -124,35 +122,6 @@ def test_the_small_widened_pair_is_the_embedded_pair(
 
 @pytest.mark.nightly
 @trained
-def test_the_draft_of_the_paper_s_shape_is_the_embedded_draft(
-    widen: ModuleType, tmp_path: Path
-) -> None:
-    wide = widen.write(embedded.DRAFT, widen.PAIRS["paper"][1], tmp_path / "wide", torch.float32)
-    check_same(embedded.DRAFT, wide, 8)
-
-
-@pytest.mark.nightly
-@trained
-def test_a_layer_of_the_paper_s_target_is_that_of_the_embedded_target(
-    widen: ModuleType, tmp_path: Path
-) -> None:
-    """The whole target takes 31 GB in float32."""
-    narrow = tmp_path / "narrow"
-    narrow.mkdir()
-    raw = json.loads((embedded.TARGET / "config.json").read_text(encoding="utf-8"))
-    raw |= {"num_hidden_layers": 1}
-    (narrow / "config.json").write_text(json.dumps(raw), encoding="utf-8")
-    tensors = load_file(embedded.TARGET / SINGLE)
-    first = {k: v for k, v in tensors.items() if "layers." not in k or "layers.0." in k}
-    save_file(first, narrow / SINGLE)
-    for name in widen.COPIED:
-        (narrow / name).write_bytes((embedded.TARGET / name).read_bytes())
-    wide = dataclasses.replace(widen.PAIRS["paper"][0], num_hidden_layers=1, vocab_size=5120)
-    check_same(narrow, widen.write(narrow, wide, tmp_path / "wide", torch.float32), 8)
-
-
-@pytest.mark.nightly
-@trained
 def test_the_small_widened_pair_emits_the_embedded_pair_s_greedy_tokens(
     widen: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -166,46 +135,6 @@ def test_the_small_widened_pair_emits_the_embedded_pair_s_greedy_tokens(
         check.main()
     printed = capsys.readouterr().out
     assert printed.count("200 of 200 tokens equal") == 2 * len(check.PROMPTS)
-
-
-def test_the_shards_hold_one_layer_each_in_bfloat16(widen: ModuleType, tmp_path: Path) -> None:
-    wide = widen.write(source(tmp_path / "narrow"), shape(), tmp_path / "wide")
-    files = read_index(wide).files
-    assert len(files.paths) == 5 + 2
-    assert {tensor.kind for tensor in files.stored.values()} == {"BF16"}
-    assert json.loads((wide / "config.json").read_text(encoding="utf-8"))["eos_token_id"] == 0
-
-
-def test_layers_that_add_nothing_have_no_output_and_those_that_do_keep_their_order(
-    widen: ModuleType, tmp_path: Path
-) -> None:
-    narrow = model(source(tmp_path / "narrow")).config
-    places = [widen.Widening(narrow, shape()).source_of(layer) for layer in range(5)]
-    assert places == [(0, False), (0, True), (1, False), (1, False), (1, True)]
-    wide = model(widen.write(tmp_path / "narrow", shape(), tmp_path / "wide", torch.float32))
-    for (_, adds), block in zip(places, wide.blocks, strict=True):
-        assert bool(block.attention.out.weight.any()) == adds  # pyright: ignore
-        assert bool(block.mlp.down.weight.any()) == adds  # pyright: ignore
-        assert block.attention.qkv.weight.any()  # pyright: ignore
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"hidden_size": 16}, "`hidden_size=16` is less than the checkpoint's 32: give at least"),
-        ({"head_dim": 24}, "`head_dim=24` is no multiple of the checkpoint's 16"),
-        ({"hidden_size": 32}, "excluding them takes one hidden dimension more: raise"),
-        ({"num_attention_heads": 6, "num_key_value_heads": 3}, "too few.* here: give at least 4"),
-    ],
-)
-def test_a_shape_that_cannot_compute_the_same_is_an_error(
-    widen: ModuleType, changes: dict[str, object], sentence: str
-) -> None:
-    """Of 6 heads in groups of 3."""
-    narrow = LlamaConfig(320, 32, 64, 2, 6, 2, 16, 64, tie_word_embeddings=True)
-    changes = {"num_attention_heads": 6, "num_key_value_heads": 6} | changes
-    with pytest.raises(widen.ShapeError, match=sentence):
-        widen.Widening(narrow, shape(**changes))
 
 
 def evaluation(folder: Path, samples: int) -> Path:

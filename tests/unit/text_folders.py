@@ -233,34 +233,21 @@ FLAVOURS: dict[str, Files] = {
         | {"add_bos_token": True, "add_eos_token": False, "legacy": False, "pad_token": None}
         | {"clean_up_tokenization_spaces": False, **named(ENDS, __type="AddedToken")}
     ),
-    "Llama 1, legacy, with an end": lambda: llama(
-        LLAMA | {"add_bos_token": True, "add_eos_token": True, "legacy": True}
-    ),
-    "Llama 2 without a prefix space": lambda: llama(
-        LLAMA | {"add_bos_token": True, "add_prefix_space": False, "legacy": False}
-    ),
     "Vicuna, added_tokens.json": lambda: llama(
         LLAMA | {"add_bos_token": True, "legacy": True},
         added_tokens={"<pad>": 420, "<tool>": 421, "<|im_end|>": 422},
         special_tokens_map={"bos_token": flags("<s>"), "eos_token": flags("</s>", rstrip=True)}
         | {"unk_token": "<unk>", "pad_token": "<pad>"},
     ),
-    "Llama 2, nothing but tokenizer.model": lambda: llama(),
     "TinyLlama, tokenizer.json": lambda: llama(
         LLAMA
         | {"add_bos_token": True, "add_eos_token": True, "legacy": False, "pad_token": "</s>"}
         | {"added_tokens_decoder": numbered("<unk>", "<s>", "</s>")},
         tokenizer__json=llama_json(),
     ),
-    "Llama 2, tokenizer.json, no class": lambda: of("llama", tokenizer__json=llama_json()),
     "Code Llama": lambda: llama(LLAMA | {"tokenizer_class": "CodeLlamaTokenizer"}),
     "Mistral, tokenizer.json": lambda: of(
         "mistral", LLAMA, tokenizer=pieces("bpe"), tokenizer__json=llama_json()
-    ),
-    "Mistral, tokenizer.model": lambda: of(
-        "mistral",
-        LLAMA | {"add_bos_token": True, "additional_special_tokens": [], "sp_model_kwargs": {}},
-        tokenizer=pieces("bpe"),
     ),
     "Phi 3, placeholders": lambda: of(
         "phi3",
@@ -280,9 +267,6 @@ FLAVOURS: dict[str, Files] = {
         PLAIN | {"add_eos_token": True} | CLEANED,
         tokenizer=pieces("unigram", 450, normalization_rule_name="nmt_nfkc"),
     ),
-    "unigram without byte fallback": lambda: of(
-        "llama", tokenizer=pieces("unigram", 250, byte_fallback=False, add_dummy_prefix=False)
-    ),
     "unigram, tokenizer.json": lambda: of(
         "llama", PLAIN | {"eos_token": "</s>"} | CLEANED, tokenizer__json=unigram_json()
     ),
@@ -295,7 +279,6 @@ FLAVOURS: dict[str, Files] = {
         | {"clean_up_tokenization_spaces": False},
         tokenizer=gemma_pieces(),
     ),
-    "Gemma, nothing but tokenizer.model": lambda: of("gemma2", tokenizer=gemma_pieces()),
     "Llama 3": lambda: of(
         "llama",
         PLAIN
@@ -304,9 +287,6 @@ FLAVOURS: dict[str, Files] = {
         tokenizer__json=llama3_json(),
     ),
     "GPT-2": lambda: of("gpt2", **vocab_and_merges()),
-    "GPT-2, tokenizer.json beside": lambda: of(
-        "gpt2", {"model_max_length": 1024}, tokenizer__json=byte_level(), **vocab_and_merges()
-    ),
     "OPT": lambda: of(
         "opt",
         GPT2
@@ -319,15 +299,6 @@ FLAVOURS: dict[str, Files] = {
         "codegen",
         CODEGEN | {"add_prefix_space": False, "unk_token": END},
         added_tokens={" " * n: 431 - n for n in range(31, 1, -1)} | {"\t\t": 430},
-        **vocab_and_merges(),
-    ),
-    "CodeGen, prefix space": lambda: of(
-        "codegen", CODEGEN | {"add_prefix_space": True}, **vocab_and_merges()
-    ),
-    "StarCoder": lambda: of(
-        "gpt_bigcode",
-        GPT2 | {"bos_token": END, "additional_special_tokens": ["<|im_start|>", "<tool>"]},
-        tokenizer__json=digits_json(),
         **vocab_and_merges(),
     ),
     "StarCoder 2": lambda: of(
@@ -343,9 +314,6 @@ FLAVOURS: dict[str, Files] = {
         | {"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]},
         **vocab_and_merges(),
     ),
-    "DeepSeek distilled to Qwen": lambda: of(
-        "qwen2", LLAMA | {"tokenizer_class": "LlamaTokenizerFast"}, tokenizer__json=byte_level()
-    ),
     "GPT-NeoX": lambda: of(
         "gpt_neox",
         {"tokenizer_class": "GPTNeoXTokenizer", "add_prefix_space": False}
@@ -357,11 +325,6 @@ FLAVOURS: dict[str, Files] = {
         CODEGEN | {"added_tokens_decoder": DECODER} | CLEANED,
         tokenizer__json=byte_level(),
         **vocab_and_merges(),
-    ),
-    "special tokens split": lambda: of(
-        "llama",
-        PLAIN | {"split_special_tokens": True, "extra_special_tokens": {"image_token": "<tool>"}},
-        tokenizer__json=llama3_json(),
     ),
 }
 
