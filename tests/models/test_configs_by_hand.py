@@ -3,7 +3,6 @@ in it: defaults, windows, rotary layers, every form of a field, and what no deco
 """
 
 import json
-import math
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -222,28 +221,6 @@ def test_a_published_config_is_read(name: str, tmp_path: Path) -> None:
     assert [rule.window for rule in decoder.shape.rules] == seen
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"rotary_pct": 0.5, "rotary_emb_base": 500},
-        {"rope_parameters": {"rope_theta": 500.0, "partial_rotary_factor": 0.5}},
-        {
-            "rotary_pct": 0.5,
-            "rotary_emb_base": 500,
-            "rope_scaling": {"type": "linear", "factor": 2},
-        },
-        {"rotary_pct": 0.5, "rope_parameters": {"type": "linear", "factor": 2, "rope_theta": 500}},
-    ],
-    ids=str,
-)
-def test_gpt_neox_has_rotary_fields_of_its_own_and_the_common_ones(given: dict[str, Any]) -> None:
-    theirs: Any = AutoConfig.for_model("gpt_neox", **given).rope_parameters
-    ours = config_of("gpt_neox", given)
-    assert (ours.rope_theta, ours.partial_rotary_factor) == (500.0, 0.5)
-    assert (theirs["rope_theta"], theirs["partial_rotary_factor"]) == (500.0, 0.5)
-    assert theirs.get("factor") == (ours.rope_scaling.factor if ours.rope_scaling else None)
-
-
 @pytest.mark.parametrize(("beta", "context"), [(0.1, 48), (0.0, 96)])
 def test_where_queries_grow_the_context_is_the_original_one(beta: float, context: int) -> None:
     rope = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 48}
@@ -257,101 +234,39 @@ def test_yarn_without_a_factor_takes_the_ratio_of_the_contexts() -> None:
     assert (scaling.factor, scaling.original_max_position_embeddings) == (96 / 24, 24)
 
 
-BETA = {"rope_type": "default", "llama_4_scaling_beta": 0.1}
-TWO_BASES = {FULL: {"rope_theta": 500.0}, SLIDES: {"rope_theta": 70.0}}
-CODE = {"AutoModelForCausalLM": "modeling_codegen.CodeGenForCausalLM"}
-SWITCHED = {"use_sliding_window": True, "layer_types": [SLIDES] * 3}
-# by family: changes of a small config, and what the error names
-REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
-    "llama": [
-        ({"rope_theta": 0}, "rope_theta"), ({"num_attention_heads": 0}, "heads"),
-        ({"hidden_size": "wide"}, "hidden_size='wide'.*an integer of at least 1"),
-        ({"hidden_act": "swiglu"}, "hidden_act='swiglu'.*silu, swish"),
-        *(({"rms_norm_eps": x}, "rms_norm_eps") for x in (math.nan, math.inf, 10**400, True, "1")),
-    ],
-    "qwen2": [
-        (SWITCHED | {"sliding_window": None}, "window"),
-        ({"layer_types": [SLIDES] * 3}, "window"),  # none, because the switch is off
-    ],
-    "qwen3": [
-        ({"layer_types": [FULL] * 2}, "2 layers"),
-        ({"layer_types": ["chunked_attention"] * 3}, "chunked_attention"),
-    ],
-    "ministral": [({"layer_types": [SLIDES] * 3, "sliding_window": None}, "window")],
-    "ministral3": [({"rope_parameters": BETA}, "llama_4_scaling_beta")],
-    "gemma2": [
-        ({"sliding_window": 0}, "window of 0"), ({"attn_logit_softcapping": 0.0}, "softcapping"),
-        ({"final_logit_softcapping": -1}, "softcapping"),
-        ({"query_pre_attn_scalar": 0}, "query_pre_attn_scalar"),
-        ({"use_bidirectional_attention": True}, "use_bidirectional_attention"),
-        ({"hidden_activation": "swiglu"}, "hidden_activation"),
-    ],
-    "gemma3_text": [
-        ({"use_bidirectional_attention": True}, "use_bidirectional_attention"),
-        ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
-        ({"rope_local_base_freq": -1.0}, "rope_local_base_freq"),
-    ],
-    "phi3": [
-        ({"partial_rotary_factor": 1.5}, "rotary"), ({"partial_rotary_factor": 0.0}, "rotary"),
-        ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "longrope"),
-    ],
-    "starcoder2": [
-        ({"sliding_window": 0}, "window"), ({"norm_type": "rms_norm"}, "norm_type"),
-        ({"mlp_type": "gated"}, "mlp_type"),
-    ],
-    "phi": [({"qk_layernorm": True}, "qk_layernorm"), ({"hidden_act": "tanh"}, "hidden_act")],
-    "nemotron": [({"partial_rotary_factor": 0.0}, "rotary")],
-    "stablelm": [({"qk_layernorm": True}, "qk_layernorm")],
-    "olmo3": [
-        ({"sliding_window": None}, "window"),
-        ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, "olmo3 has objects for"),
-        ({"rope_parameters": TWO_BASES}, "rope bases 500.0 and 70.0"),
-    ],
-    "smollm3": [
-        ({"no_rope_layers": [1, 0]}, "2 `no_rope_layers`"),
-        ({"layer_types": [SLIDES] * 3}, "window"),
-    ],
-    "granite": [({"logits_scaling": 0}, "logits_scaling=0")],
-    "cohere2": [
-        ({"use_qk_norm": True}, "use_qk_norm"), ({"use_parallel_block": False}, "parallel_block"),
-        ({"position_embedding_type": "rope"}, "position_embedding_type"),
-        ({"rotary_pct": 0.5}, "rotary_pct"), ({"sliding_window": None}, "window"),
-        ({"order_of_interleaved_layers": "x"}, "order_of_interleaved_layers"),
-    ],
-    "exaone4": [
-        ({"layer_types": [FULL]}, "1 layer of"),
-        ({"sliding_window_pattern": 2.5}, "sliding_window_pattern"),
-    ],
-    "ernie4_5": [({"compression_ratio": 2.0}, "compression_ratio")],
-    "falcon": [
-        ({"alibi": True}, "`alibi=True`"), ({"multi_query": False}, "multi_query"),
-        ({"parallel_attn": False}, "parallel_attn"),
-    ],
-    "hunyuan_v1_dense": [
-        ({"use_cla": True}, "use_cla"),
-        ({"rope_scaling": {"type": "dynamic", "alpha": "x"}}, "rope_alpha"),
-    ],
-    "olmoe": [({"clip_qkv": 8.0}, "clip_qkv")],
-    "gpt_oss": [({"hidden_act": "gelu"}, "hidden_act"), ({"swiglu_limit": 5.0}, "swiglu_limit")],
-    "gpt2": [({"add_cross_attention": True}, "add_cross_attention")],
-    "gpt_bigcode": [({"activation_function": "tanh"}, "activation_function")],
-    "opt": [({"hidden_size": 60, "num_attention_heads": 4}, "divide evenly")],
-    "gptj": [
-        ({"rotary_dim": 7}, "rotary dimensions"), ({"rotary_dim": 0}, "rotary dimensions"),
-        ({"n_embd": 64, "n_head": 4, "rotary_dim": 32}, "rotary dimensions"),
-    ],
-    "codegen": [
-        ({"n_embd": 60, "n_head": 6, "rotary_dim": 4}, "6 heads"), ({"auto_map": CODE}, "auto_map"),
-    ],
-    "gpt_neox": [({"rotary_pct": 0.0}, "rotary"), ({"rotary_pct": 1.5}, "rotary")],
-}  # fmt: skip
+# of each family: a change of a small config that it does not compute, and the field that is named
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "llama": ({"hidden_act": "swiglu"}, "hidden_act"),
+    "qwen2": ({"layer_types": [SLIDES] * 3}, "window"),  # none, because the switch is off
+    "qwen3": ({"layer_types": ["chunked_attention"] * 3}, "chunked_attention"),
+    "ministral": ({"layer_types": [SLIDES] * 3, "sliding_window": None}, "window"),
+    "gemma2": ({"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+    "gemma3_text": ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
+    "phi3": ({"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "longrope"),
+    "starcoder2": ({"norm_type": "rms_norm"}, "norm_type"),
+    "phi": ({"qk_layernorm": True}, "qk_layernorm"),
+    "stablelm": ({"qk_layernorm": True}, "qk_layernorm"),
+    "olmo3": ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, "olmo3 has objects for"),
+    "smollm3": ({"no_rope_layers": [1, 0]}, "no_rope_layers"),
+    "cohere2": ({"use_parallel_block": False}, "parallel_block"),
+    "exaone4": ({"layer_types": [FULL]}, "1 layer of"),
+    "ernie4_5": ({"compression_ratio": 2.0}, "compression_ratio"),
+    "falcon": ({"alibi": True}, "alibi"),
+    "hunyuan_v1_dense": ({"use_cla": True}, "use_cla"),
+    "olmoe": ({"clip_qkv": 8.0}, "clip_qkv"),
+    "gpt_oss": ({"swiglu_limit": 5.0}, "swiglu_limit"),
+    "gpt2": ({"add_cross_attention": True}, "add_cross_attention"),
+    "gptj": ({"rotary_dim": 7}, "rotary dimensions"),
+    "codegen": ({"n_embd": 60, "n_head": 6, "rotary_dim": 4}, "6 heads"),
+    "gpt_neox": ({"rotary_pct": 1.5}, "rotary"),
+}
 
 
 @pytest.mark.parametrize("family", REFUSED)
 def test_what_a_family_does_not_compute_is_refused(family: str) -> None:
-    for change, says in REFUSED[family]:
-        with pytest.raises(CheckpointError, match=says):
-            config_of(family, COMMON | change)
+    change, says = REFUSED[family]
+    with pytest.raises(CheckpointError, match=says):
+        config_of(family, COMMON | change)
 
 
 def test_a_model_for_more_than_text_is_refused_as_such(tmp_path: Path) -> None:

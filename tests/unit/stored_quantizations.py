@@ -3,8 +3,6 @@ that the tensors stand for.
 """
 
 import json
-import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -218,18 +216,3 @@ def write_quantized(
         save_file(held, path / "model.safetensors")
         (path / "config.json").write_text(json.dumps(raw | more))
     return quantized, meant
-
-
-def main(source: Path, folder: Path) -> None:
-    """The checkpoint of `source`, quantized by each method (rounded to the nearest)."""
-    for name, (config, store) in METHODS.items():
-        quantized, _ = write_quantized(source, folder / "both" / name, config, store)
-        own = quantized.rename(folder / name.replace(" ", "-"))
-        for path in source.iterdir():
-            if not (own / path.name).exists():
-                shutil.copyfile(path, own / path.name)
-    shutil.rmtree(folder / "both")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -85,29 +85,6 @@ def test_quick_applies_its_part_into_a_folder_of_its_own(here: Path, bass_comman
     assert said.out.splitlines()[-1] == "2 of 2 cells to run into `runs/small-quick`."
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("comparson",), "Unknown config `comparson`. Did you mean `comparison`?"),
-        (("small.yaml", "--temprature", "1"), "Unknown option `--temprature`"),
-        (("small.yaml", "--base.temprature", "1"), "Unknown setting `temprature`"),
-        (("small.yaml", "--policy.k", "1"), "`policy.k` is set by the axis `policy.k`"),
-        (("small.yaml", "--axes.polcy", "null"), "Unknown name `polcy`"),
-        (("small.yaml", "--temperature"), "`--temperature` needs a value"),
-        (("small.yaml", "--axes.batch", "[1, 2"), "`--axes.batch` needs a value, such as 4 or"),
-        (("small.yaml", "--table", "x.html"), "Unknown suffix of a table `.html`"),
-        (("small.yaml", "--executor", "slurm"), "slurm"),
-    ],
-)
-def test_a_mistake_is_a_sentence_before_anything_is_written(
-    here: Path, bass_command: Command, words: tuple[str, ...], sentence: str
-) -> None:
-    said = bass_command("ablate", *words)
-    assert (said.status, said.out) == (2, "")
-    assert sentence in said.err
-    assert not (here / "runs").exists()
-
-
 def test_failures_and_interruptions_have_their_status(
     here: Path, bass_command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

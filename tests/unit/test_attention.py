@@ -2,7 +2,6 @@
 windows, poison.
 """
 
-import sys
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from bass.api.loading import Models
 from bass.api.plan import check_sinks
-from bass.attention import BACKENDS, Flex
+from bass.attention import BACKENDS
 from bass.attention.kernels import KernelBackend
 from bass.engine.scorer import CachedAttend, check_pairing
 from bass.errors import PairingError
@@ -151,42 +150,6 @@ def test_every_backend_has_a_layout_and_every_other_pair_is_refused_by_name() ->
                     PairingError, match=f"Cannot pair `{backend.__name__}` with `{cache.__name__}`"
                 ):
                     check_pairing(cache, backend, tuple(BACKENDS.values()))
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_backend_that_cannot_run_on_a_device_says_why_and_what_to_do(
-    backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, cpu, gpu = BACKENDS[backend](), torch.device("cpu"), torch.device("cuda")
-    name = type(made).__name__
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    if isinstance(made, KernelBackend):
-        with pytest.raises(
-            PairingError,
-            match=(
-                f"`{name}` on `cpu`: Triton compiles for GPUs; take a CUDA device, or set "
-                "TRITON_INTERPRET=1"
-            ),
-        ):
-            made.check(cpu)
-        monkeypatch.setenv("TRITON_INTERPRET", "1")
-    made.check(cpu)
-    made.check(gpu)
-    monkeypatch.setitem(sys.modules, "triton", None)
-    if isinstance(made, KernelBackend | Flex):
-        with pytest.raises(
-            PairingError, match=f"`{name}` on `cuda`: triton is not installed; restore it with"
-        ):
-            made.check(gpu)
-        monkeypatch.setattr(sys, "platform", "darwin")
-        with pytest.raises(
-            PairingError, match=f"`{name}` on `cuda`: Triton has packages for Linux"
-        ):
-            made.check(gpu)
-        with pytest.raises(PairingError, match=f"`{name}` on `mps`"):
-            made.check(torch.device("mps"))
-    else:
-        made.check(gpu)
 
 
 def test_a_model_with_sinks_needs_a_backend_that_has_them() -> None:

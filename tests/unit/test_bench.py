@@ -7,22 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-import torch
 
 from bass.analysis.metrics import METRICS
 from bass.api.llm import load, plain
 from bass.api.options import LoadOptions
 from bass.engine.schedule import Schedule
-from bass.errors import OptionError
 from bass.experiments import bench as module
 from bass.experiments.bench import (
     Bench,
     Machine,
     Timing,
     known_tau,
-    measure_machine,
     methods_of,
     pass_bytes,
     row_of,
@@ -36,7 +32,6 @@ from unit.checkpoints import Pair, Said
 Command = Callable[..., Said]
 MACHINE = Machine("a machine", 1e9, 2e9, 1e12)
 SIZES = {"prompt_length": 8, "max_new_tokens": 12}
-CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
@@ -120,18 +115,6 @@ def test_a_row_has_the_medians_of_the_metrics_and_the_ratios_of_means(options: L
     parts = own.parts()
     assert {*parts} == {"draft_ms", "verify_ms", "sample_ms"}
     assert not own.last.run.sequences.active.any()
-
-
-def test_where_latency_wins_and_throughput_loses_a_sentence_says_so(options: LoadOptions) -> None:
-    one = Bench(BenchOptions(batches=[2], acceptance=1.0, **SIZES), options)
-    rows = [{"method": "plain", "batch": 2}, {"method": "k=3", "batch": 2}]
-    rows += [{"method": "bass", "batch": 8, "speedup": 0.81, "speedup_all": 1.06}]
-    rows[1] |= {"speedup": 1.2, "speedup_all": 1.3}
-    [first, second] = one._remarks(pd.DataFrame(rows))
-    assert "NOT LOSSLESS" in first
-    assert "`bass` at batch 8" in second
-    assert "latency is 1.06 times as good" in second
-    assert "tokens/s are 0.81 times" in second
 
 
 def test_tau_of_imposed_acceptance() -> None:
@@ -219,19 +202,6 @@ def test_calls_have_the_prompts_of_a_category_in_turn(options: LoadOptions, tmp_
     assert [*only.prompts] == ["b"]
 
 
-def test_prompts_of_a_text_are_its_pieces(options: LoadOptions, tmp_path: Path) -> None:
-    text = "def double(value):\n    return 2 * value\n" * 20
-    (tmp_path / "text.txt").write_text(text, encoding="utf-8")
-    file = str(tmp_path / "text.txt")
-    one = Bench(BenchOptions(batches=[1, 2], file=file, **SIZES), options)
-    tokenizer = one.timing("plain", 1, "").llm.models.tokenizer
-    assert one.prompts[""] == np.reshape(tokenizer.encode(text)[:16], (2, 8)).tolist()
-    assert one.timing("plain", 1, "").groups == [one.prompts[""][:1]]
-    assert one._remarks(pd.DataFrame()) == []
-    with pytest.raises(OptionError, match="prompts of 8 need 80,000: give a longer text"):
-        Bench(BenchOptions(batches=[10_000], file=file, **SIZES), options)
-
-
 @pytest.mark.parametrize("drafter", ["ngram", "self"])
 def test_drafters_without_a_draft_model(pair: Pair, drafter: str) -> None:
     spec = {"class_path": "self", "init_args": {"layers": 1}} if drafter == "self" else drafter
@@ -281,15 +251,9 @@ def test_options_from_a_file(bench: Command, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("--batches 0", "`batches=0` must be an integer of 1 or more"),
         ("--file x --prompts y", "both name the prompts: give one of them"),
-        ("--prompts spec-bnch", "Did you mean `spec-bench`"),
-        ("--prompt-length 60", "exceeds the context of 64"),
-        ("--acceptance 1.5", "is not a number from 0 to 1"),
         ("--methods 2 --policy bass", "Give one of `--methods`, `--policy`"),
         ("--methods bas", "Did you mean `bass`"),
-        ("--max-batch-size 8", "Unknown option `--max-batch-size`"),
-        ("--file /nonexistent", "cannot be read (No such file"),
     ],
 )
 def test_bad_input_is_one_sentence(bench: Command, given: str, words: str) -> None:
@@ -297,8 +261,3 @@ def test_bad_input_is_one_sentence(bench: Command, given: str, words: str) -> No
     assert (said.status, said.out) == (2, "")
     assert words in said.err
     assert said.err.startswith("bass: ")
-
-
-def test_the_machine_is_measured_on_a_processor() -> None:
-    machine = measure_machine(CPU, torch.float32)
-    assert min(machine[1:]) > 1e8

@@ -6,20 +6,14 @@ Its figures mean something on a GPU only.
 import importlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from rich.console import Console
-from torch import Tensor
 
-from bass.attention import BACKENDS
-from bass.attention.kernels import PositionBackend, PositionPlan
-from bass.attention.reference import Reference
-from bass.records import AttentionRule, PaddedView
 from unit.test_package import ROOT
 
 
@@ -29,16 +23,6 @@ def benchmark() -> Iterator[ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "benchmarks"))
         yield importlib.import_module("attention")
-
-
-@dataclass(frozen=True)
-class SeesTooMuch(PositionBackend[PaddedView]):
-    """Each query sees the next one's key too."""
-
-    view_type: ClassVar[type] = PaddedView
-
-    def run(self, q: Tensor, view: PaddedView, plan: PositionPlan, rule: AttentionRule) -> Tensor:
-        return Reference().run(q, view, PositionPlan(plan.positions + 1, plan.span), rule)
 
 
 def timing(benchmark: ModuleType, seconds: float) -> Any:
@@ -108,33 +92,6 @@ def test_the_answers_follow_from_the_times(
     assert benchmark.reaches_the_aim(timings, bandwidth)[slow.group] == (pytest.approx(0.7), slow)
 
 
-def test_what_was_not_measured_is_not_answered(
-    benchmark: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
-    case = benchmark.Case("toy", 1, False, 2, 64)
-    found = benchmark.answers({case: {"sdpa": timing(benchmark, 1.0)}}, 1e12, Console(width=150))
-    assert found == {
-        "ragged_lowest_share": {},
-        "ragged_slower": {},
-        "pad_against_split": {"pad": 0, "split": 0, "tie": 0},
-    }
-    assert "not measured" in capsys.readouterr().out
-    assert benchmark.lead({"sdpa": timing(benchmark, 1.0)}) is None
-
-
-def test_quick_changes_defaults_only(benchmark: ModuleType) -> None:
-    quick = benchmark.parse(["--quick", "--batches", "4", "--device", "cpu"])
-    assert (quick.windows, quick.batches, quick.contexts) == ([8], [4], [2048])
-
-
-def test_a_window_that_the_short_rows_cannot_hold_is_refused(
-    benchmark: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        benchmark.parse(["--contexts", "32", "--windows", "5", "--device", "cpu"])
-    assert "no room for a window of 5" in capsys.readouterr().err
-
-
 def test_it_times_and_checks_every_backend(
     benchmark: ModuleType, capsys: pytest.CaptureFixture[str], device: torch.device
 ) -> None:
@@ -164,16 +121,3 @@ def test_it_times_and_checks_every_backend(
         for found in record["us"].values()
     )
     assert all(0 < error < benchmark.TOLERANCE for error in record["summary"]["error"].values())
-
-
-def test_a_wrong_result_ends_the_benchmark(
-    benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(BACKENDS, "too much", SeesTooMuch)
-    case = benchmark.Case("toy", 2, False, 2, 24)
-    with pytest.raises(SystemExit, match="`too much` is off by"):
-        benchmark.measure(case, ["too much"], torch.device("cpu"), 0, 1, True)
-    assert (
-        benchmark.measure(case, ["too much"], torch.device("cpu"), 0, 1, False)["too much"].error
-        is None
-    )

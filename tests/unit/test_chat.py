@@ -158,13 +158,6 @@ def test_ids_and_templates_of_a_folder_are_those_of_transformers(tmp_path: Path)
     assert ChatTemplates.read(tmp_path, {"chat_template": "T"}, {}).render([USER]) == "T"
 
 
-def test_a_conversation_with_tools_gets_the_template_for_tools() -> None:
-    both = ChatTemplates({"default": "D{{ tools }}", "tool_use": "T{{ tools | length }}"})
-    texts = [both.render([USER], tools=tools) for tools in (None, [], [TOOL])]
-    assert texts == ["DNone", "T0", "T1"]
-    assert both.render([USER], "default", tools=[]) == "D[]"
-
-
 # templates that use the last message, " I am ", and the text up to the end of its last use
 CONTINUED = {
     "{{ c }}{{ '<end><open>' if add_generation_prompt else '<end>' }}": " I am ",

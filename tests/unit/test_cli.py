@@ -142,16 +142,6 @@ def test_how_a_command_ends(
     assert said.err.startswith(text)
 
 
-def test_a_reader_that_leaves_early_is_no_error() -> None:
-    command = [sys.executable, "-m", "bass", "--help"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.close()
-        assert process.stderr.read() == b""
-        assert process.wait(60) == 0
-
-
 # The parser
 
 
@@ -194,13 +184,6 @@ POLICIES: dict[str, tuple[list[str], Any]] = {
 def test_strategies_with_their_parameters(command: Parser, case: str) -> None:
     words, expected = POLICIES[case]
     assert make("policy", command.read(words).policy) == expected
-
-
-def test_several_strategies_in_one(command: Parser) -> None:
-    methods = "[{class_path: ngram, init_args: {longest: 2}}, model]"
-    read = command.read(["--drafter", "ensemble", "--drafter.methods", methods])
-    made = make("drafter", read.drafter)
-    assert [type(one).__name__ for one in made.methods] == ["Ngram", "ModelDraft"]
 
 
 def test_a_file_has_the_same_names_and_the_command_line_overrides_it(
@@ -251,17 +234,3 @@ def test_what_cannot_be_read_is_a_sentence(command: Parser, case: str) -> None:
     with pytest.raises(BassError) as error:
         command.read(words)
     assert text in str(error.value)
-
-
-def test_all_unknown_options_wrong_strategies_and_problems_of_a_file_are_reported(
-    command: Parser, config: Written
-) -> None:
-    with pytest.raises(ProblemsError) as error:
-        command.read(["--max-tokens", "8", "--temprature", "1"])
-    assert str(error.value).count("\n  ") == 2
-    with pytest.raises(ProblemsError) as error:
-        command.read(["--policy", "fixd", "--verifier", "blok", "--stop-rule", "x"])
-    assert str(error.value).count("\n  Unknown ") == 3
-    with pytest.raises(ProblemsError) as error:
-        command.read(config("temprature: 1\ntop_p: high\nseed: {a: 1}"))
-    assert str(error.value).count("\n  In `") == 3

@@ -14,19 +14,11 @@ from bass.analysis.statistics import compare
 from bass.api.generation import Generation
 from bass.cli.generate import EXAMPLE_STOPS, FIGURES, warnings
 from bass.experiments.prompts import PYTHON
-from bass.printable import printable
 from bass.text.dialogue import plain_text
 from unit.checkpoints import Pair, Said
 
 Command = Callable[..., Said]
 TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{{ tail }}"
-
-
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """rich takes the standard streams for terminals."""
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
 
 
 def expected(pair: Pair, prompts: Any, **options: Any) -> Any:
@@ -38,11 +30,6 @@ def ids(said: Said) -> list[list[int]]:
     """The token ids of the completions."""
     assert said.status == 0, said.err
     return [line["token_ids"] for line in said.lines if line["type"] == "completion"]
-
-
-def plainly(text: str) -> str:
-    """The text without the control codes of a terminal."""
-    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
 
 
 def test_a_prompt_gives_its_text_and_the_figures_on_standard_error(
@@ -195,28 +182,7 @@ def test_a_published_set_of_which_the_first_turn_is_answered(
         assert ids(said) == [result.completions[index].token_ids]
 
 
-@pytest.mark.parametrize("terminal", [True, False])
-def test_a_missing_prompt_is_found_before_a_model_is_loaded(
-    bass_command: Command, terminal: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO(""))
-    monkeypatch.setattr("sys.stdin.isatty", lambda: terminal)
-    said = bass_command("generate", "--target", "nowhere")
-    assert said.err.startswith("bass: There is no prompt: give one in quotes")
-
-
 # Terminals, interruptions, caveats
-
-
-def test_one_completion_is_streamed_after_its_prompt_without_control_codes(
-    bass_command: Command, pair: Pair, terminal: None
-) -> None:
-    prompt = "\x1b[2Jdef f("
-    said = bass_command("generate", *pair.options, prompt)
-    text = prompt + expected(pair, prompt).completions[0].text
-    assert plainly(said.out).startswith(printable(text, keep="\n\t"))
-    assert "tau" in said.out
-    assert said.err == ""
 
 
 @pytest.mark.parametrize("more", [(), ("--json",), ("--compare-plain",)])

@@ -2,7 +2,6 @@
 settings that would be ignored.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, final
@@ -98,30 +97,6 @@ def test_an_error_stays_an_error_when_the_result_is_asked_for_again(pair: Pair) 
     }
 
 
-def test_a_stored_truncation_or_padding_does_not_change_a_prompt(
-    pair: Pair, tmp_path: Path
-) -> None:
-    text = "for item in items:\n    print(item)\n"
-    whole = bass.load(pair.target, num_speculative_tokens=0).models.tokenizer
-    assert whole is not None
-    path = pair.copy(tmp_path).target / "tokenizer.json"
-    stored = json.loads(path.read_text())
-    stored["truncation"] = {
-        "direction": "Right",
-        "max_length": 2,
-        "strategy": "LongestFirst",
-        "stride": 0,
-    }
-    stored["padding"] = {
-        "strategy": {"Fixed": 50}, "direction": "Left", "pad_to_multiple_of": None, "pad_id": 0,
-        "pad_type_id": 0, "pad_token": "<eos>"
-    }  # fmt: skip
-    path.write_text(json.dumps(stored))
-    changed = bass.load(path.parent, num_speculative_tokens=0).models.tokenizer
-    assert changed is not None
-    assert changed.encode(text) == whole.encode(text)
-
-
 @pytest.mark.parametrize("temperature", [0, 0.2, 1.0])
 def test_weights_that_are_not_finite_are_told_and_not_decoded(
     pair: Pair, tmp_path: Path, temperature: float
@@ -134,16 +109,3 @@ def test_weights_that_are_not_finite_are_told_and_not_decoded(
         bass.load(folder, num_speculative_tokens=0).generate(
             [5], max_new_tokens=5, temperature=temperature
         )
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"top_p": 1e-50}, {"temperature": 1e-6}, {"repetition_penalty": 1e-6, "temperature": 1.0}],
-)
-def test_the_smallest_values_of_the_sampling_options_work(
-    pair: Pair, options: dict[str, Any]
-) -> None:
-    result = bass.load(pair.target, pair.draft).generate(
-        [5, 6], max_new_tokens=9, ignore_eos=True, **options
-    )
-    assert len(result.completions[0].token_ids) == 9

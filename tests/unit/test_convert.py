@@ -1,9 +1,7 @@
 """`bass convert`: pickles become safetensors."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +10,6 @@ from safetensors.torch import load_file
 
 from bass.checkpoints.convert import convert
 from bass.checkpoints.folder import INDEX, SINGLE
-from bass.checkpoints.hub import converted
 from unit.checkpoints import Said
 from unit.test_bad_input import refuses
 from unit.test_weights import parameters, same, tied
@@ -83,37 +80,3 @@ def test_every_type_view_and_shared_tensor_keeps_its_values(tied: Path) -> None:
         expected = torch.float32 if name == "float64" else tensor.dtype
         assert (held[name].dtype, held[name].shape) == (expected, tensor.shape)
         assert torch.equal(held[name].double(), tensor.double())
-
-
-class Runs:
-    """A pickle of this creates a folder when it is loaded without restrictions."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> Any:
-        return os.mkdir, (str(self.path),)
-
-
-def test_code_in_a_pickle_is_not_run(bass_command: Command, tied: Path) -> None:
-    (tied / SINGLE).unlink()
-    torch.save({"weight": Runs(tied / "ran")}, tied / "pytorch_model.bin")
-    refuses(bass_command("convert", str(tied)), "pytorch_model.bin` is damaged, or holds more than")
-    assert sorted(path.name for path in tied.iterdir()) == ["config.json", "pytorch_model.bin"]
-
-
-def test_a_folder_without_pickles_is_an_error(bass_command: Command, tied: Path) -> None:
-    refuses(bass_command("convert", str(tied)), "has no pickle files with weights")
-
-
-def test_a_revision_that_the_hub_converted_is_offered() -> None:
-    def opened(*arguments: Any, **filters: Any) -> list[SimpleNamespace]:
-        title = "Adding `safetensors` variant of this model"
-        return [
-            SimpleNamespace(num=3, author="someone", status="open", title=title),
-            SimpleNamespace(num=4, author="SFconvertbot", status="merged", title=title),
-            SimpleNamespace(num=5, author="SFconvertbot", status="open", title=title),
-        ]
-
-    assert converted(SimpleNamespace(get_repo_discussions=opened), "org/a") == ["org/a@refs/pr/5"]
-    assert converted(SimpleNamespace(), "org/a") == []

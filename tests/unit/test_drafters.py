@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bass
-from bass.api.resolve import make
-from bass.drafters import Ensemble, ModelDraft, ModelDrafter, Ngram, Replay, SelfDraft
+from bass.drafters import Ensemble, ModelDrafter, Ngram, Replay
 from bass.drafters.ensemble import EnsembleDrafter
 from bass.engine.drafter_context import OwnDraw
 from bass.interfaces import Drafter, DrafterContext, Scorer, StopRule
@@ -215,25 +214,6 @@ def test_no_drafter_reads_from_the_host(rule: StopRule | None) -> None:
         assert draft.lengths.device == meta
 
 
-def test_an_ensemble_needs_what_its_parts_need() -> None:
-    both = Ensemble()
-    assert both.methods == (Ngram(), ModelDraft())
-    assert (both.needs_draft, both.target_layers, both.obeys_stop_rules) == (True, 0, True)
-    three = Ensemble((Ngram(), SelfDraft(3), SelfDraft(1)))
-    assert (three.needs_draft, three.target_layers, three.obeys_stop_rules) == (False, 3, True)
-    assert not Ensemble((Ngram(),)).obeys_stop_rules
-
-
-def test_an_ensemble_is_made_of_names() -> None:
-    spec = {
-        "class_path": "ensemble",
-        "init_args": {
-            "methods": [{"class_path": "ngram", "init_args": {"longest": 5}}, "self", "model"]
-        },
-    }
-    assert make("drafter", spec) == Ensemble((Ngram(5), SelfDraft(), ModelDraft()))
-
-
 @pytest.fixture(scope="module")
 def deep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A target of three layers."""
@@ -301,32 +281,3 @@ def test_a_script_of_the_greedy_output_is_accepted_whole(deep: Path) -> None:
     )
     assert [c.token_ids for c in result.completions] == plain
     assert result.stats.accepted == result.stats.drafted == sum(n - -(-n // 5) for n in (20, 3, 11))
-
-
-def test_a_row_without_a_match_costs_what_plain_decoding_costs(deep: Path) -> None:
-    """On a CPU the target's windows are then one token wide; with another row's draft, the row's
-    own window is still one token.
-    """
-    llm = bass.load(
-        deep,
-        drafter={"class_path": "replay", "init_args": {"scripts": [[49] * 9]}},
-        num_speculative_tokens=4,
-        device="cpu",
-    )
-    windows: list[torch.Tensor] = []
-    generation = llm.stream([[5, 6], [49, 49]], max_new_tokens=12, temperature=0, ignore_eos=True)
-    scorer = generation.run.step.target
-    hidden = scorer.decoder.hidden
-
-    def watched(window: Window, *rest: Any) -> Any:
-        windows.append(window.positions.clone())
-        return hidden(window, *rest)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scorer.decoder, "hidden", watched)
-        result = generation.result()
-    assert len(windows) == len(result.trace)
-    assert all((window[0, 1:] == -1).all() for window in windows)
-    assert windows[0].shape[1] == 5
-    assert windows[-1].shape[1] == 1
-    assert sum(int(step.drafted[0]) for step in result.trace) == 0

@@ -2,7 +2,6 @@
 and families that are missing or come from outside.
 """
 
-import importlib.metadata
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,15 +10,13 @@ from typing import Any, ClassVar, final
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 import bass
-from bass.checkpoints import families
 from bass.checkpoints.folder import INDEX, SINGLE
 from bass.checkpoints.weights import read_index
 from bass.errors import CheckpointError
 from bass.models.config import FamilyConfig
-from bass.models.gpt2 import GPT2
 from bass.models.llama import Llama, LlamaConfig
 from unit.checkpoints import Pair, Said, shard
 from unit.test_bad_input import refuses
@@ -153,31 +150,6 @@ def test_a_family_from_outside_is_given_to_load_and_to_commands(
     refuses(bass_command("info", str(own.target)), "own_llama", "docs/extend/model.md")
 
 
-@dataclass(frozen=True)
-class Point:
-    name: str
-    value: str
-    load: Callable[[], Any]
-
-
-def test_a_family_of_an_installed_package_is_found(
-    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own = outside(pair, tmp_path)
-    offered: list[Point] = []
-    monkeypatch.setattr(families, "entry_points", lambda group: offered)
-    offered[:] = [Point("llama", "x:Wrong", lambda: GPT2), Point("own_llama", "x:Own", lambda: Own)]
-    assert isinstance(read_index(own.target).decoder, Own)
-    assert isinstance(read_index(own.draft).decoder, Llama)
-    offered[:] = [Point("own_llama", "x:Own", lambda: 3)]
-    with pytest.raises(CheckpointError, match=r"cannot be imported .TypeError"):
-        read_index(own.target)
-    offered[:] = [Point("own_llama", "x:Own", lambda: 1 / 0)]
-    with pytest.raises(CheckpointError, match=r"cannot be imported .ZeroDivisionError"):
-        read_index(own.target)
-    assert importlib.metadata.entry_points(group=families.GROUP) == ()
-
-
 HEADS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "EAGLE-3": ({"architectures": ["LlamaForCausalLMEagle3"]}, ["midlayer.x", "fc.weight", "d2t"]),
     "EAGLE": ({}, ["fc.weight", "layers.0.x"]),
@@ -194,17 +166,6 @@ def test_a_head_in_the_place_of_a_draft_is_named_as_what_it_is(tied: Path, name:
         CheckpointError, match=rf"no whole model but a head of the kind {name.strip()} \("
     ):
         read_index(tied)
-
-
-def test_the_index_decides_which_file_has_a_tensor(tied: Path) -> None:
-    """Reported: an older copy in another shard."""
-    whole = parameters(tied)
-    places = json.loads((shard(tied, 2) / INDEX).read_text())["weight_map"]
-    last = max(places.values())
-    name = next(name for name, file in places.items() if file == last)
-    other = tied / min(places.values())
-    save_file(load_file(other) | {name: torch.zeros(3)}, other)
-    assert same(parameters(tied), whole)
 
 
 STACKED = {

@@ -81,6 +81,13 @@ def test_a_cell_is_compared_with_the_fastest_autoregressive_one_of_its_work(run:
     assert found.low < found.ratio < found.high
 
 
+def test_of_two_autoregressive_cells_the_fastest_is_compared_with(tmp_path: Path) -> None:
+    methods = {"slow": 0, "quick": 0, "slower": 0, "fixed": 2}
+    factors = {"slow": 2.0, "slower": 3.0}
+    run = bass.open_run(write_run(tmp_path / "run", methods, (1,), slower=factors))
+    assert set(run.cells["plain"]) == {"quick-b1"}
+
+
 def test_a_cell_has_the_mean_of_its_independent_values_and_the_metrics_of_its_parts(
     run: bass.Run,
 ) -> None:

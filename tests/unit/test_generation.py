@@ -14,9 +14,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 import bass
 from bass.api.generation import Generation
 from bass.checkpoints.weights import save_decoder
-from bass.interfaces import DraftLengthPolicy
 from bass.models.llama import Llama, LlamaConfig
-from bass.records import Feedback
 from support.matrix import matrix
 
 PROMPTS = ["def f(x):", "a", "import numpy as np\n"]
@@ -230,28 +228,6 @@ def test_the_finish_reason_says_what_ended_a_generation(
         assert not to_its_end or budget == 1e-9 or all(c.finished for c in result.completions)
 
 
-def test_a_keyboard_interrupt_is_no_time_budget(folders: tuple[Path, Path]) -> None:
-    class Interrupted(DraftLengthPolicy[int]):
-        max_length = 2
-
-        def init(self, batch_size: int) -> int:
-            return 0
-
-        def lengths(self, state: int) -> np.ndarray:
-            if state == 2:
-                raise KeyboardInterrupt
-            return np.full(3, 2)
-
-        def update(self, state: int, feedback: Feedback) -> int:
-            return state + 1
-
-    llm = bass.load(*folders, policy=Interrupted(), max_batch_size=3, cuda_graphs=False)
-    generation = llm.stream(PROMPTS, max_new_tokens=20, time_budget=1e9)
-    with pytest.raises(KeyboardInterrupt):
-        generation.result()
-    assert {c.finish_reason for c in generation.result().completions} == {"interrupted"}
-
-
 @pytest.mark.parametrize("interrupted", [True, False])
 def test_an_unfinished_text_is_all_that_its_tokens_decode_to(
     llm: bass.LLM, interrupted: bool
@@ -322,12 +298,3 @@ def test_the_accounts_add_up(folders: tuple[Path, Path], options: str, policy: s
     assert stats.first > 0
     assert stats.lossless
     assert np.isfinite([v for v in stats.as_dict().values() if isinstance(v, float)]).all()
-
-
-def test_half_a_character_is_never_streamed(llm: bass.LLM) -> None:
-    for event in llm.stream(
-        PROMPTS, num_return_sequences=4, max_new_tokens=120, temperature=1.5, top_p=1.0
-    ):
-        if event.finish_reason is None and "\N{REPLACEMENT CHARACTER}" in event.text:
-            # A byte that begins no character is one, and may be shown as what it is.
-            assert not event.text.endswith("\N{REPLACEMENT CHARACTER}")

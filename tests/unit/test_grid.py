@@ -243,24 +243,6 @@ def test_a_wrong_config_is_rejected_in_a_sentence(case: str) -> None:
     assert words in sentence
 
 
-def test_all_problems_are_reported_at_once() -> None:
-    base = {
-        "temprature": 1, "batch": "x", "top_p": 7, "max_new_tokens": 0, "repeats": 0,
-        "verifier": "rejecton", "prompts": "nowhere.jsonl", "target": "./no-target",
-    }  # fmt: skip
-    found = problems(
-        base=base, axes={"policy": ["bass"], "top_k": ["y"]}, exclude=[{"polcy": "bass"}], points=3
-    )
-    words = [*base, "`top_k: 'y'`", "`polcy`", "`points: 3`"]
-    words[words.index("target")] = "no-target"
-    assert len(found) == len(words), found
-    for word in words:
-        assert any(word in sentence for sentence in found), (word, found)
-    # each once, however many cells have it
-    axes = {"cache": ["padded", "split", "paged"], "batch": [1, 2]}
-    assert len(problems(base={"attention": "sdpa"}, axes=axes)) == 2
-
-
 def test_prompts_fit_the_context_of_both_models_or_are_left_out(
     pair: Pair, silent_pair: Pair, tmp_path: Path
 ) -> None:

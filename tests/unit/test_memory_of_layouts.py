@@ -8,7 +8,6 @@ import torch
 
 from bass.caches import CACHES
 from bass.caches.paged import BLOCK
-from bass.engine.requests import Request
 from bass.engine.slots import room_for
 from bass.records import AttentionRule, CacheBudget, DecoderShape
 from support.engines import same_prompt
@@ -80,14 +79,6 @@ def test_the_padded_layout_takes_the_longest_for_every_row(lengths: list[int]) -
     )
 
 
-def test_requests_that_wait_for_a_row_take_nothing() -> None:
-    """Room is for the three longest of nine, in every layout."""
-    requests = [Request([i], 100 * (i + 1), key=i) for i in range(9)]
-    for name in CACHES:
-        longest_three = taken(name, CacheBudget.of(np.array([900, 800, 700])))
-        assert abs(taken(name, room_for(requests, 3)) - longest_three) <= BLOCK * POSITION
-
-
 @pytest.mark.parametrize(
     ("prompt", "new", "samples"),
     [(1000, 100, 8), (1000, 100, 1), (1025, 7, 8), (5, 100, 8), (2000, 40, 32)],
@@ -122,14 +113,3 @@ def test_eight_samples_of_a_thousand_tokens_and_a_hundred_new_ones() -> None:
         BLOCK,
     )
     assert taken("paged", budget) < 1.1 * 1800 * POSITION < 0.25 * taken("split", budget)
-
-
-def test_the_size_of_a_layout_needs_no_memory() -> None:
-    """Sixteen rows of 131,072 positions in a model of 80 layers: 687 GB."""
-    shape, budget = (
-        DecoderShape(5, 64, 8, 128, 2**17, (AttentionRule(1.0),) * 80),
-        CacheBudget.of(np.full(16, 2**17)),
-    )
-    for cls in CACHES.values():
-        size = cls.allocate(shape, budget, torch.device("meta"), torch.bfloat16).nbytes
-        assert 16 * 2**17 * 327_680 < size < 1.001 * 16 * 2**17 * 327_680

@@ -2,8 +2,6 @@
 installed.
 """
 
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -52,20 +50,3 @@ def test_a_module_that_cannot_be_found_is_explained(bass_command: Command, here:
     assert "which comes before `random.py` of this folder: rename yours" in said.err
     said = bass_command("generate", "def f(", "--policy", "nowhere_at_all:Policy")
     assert f"put `nowhere_at_all.py` into the current folder, `{here}`" in said.err
-
-
-@pytest.mark.parametrize("options", [["-m"], ["-P", "-m"]], ids=" ".join)
-def test_python_m_bass_takes_nothing_from_the_current_folder(
-    here: Path, options: list[str]
-) -> None:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    said = subprocess.run(
-        [sys.executable, *options, "bass", "--help"],
-        cwd=here,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert said.stdout.startswith("usage: bass COMMAND")
-    assert not (here / "ran").exists()

@@ -9,13 +9,12 @@ import pytest
 import torch
 
 import bass
-from bass.api.loading import Checkpoint, check_pair
 from bass.checkpoints import shards, weights
 from bass.checkpoints.weights import load_decoder, narrow
 from bass.errors import PairingError
 from bass.text import Tokenizer
 from support.matrix import night
-from unit.checkpoints import Pair, Said, byte_tokenizer, pad, write_checkpoint
+from unit.checkpoints import Pair, byte_tokenizer, pad
 
 PROMPTS = ["def double(", "for item in", "x"]
 PADDINGS = [(0, 7), (7, 0), (3, 64), (64, 3)]  # of target and draft
@@ -115,19 +114,6 @@ def test_a_narrowed_draft_is_the_target_given_that_its_token_is_one(
     torch.testing.assert_close(cut.unembed(hidden).softmax(-1), kept / kept.sum(-1, keepdim=True))
 
 
-def test_ids_of_the_tokenizer_are_no_padding(pair: Pair, tmp_path: Path) -> None:
-    """The smaller vocabulary must hold every id that the tokenizer makes; else the target would
-    lose tokens.
-    """
-    own, size = pair.copy(tmp_path), byte_tokenizer().get_vocab_size()
-    tokenizer = byte_tokenizer()
-    for smaller in (own.target, own.draft):
-        write_checkpoint(smaller, tokenizer, 32, 2, size - 1)
-        with pytest.raises(PairingError, match=f"ids go up to {size - 1}"):
-            check_pair(Checkpoint.read(own.target), Checkpoint.read(own.draft))
-        write_checkpoint(smaller, tokenizer, 32, 2, size)
-
-
 @pytest.mark.parametrize("without", ["both", "target", "draft"])
 def test_without_both_tokenizers_the_sizes_must_be_equal(
     pair: Pair, tmp_path: Path, without: str
@@ -157,13 +143,3 @@ def test_config_headers_and_tokenizer_are_read_once(
     monkeypatch.setattr(Tokenizer, "read", counted("tokenizer", Tokenizer.read))
     bass.load(pair.target, pair.draft)
     assert len(read) == len({*read}) == 6
-
-
-def test_a_pair_of_unequal_padding_is_compatible(
-    bass_command: Callable[..., Said], pair: Pair, tmp_path: Path
-) -> None:
-    own, size = wide(pair, tmp_path, 64, 3), byte_tokenizer().get_vocab_size()
-    said = bass_command("info", str(own.target), "--draft", str(own.draft), "--json")
-    assert (said.status, said.lines[0]["compatible"]) == (0, True)
-    sizes = [one["vocabulary"] for one in said.lines[0]["checkpoints"]]
-    assert sizes == [f"{size + 64:,} tokens", f"{size + 3:,} tokens"]

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 import bass
 from bass.analysis.frames import read_lines
-from bass.errors import OptionError, RequestError, RunFolderError
+from bass.errors import OptionError, RunFolderError
 from bass.experiments import programs
 from bass.experiments.pass_at_k import EvalOptions, Evaluation, evaluate, pass_at_k
 from bass.experiments.problems import read_problems
@@ -280,44 +279,6 @@ def test_an_interrupted_evaluation_keeps_its_problems_and_may_get_more(
     evaluate(llm, options_of(tmp_path, methods=["plain", "batched"]), folder)
     own = {one for one in tokens(run[1]) if one[0] != "single"}
     assert tokens(folder) == own
-
-
-def test_a_folder_of_other_options_is_an_error(
-    run: tuple[EvalOptions, Path], llm: bass.LLM, tmp_path: Path
-) -> None:
-    options = options_of(Path(run[0].problems).parent, temperature=0.5, seed=3)
-    with pytest.raises(RunFolderError, match="has another `temperature`, `seed`: give the same"):
-        evaluate(llm, options, run[1])
-    with pytest.raises(RunFolderError, match="another `load`"):
-        evaluate(llm, run[0], run[1], load={"draft": "x"})
-
-
-def test_long_prompts_are_an_error_or_left_out(llm: bass.LLM, tmp_path: Path) -> None:
-    records = [HUMANEVAL, HUMANEVAL | {"task_id": "H/1", "prompt": "x" * 100}]
-    path = str(write_records(tmp_path / "long.jsonl", *records))
-    options = options_of(tmp_path, problems=path, methods=["plain"], max_new_tokens=2)
-    with pytest.raises(RequestError, match=r"tokens.* It is `H/1`; `--skip-long` leaves"):
-        evaluate(llm, options, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-    options = options_of(tmp_path, **vars(options) | {"skip_long": True})
-    assert evaluate(llm, options, tmp_path / "out").problems == ["H/0"]
-
-
-def test_nothing_is_sampled_where_programs_cannot_run(
-    llm: bass.LLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(programs, "bubblewrap", lambda: None)
-    with pytest.raises(OptionError, match="allow-code-execution"):
-        evaluate(llm, options_of(tmp_path, allow_code_execution=False), tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_time_budget_ends_samples(llm: bass.LLM, tmp_path: Path) -> None:
-    options = options_of(tmp_path, methods=["batched"], time_budget=1e-9, limit=1)
-    found = evaluate(llm, options, tmp_path / "out")
-    assert set(found.requests["finish_reason"]) == {"time"}
-    assert found.within("batched", math.inf)["finished"].tolist() == [0]
-    assert "| finished | 0 % |" in found.to_text()
 
 
 def test_the_command_prints_tables_and_draws_the_curves(

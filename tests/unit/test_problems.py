@@ -3,17 +3,14 @@
 import gzip
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bass.errors import OptionError, RequestError
-from bass.experiments.problems import FUNCTION_ENDS, problem_of, read_problems, small_problems
+from bass.errors import OptionError
+from bass.experiments.problems import FUNCTION_ENDS, problem_of, read_problems
 from bass.experiments.programs import check_all
-from support.pages import ROOT
 
 DATA = os.environ.get("BASS_DATA")
 SIZES = {"humaneval": 164, "mbpp": 974, "mbpp-sanitized": 427}
@@ -93,44 +90,8 @@ def test_a_name_is_a_file_in_the_folder_of_data(
     assert read_problems("humaneval") == found
 
 
-@pytest.mark.parametrize(
-    ("records", "says"),
-    [
-        ([HUMANEVAL, {"prompt": "a"}], "Problem 2 .*it lacks 'canonical_solution'"),
-        ([[1]], "Problem 1"),
-        ([MBPP | {"test_list": [1]}], "Problem 1"),
-        ([HUMANEVAL, HUMANEVAL], "an earlier record has its task_id, `H/0`"),
-    ],
-)
-def test_a_record_of_something_else_is_named(records: list[Any], says: str, tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match=says):
-        read_problems(write_records(tmp_path / "bad.jsonl", *records))
-
-
-def test_an_unknown_name_is_an_error_with_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match=r"Did you mean `humaneval`.*mbpp-sanitized"):
-        read_problems("humanevel")
-    with pytest.raises(RequestError, match="cannot be read"):
-        read_problems(tmp_path / "missing.jsonl")
-
-
-def test_small_problems_are_the_same_for_a_seed() -> None:
-    drawn = list(small_problems())
-    assert drawn == list(small_problems(2, 0))
-    assert drawn != list(small_problems(2, 1))
-    assert list(small_problems(1)) == drawn[::2]
-    assert len({one["prompt"] for one in drawn}) == len({one["task_id"] for one in drawn}) == 106
-
-
 @pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.nightly)])
 def test_small_problems_are_solved_by_their_solutions_alone(step: int) -> None:
     problems = read_problems("small")[::step]
     assert all(check_all([one.program(one.solution) for one in problems], 60.0, True))
     assert not any(check_all([one.program(" pass\n") for one in problems], 60.0, True))
-
-
-def test_the_example_writes_them_into_a_file_of_the_same_problems(tmp_path: Path) -> None:
-    path = tmp_path / "problems.jsonl"
-    script = ROOT / "examples/widen_pair/problems.py"
-    subprocess.run([sys.executable, script, "--out", path], check=True, capture_output=True)
-    assert read_problems(path) == read_problems("small")

@@ -38,28 +38,14 @@ PASSING = {
     "this interpreter": f"import sys\nassert sys.version == {sys.version!r}",
     "a test": "def f(x):\n    return x\nassert f(3) == 3",
     "text": "text = 'naïve ☕'\nassert len(text) == 7",
-    "much output": "print('a' * 10**8)",
-    "a class that is pickled": """
-        import dataclasses, pickle
-        @dataclasses.dataclass
-        class A:
-            x: int = 1
-        assert pickle.loads(pickle.dumps(A())) == A()
-        """,
     "a block of a script, which does not run": "if __name__ == '__main__':\n    assert False",
 }
 FAILING = {
     "a failed test": "assert 1 == 2",
     "an error": "1 / 0",
-    "no Python": "def f(:",
-    "a null character": "x = '\0'",
     "an exit before the test": "import sys\nsys.exit(0)\nassert False",
-    "a hard exit before the test": "import os\nos._exit(0)\nassert False",
     "a killed process": "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
     "too much memory": "x = bytearray(2**31)",
-    "too large a file": "open('big', 'w').write('a' * 2**25)",
-    "too many files": "files = [open('/dev/null') for _ in range(100)]",
-    "a question": "input()",
 }
 
 
@@ -139,22 +125,6 @@ def test_without_bubblewrap_programs_run_only_if_that_is_allowed(
     with pytest.raises(OptionError, match="bubblewrap"):
         check("")
     assert isolation(allow_code_execution=True) == ()
-
-
-@pytest.mark.parametrize("body", ["exit 1", "exec false", None])
-def test_bubblewrap_that_does_not_work_is_not_used(
-    body: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a container without user namespaces it is installed, and fails."""
-    if body is not None:
-        (tmp_path / "bwrap").write_text(f"#!/bin/sh\n{body}\n")
-        (tmp_path / "bwrap").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert bubblewrap.__wrapped__() is None
-    monkeypatch.setattr(programs, "bubblewrap", lambda: None)
-    state = "is not installed" if body is None else "does not work here"
-    with pytest.raises(OptionError, match=state):
-        isolation()
 
 
 def test_many_programs_are_checked_in_their_order(isolated: bool) -> None:

@@ -22,9 +22,7 @@ from bass.experiments.prompts import (
     Entry,
     Message,
     answer_tokens,
-    entry_of,
     lengths,
-    mbpp_prompt,
     numbers,
     occurrences,
     plain_turns,
@@ -90,14 +88,6 @@ def test_tables_and_texts_are_read(tmp_path: Path) -> None:
     assert read_prompts(str(tmp_path / "a.txt")) == [Entry("One\n\nprompt")]
     assert [entry.prompt for entry in read_prompts("python")] == PYTHON
     assert read_prompts(["a", [1], (2, 3)]) == [Entry("a"), Entry((1,)), Entry((2, 3))]
-
-
-def test_a_parquet_file_is_read(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    import pandas as pd
-
-    pd.DataFrame([TURNS, TURNS | {"turns": ["One?"]}]).to_parquet(tmp_path / "a.parquet")
-    assert [entry.turns for entry in read_prompts(tmp_path / "a.parquet")] == [2, 1]
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -209,20 +199,6 @@ def test_a_conversation_is_rendered_by_its_template_or_as_plain_text(
         lengths(chat, 2, entries[1:2])
     with pytest.raises(RequestError, match="has no tokenizer"):
         rendered(None, entries)
-
-
-def test_quotes_in_a_problem_do_not_end_its_docstring() -> None:
-    made = mbpp_prompt('Say """hi""" \\ bye.', ["assert f() == 'x'"])
-    scope: dict[str, Any] = {}
-    exec(f"def f():\n    {made.strip()}", scope)
-    assert scope["f"].__doc__.strip().startswith("Say '''hi''' \\ bye.")
-
-
-def test_an_entry_is_itself() -> None:
-    entry = Entry((1, 2), category="x")
-    assert entry_of(entry) is entry
-    assert entry.first_turn() == entry
-    assert entry.conversation(0, []) == []
 
 
 COUNTS = {

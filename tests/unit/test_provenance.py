@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -11,9 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-import bass
-from bass.api.options import LoadOptions
-from bass.api.plan import LoadPlan
 from bass.experiments import provenance
 from bass.experiments.provenance import commit, device_name, files_of, here
 from bass.experiments.settings import Settings
@@ -80,27 +76,6 @@ def test_it_has_the_users_classes_and_the_files_of_their_parameters(
     assert {name for name in before if before[name] != after[name]} == {"table.csv"}
 
 
-def test_a_published_set_is_the_file_in_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "mbpp.jsonl").write_text('{"prompt": "a"}\n', encoding="utf-8")
-    assert {*found("bass", prompts="mbpp", data=str(tmp_path))} == {"mbpp.jsonl"}
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "spec").mkdir()
-    assert found("bass", prompts=["spec"]) == {}  # a folder is no file
-
-
-def test_versions_need_no_torch() -> None:
-    script = (
-        "import sys; import bass; from bass.experiments.provenance import here; "
-        "print(bass.__version__, here()['torch'], 'torch' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == [bass.__version__, torch.__version__, "False"]
-
-
 def test_here_says_which_software_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert here().keys() == {"bass", "commit", "created", "torch", "python", "platform"}
     assert here()["torch"] == torch.__version__
@@ -108,8 +83,3 @@ def test_here_says_which_software_it_is(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert len(commit().removesuffix("-dirty")) in (40, len("unknown"))
     monkeypatch.setattr(provenance, "PACKAGE", tmp_path)
     assert commit() == "unknown"
-
-
-def test_a_plan_without_settings_of_its_own() -> None:
-    options = LoadOptions(num_speculative_tokens=2)
-    assert files_of(LoadPlan.of(options), options) == {}

@@ -20,7 +20,6 @@ from bass.policies import Fixed
 from bass.quantization import (
     QUANTIZATIONS,
     Int8,
-    NoQuantization,
     quantize,
     quantize_head,
 )
@@ -35,7 +34,6 @@ EIGHT_BITS = {name: cls() for name, cls in QUANTIZATIONS.items() if name != "non
 KINDS = [torch.int8, E4M3]
 # error of a product of normal numbers, over the product's norm
 NEAR = {"int8": 0.015, "fp8": 0.05, "int8-weight": 0.01}
-HERE = __name__
 
 
 def drawn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -70,20 +68,6 @@ def test_a_number_is_at_most_half_a_step_from_its_quantized_one(kind: torch.dtyp
     step = scale[..., None].double() * (1 if kind == torch.int8 else 2.0**-9)
     relative = torch.zeros_like(x) if kind == torch.int8 else x.abs() / 16
     assert (error <= 1.00001 * torch.maximum(step / 2, relative)).all()
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_a_row_of_zeros_divides_nothing_by_zero(kind: torch.dtype) -> None:
-    q, scale = quantized_rows(torch.zeros(2, 4), kind)
-    assert q.float().abs().sum() == 0
-    assert (scale > 0).all()
-
-
-def test_every_e4m3_number_is_widened_to_itself() -> None:
-    every = torch.arange(256, dtype=torch.uint8).view(E4M3)
-    every = every[every.float().isfinite()]
-    for dtype in (torch.float32, torch.float64):
-        assert torch.equal(widened(every, dtype), every.to(dtype))
 
 
 @pytest.mark.parametrize("rows", [1, 5, 40])
@@ -137,21 +121,6 @@ def test_a_product_is_that_of_the_quantized_numbers(name: str, device: torch.dev
     assert (made(x).double() - expected).norm() <= close * expected.norm()
 
 
-@pytest.mark.parametrize("name", EIGHT_BITS)
-def test_powers_of_two_pass_through_a_product_exactly(name: str, device: torch.device) -> None:
-    """A token's scale is its own, and so is an output channel's."""
-    x, w = drawn(4, 256, seed=2).to(device), drawn(96, 256).to(device)
-    by_token, by_channel = (2.0 ** torch.arange(-n, n, device=device)[:, None] for n in (2, 48))
-    y = EIGHT_BITS[name](w, None)(x)
-    assert torch.equal(EIGHT_BITS[name](w, None)(x * by_token), y * by_token)
-    assert torch.equal(EIGHT_BITS[name](w * by_channel, None)(x), y * by_channel.T)
-
-
-def test_a_row_by_itself_gives_the_integers_that_it_gives_in_a_batch(device: torch.device) -> None:
-    made, x = layer(Int8(), device), drawn(33, 256, seed=2).to(device)
-    assert torch.equal(torch.cat([made(row[None]) for row in x]), made(x))
-
-
 def world(quantization: Any, dtype: torch.dtype = torch.float32) -> SmallLlama:
     made = SmallLlama(dtype=dtype)
     made.models.update(
@@ -191,10 +160,6 @@ def test_greedy_drafts_change_no_token_of_a_quantized_target(
     drafted = Setup(ours, device, policy=ByRow(), batch=3).outcome(requests)
     assert drafted.tokens == plain.tokens
     assert 0 < drafted.acceptance()[1] < drafted.acceptance()[0]
-
-
-def test_a_quantization_of_none_is_the_decoder_itself(device: torch.device) -> None:
-    assert torch.equal(logits(world(NoQuantization()), device), logits(SmallLlama(), device))
 
 
 @final

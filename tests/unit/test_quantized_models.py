@@ -1,10 +1,7 @@
 """Quantized checkpoints, drafts and heads: loading them, and what is refused."""
 
-import math
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, final
 
 import pytest
@@ -13,25 +10,20 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 import bass
-from bass.checkpoints.weights import read_index, save_decoder
 from bass.interfaces import Quantization
 from bass.models.gptj import GPTJ, GPTJConfig
-from bass.models.llama import Llama, LlamaConfig
 from bass.ops import dispatch
 from bass.ops.linear import Linear, QuantizedLinear, gated_linear, linear, project_qkv
 from bass.ops.quantize import E4M3
 from bass.ops.residual import Residual
 from bass.quantization import (
-    QUANTIZATIONS,
     Fp8,
     Int8,
     Int8Weight,
     quantize_head,
 )
-from unit.checkpoints import Pair, Said
+from unit.checkpoints import Pair
 from unit.test_quantized import drawn
-
-EIGHT_BITS = {name: cls() for name, cls in QUANTIZATIONS.items() if name != "none"}
 
 # error of a product of normal numbers, over the product's norm
 NEAR = {"int8": 0.015, "fp8": 0.05, "int8-weight": 0.01}
@@ -122,48 +114,6 @@ def test_a_quantization_may_overwrite_what_it_is_given(pair: Pair) -> None:
         ours.named_parameters(), theirs.named_parameters(), strict=True
     ):
         assert torch.equal(one, other), name
-
-
-Command = Callable[..., Said]
-
-
-@pytest.mark.parametrize("role", ["target", "draft"])
-def test_info_tells_what_the_weights_would_take(
-    role: str, bass_command: Command, pair: Pair
-) -> None:
-    """A draft's with its head quantized."""
-    checkpoint = getattr(pair, role)
-    words = ("info", str(pair.target), "--draft", str(pair.draft), "--json")
-    figures = bass_command(*words).lines[0]["checkpoints"][role == "draft"]["weights"].split(", ")
-    whole = float(figures[0].split()[0])
-    found = {name: float(size) for size, name in (one.split(" in ") for one in figures[1:])}
-    assert found.keys() == EIGHT_BITS.keys()
-    for name, size in found.items():
-        decoder = read_index(checkpoint).load(torch.device("cpu"), torch.float32, EIGHT_BITS[name])
-        held = sum(
-            p.nbytes
-            for p in (
-                quantize_head(decoder, EIGHT_BITS[name]) if role == "draft" else decoder
-            ).parameters()
-        )
-        assert math.isclose(size, held / 2**20, abs_tol=0.006)
-        # whose head, once the embedding again, is held twice
-        assert size < whole or role == "draft"
-
-
-def test_a_second_head_and_biases_are_loaded_with_a_quantization(tmp_path: Path) -> None:
-    config = LlamaConfig(20, 16, 24, 2, 2, 2, 8, 32, attention_bias=True)
-    decoder = Llama(config)
-    with torch.no_grad():
-        for i, parameter in enumerate(decoder.parameters()):
-            parameter.copy_(drawn(*parameter.shape, seed=i))
-    save_decoder(decoder, tmp_path, torch.float32)
-    loaded = read_index(tmp_path).load(torch.device("cpu"), torch.float32, Int8Weight())
-    assert loaded.head is not None
-    assert type(loaded.head) is Linear
-    assert torch.equal(loaded.head.weight, decoder.head.weight)  # type: ignore[union-attr]
-    for ours, theirs in zip(loaded.blocks, decoder.blocks, strict=True):
-        assert torch.equal(ours.attention.qkv.bias, theirs.attention.qkv.bias)  # type: ignore[union-attr]
 
 
 class Adapted(Linear):

@@ -20,10 +20,7 @@ CPU = torch.device("cpu")
 SUMMARIES = {
     "bf16": "",
     "fp8-blocks": "fp8: 14 matrices in e4m3, a scale for blocks of 128 x 128",
-    "fp8-rows": "compressed-tensors: 14 matrices in e4m3, a scale for each row",
-    "int8-rows": "compressed-tensors: 14 matrices in int8, a scale for each row",
     "int4": "compressed-tensors: 14 matrices in int4, a scale for groups of 128",
-    "gptq": "gptq: 14 matrices in int4, a scale for groups of 128",
     "awq": "awq: 14 matrices in int4, a scale for groups of 128",
 }
 

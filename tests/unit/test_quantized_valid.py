@@ -12,7 +12,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from bass.checkpoints.quantized import summary
-from bass.checkpoints.quantized.schemes import by_target
 from bass.checkpoints.weights import load_decoder, read_index, save_decoder
 from bass.models.gpt2 import GPT2, GPT2Config
 from bass.models.llama import Llama, LlamaConfig
@@ -84,13 +83,6 @@ def test_a_module_belongs_to_the_group_that_matches_it_best(name: str, tmp_path:
     assert "2 matrices in int8, a scale for each row" in said(folder)
 
 
-def test_a_name_is_before_a_pattern_and_a_pattern_before_a_class() -> None:
-    groups = [(["Linear"], 0), (["re:a"], 1), (["re:a\\.b", "re:.*\\.c"], 2), (["a.b"], 3)]
-    found = {module: by_target(groups, module) for module in ("a.b", "a.c", "d", "lm.a.b")}
-    assert found == {"a.b": [3, 1, 2, 0], "a.c": [2, 1, 0], "d": [0], "lm.a.b": [0]}
-    assert by_target([(["b"], 0), (["b"], 1)], "b") == [1, 0]  # of equal targets the last
-
-
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize("inner", [90, 93])  # in groups of 32 and words of 8
 def test_inputs_that_are_no_multiple_of_a_word_are_filled_up(
@@ -153,16 +145,3 @@ def test_other_names_of_methods_are_known(name: str, tmp_path: Path) -> None:
     method, fields = METHOD_NAMES[name]
     config, store = METHODS[method]
     same(*write_quantized(original(tmp_path), tmp_path, config | fields, store))
-
-
-@pytest.mark.parametrize("sign", ["+:", ""])
-def test_dynamic_overrides_bits_where_a_pattern_matches(sign: str, tmp_path: Path) -> None:
-    overrides = {
-        f"{sign}.*\\.1\\.mlp\\.(gate|up)_proj": {"bits": 8, "sym": True},
-        f"{sign}.*gate_proj": {},
-    }
-
-    def store(name: str, w: Tensor) -> Written:
-        return gptq(w, 8, True) if ".1.mlp.gate" in name or ".1.mlp.up" in name else gptq(w)
-
-    same(by_module(tmp_path, GPTQ4 | {"dynamic": overrides}, store), tmp_path / "meant")

@@ -1,7 +1,6 @@
 """From names, mappings and classes to objects."""
 
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,28 +13,9 @@ from bass.api.resolve import (
     make,
     parameters,
 )
-from bass.interfaces import (
-    Drafter,
-    DrafterContext,
-    DraftLengthPolicy,
-    DraftMethod,
-    StopRule,
-)
 from bass.policies import BatchAdaptive, Clamped, Fixed, Lagged
 
 HERE = __name__
-
-
-@dataclass(frozen=True)
-class Several(DraftMethod):
-    """Takes a list of drafters, as an ensemble does."""
-
-    methods: tuple[DraftMethod, ...] = ()
-    rule: StopRule | None = None
-    weight: float = 1.0
-
-    def build(self, context: DrafterContext) -> Drafter:
-        return self.methods[0].build(context)
 
 
 class Plain(Fixed):
@@ -54,10 +34,6 @@ class Failing(Fixed):
 
 def defaults(cls: type) -> dict[str, Any]:
     return {name: one.default for name, one in parameters(cls).items()}
-
-
-def strategies_in(cls: type) -> dict[str, tuple[str, bool]]:
-    return {n: (one.kind, one.several) for n, one in parameters(cls).items() if one.kind}
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "cache"])
@@ -99,40 +75,6 @@ def test_strategies_within_strategies_are_said_in_the_same_ways() -> None:
     said = {"class_path": "lagged", "init_args": {"policy": Fixed(1)}}
     assert make("policy", said) == Lagged(Fixed(1))
     assert make("policy", "lagged") == Lagged(BatchAdaptive())
-
-
-def test_a_parameter_may_be_several_strategies() -> None:
-    given = {"methods": ["model", {"class_path": "none"}], "rule": None}
-    made = make("drafter", {"class_path": f"{HERE}:Several", "init_args": given})
-    assert [type(method).__name__ for method in made.methods] == ["ModelDraft", "NoDrafter"]
-    assert made.rule is None
-    assert strategies_in(Several) == {"methods": ("drafter", True), "rule": ("stop_rule", False)}
-    assert strategies_in(Lagged) == {"policy": ("policy", False)}
-    assert strategies_in(Fixed) == {}
-
-
-def test_what_counts_as_a_strategy_among_parameters() -> None:
-    class Many:
-        def __init__(
-            self,
-            one: DraftLengthPolicy[Any],
-            concrete: Fixed,
-            maybe: DraftLengthPolicy[int] | None,
-            some: Sequence[DraftLengthPolicy[Any]],
-            maybe_some: list[DraftLengthPolicy[Any]] | None,
-            function: Callable[[DraftLengthPolicy[Any]], int],
-            by_name: dict[str, DraftLengthPolicy[Any]],
-            k: int,
-        ) -> None: ...
-
-    several = {name: several for name, (_, several) in strategies_in(Many).items()}
-    assert several == {
-        "one": False,
-        "concrete": False,
-        "maybe": False,
-        "some": True,
-        "maybe_some": True,
-    }
 
 
 def test_parameters_come_from_fields_and_signatures() -> None:

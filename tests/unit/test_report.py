@@ -12,8 +12,8 @@ import pytest
 import bass
 from bass.analysis.frames import Measurement
 from bass.analysis.metrics import PROFILES
-from bass.analysis.picture import LETTERS, MOST_BYTES, embedded, kinds, picture
-from bass.analysis.plots import SERIES, asset, colours, methods, pass_curves, plots
+from bass.analysis.picture import MOST_BYTES, embedded, kinds, picture
+from bass.analysis.plots import pass_curves, plots
 from bass.analysis.report import report, report_of_evaluation
 from bass.analysis.tables import table, verdicts
 from bass.cli import main
@@ -137,47 +137,6 @@ def test_acceptance_pools_the_batches_of_a_method(run: bass.Run) -> None:
     assert PROFILES["acceptance_by_position"](run.measurement("bass-b1"))
 
 
-def test_more_methods_than_colours_show_the_fastest(tmp_path: Path) -> None:
-    names = {"plain": 0} | {f"m{i}": 1 + i % 4 for i in range(len(SERIES) + 1)}
-    run = bass.open_run(write_run(tmp_path / "run", names, [1], repeats=2, tokens=6))
-    assert len(methods(run)) == len(SERIES) + 2
-    plot = plots(run, frame := table(run))[0]
-    drawn = {line.get_label() for line in plot.figure.axes[0].lines}
-    assert drawn == {*frame.nsmallest(len(SERIES), "all")["method"]}
-    assert f"{len(SERIES)} of {len(names)} methods" in plot.caption
-
-
-def test_plots_follow_the_colours_of_the_page(run: bass.Run) -> None:
-    for plot in plots(run, table(run)):
-        svg = plot.svg()
-        assert not re.findall(r"(?:fill|stroke): (#\w+)", svg)
-        assert {*re.findall(r"var\(--([\w-]+)\)", svg)} <= {*colours("light")}
-
-
-def contrast(a: str, b: str) -> float:
-    """The contrast ratio of WCAG 2.1 of two colours."""
-
-    def luminance(colour: str) -> float:
-        parts = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
-        linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
-        return float(linear @ [0.2126, 0.7152, 0.0722])
-
-    low, high = sorted((luminance(a), luminance(b)))
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_colours_are_readable(scheme: str) -> None:
-    found = colours(scheme)
-    for name in ("ink", "faint"):
-        assert contrast(found[name], found["page"]) >= 4.5
-        assert contrast(found[name], found["panel"]) >= 4.5
-    for name in (*SERIES, *LETTERS.values()):
-        assert contrast(found[name], found["page"]) >= 3
-    for name in LETTERS.values():
-        assert contrast(found["ink"], found[f"{name}-soft"]) >= 4.5
-
-
 # evaluations
 
 
@@ -269,8 +228,3 @@ def test_the_command_writes_the_page(
     assert "manifest.json" in capsys.readouterr().err
     with pytest.raises(RunFolderError):
         bass.open_run(tmp_path)
-
-
-def test_the_style_sheet_names_every_letter() -> None:
-    style = asset("report.css")
-    assert all(f".token.{name}" in style for name in LETTERS.values())

@@ -1,7 +1,5 @@
 """The statistics of a run of three steps, against figures worked out by hand."""
 
-import pickle
-
 import numpy as np
 import pytest
 
@@ -118,22 +116,6 @@ def test_mfu_is_the_work_done_and_mfu_kept_the_work_kept_over_what_the_time_in_s
 ) -> None:
     assert stats.mfu == pytest.approx((660 + 880 + 100) / 10000 / 1.25)
     assert stats.mfu_kept == pytest.approx((440 + 440 + 100) / 10000 / 1.25)
-
-
-def test_the_dictionary_has_every_figure(stats: Stats) -> None:
-    values = stats.as_dict()
-    assert values.keys() <= {*dir(stats)}
-    assert (values["tau"], values["tokens_per_second"], values["lossless"]) == (9 / 5, 3.2, True)
-    with pytest.raises(AttributeError, match="no metric `tauu`"):
-        _ = stats.tauu
-
-
-def test_a_result_is_frames_too() -> None:
-    result = pickle.loads(pickle.dumps(Result(COMPLETIONS, STEPS)))
-    assert list(result.steps["k"]) == [2, 3, 0]
-    assert list(result.to_pandas()["finish_reason"]) == ["stop", "eos", "length", "time"]
-    assert result.stats.mbu is None  # without the peaks of a device
-    assert "tau 1.8" in result._repr_html_()
 
 
 def test_the_mean_logprob_is_per_token_and_zero_without_tokens() -> None:

@@ -98,13 +98,3 @@ def test_a_divergence_is_found_with_the_two_largest_logits_there(
     assert result["gap"] == pytest.approx(first - second, abs=1e-4)
     ulp = rounding.spacing(first, torch.float32)
     assert result["largest_gap_ulp"] == pytest.approx(result["gap"] / ulp, rel=1e-3)
-
-
-def test_units_are_those_of_the_dtype(rounding: ModuleType) -> None:
-    assert rounding.spacing(5.0, torch.bfloat16) == 2.0**-5
-    assert rounding.spacing(-1.0, torch.bfloat16) == 2.0**-7
-
-
-def test_a_text_that_repeats_is_counted(rounding: ModuleType) -> None:
-    assert rounding.repeats([9, 8, 7, 6, *[1, 2, 3] * 4])
-    assert not rounding.repeats(range(40))

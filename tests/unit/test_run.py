@@ -13,7 +13,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 import bass
-from bass.errors import RequestError
 from bass.interfaces import Verifier
 from bass.records import Draft, Noise, Verdict
 from bass.verifiers import Rejection
@@ -88,25 +87,6 @@ def test_a_completions_seconds_count_from_the_end_of_its_own_prefill(slow: bass.
     result = slow.generate([[3], [4]], max_new_tokens=[2, 5], ignore_eos=True)
     assert [c.seconds for c in result.completions] == [2.0, 5.0]
     assert (result.stats.first, result.stats.last, result.stats.all) == (1.0, 1.0, 1.0)
-
-
-@pytest.mark.parametrize(("target", "draft"), [(64, 24), (24, 64)])
-def test_a_pair_has_the_room_of_the_member_with_the_shorter_context(
-    tmp_path: Path, target: int, draft: int
-) -> None:
-    write_checkpoint(tmp_path / "target", None, 32, 2, 50, context=target)
-    write_checkpoint(tmp_path / "draft", None, 16, 1, 50, context=draft)
-    llm = bass.load(tmp_path / "target", tmp_path / "draft", device="cpu")
-    with pytest.raises(
-        RequestError, match=r"exceeds the context of 24: lower `max_new_tokens` to 21"
-    ):
-        llm.generate([3, 4, 5], max_new_tokens=22)
-    with pytest.raises(RequestError, match=r"exceeds the context of 24: shorten it"):
-        llm.generate([3] * 24, max_new_tokens=1)
-    assert (
-        len(llm.generate([3, 4, 5], max_new_tokens=21, ignore_eos=True).completions[0].token_ids)
-        == 21
-    )
 
 
 def test_without_a_draft_the_room_is_the_targets(tmp_path: Path) -> None:

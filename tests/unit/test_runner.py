@@ -214,19 +214,6 @@ def test_lines_of_a_repeat_that_did_not_end_are_removed(copied: Path) -> None:
     assert (counts["max"] + 1 == counts["size"]).all()
 
 
-def test_a_process_that_ended_before_the_summary_repeats_nothing(copied: Path) -> None:
-    [folder] = (copied / "cells").glob("fixed-*")
-    summary = json.loads((folder / SUMMARY).read_text())
-    names = ("key", "seconds", "made_with", "repeats")
-    (folder / PROGRESS).write_text(json.dumps({name: summary[name] for name in names}))
-    (folder / SUMMARY).unlink()
-    before, watch = tokens(copied), Seen()
-    run(made(), copied, watch=watch)
-    assert watch.places == []
-    assert watch.summaries["fixed"]["facts"]["parts_ms"] is not None
-    assert tokens(copied) == before
-
-
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
@@ -388,21 +375,3 @@ def test_models_are_loaded_once_and_llms_are_kept_for_their_graphs(
     monkeypatch.setattr(worker, "_repeat", repeat)
     assert worker.turn(grid.cells[0], 0, Watch()) is None
     assert (len(calls), worker._kept) == (2, {})
-
-
-def test_repeats_of_several_groups_take_turns(whole: Path, tmp_path: Path) -> None:
-    watch = Seen()
-    axes = {"method": METHODS, "batch": [1, 2]}
-    grid = plan({"name": "x", "base": BASE | {"num_prompts": 1}, "axes": axes})
-    run(grid, tmp_path, watch=watch)
-    begun = [name for name, repeats in watch.places if repeats in (0, 1)][:4]
-    assert begun == ["fixed", "fixed", "plain", "plain"]  # at its begin and its end, repeat 0
-
-
-def test_other_software_is_a_remark(copied: Path) -> None:
-    [path] = (copied / "cells").glob(f"fixed-*/{SUMMARY}")
-    summary = json.loads(path.read_text())
-    summary["made_with"]["torch"] = "1.0"
-    path.write_text(json.dumps(summary))
-    remarks = run(made(), copied).manifest["remarks"]
-    assert remarks == ["Some cells were made with another torch than the last ones: 1.0."]

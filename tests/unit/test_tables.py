@@ -1,6 +1,5 @@
 """The table of a run: its figures against hand counts, its notes, its formats, and `bass table`."""
 
-import io
 import re
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import bass
 from bass.analysis.metrics import COLUMNS
 from bass.analysis.tables import ALL, shown, table, to_text, verdicts
 from bass.cli import main
-from bass.errors import OptionError, RunFolderError
+from bass.errors import OptionError
 from support.run_folders import METHODS, write_run
 
 
@@ -153,11 +152,6 @@ def test_speedups_need_autoregressive_decoding(tmp_path: Path) -> None:
     assert verdicts(run) == []
 
 
-def test_csv_has_every_value(run: bass.Run, frame: pd.DataFrame) -> None:
-    found = pd.read_csv(io.StringIO(to_text(run, "csv")), index_col="cell")
-    pd.testing.assert_frame_equal(found, frame, check_dtype=False, check_index_type=False)
-
-
 def test_markdown_and_latex_have_every_row_and_escape_labels(tmp_path: Path) -> None:
     methods = {"no_draft": 0, "50% | x&y": 3}
     run = bass.open_run(write_run(tmp_path / "run", methods, [2], axes=["method", "batch"]))
@@ -174,19 +168,6 @@ def test_markdown_and_latex_have_every_row_and_escape_labels(tmp_path: Path) -> 
     assert {len(re.findall(r"(?<!\\)&", line)) for line in body} == {len(texts.columns) - 1}
     with pytest.raises(OptionError, match="html"):
         to_text(run, "html")
-
-
-def test_an_axis_may_end_like_a_column(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", {"plain": 0}, [1])
-    text = (folder / "manifest.json").read_text().replace('"method"', '"top_p"')
-    (folder / "manifest.json").write_text(text)
-    assert "top_p" in shown(table(bass.open_run(folder)))
-
-
-def test_a_run_without_finished_cells_has_no_table(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", {"plain": 0}, [1], new=["plain-b1"])
-    with pytest.raises(RunFolderError, match="no finished cell"):
-        table(bass.open_run(folder))
 
 
 def test_the_command_prints_or_writes_the_table(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as FastTokenizer
 
-from bass.errors import CheckpointError, PairingError
+from bass.errors import PairingError
 from bass.text import TextStream, Tokenizer, check_same_tokenizer
 from unit.checkpoints import byte_tokenizer
 from unit.text_folders import build, pieces, write
@@ -71,26 +71,6 @@ def test_a_text_can_be_tidied_in_two_parts_where_nothing_that_follows_matters(
     tokenizer = Tokenizer(BYTES.fast, clean_up=True)
     cut = tokenizer.tidied_length(text[:at])
     assert tokenizer.tidy(text[:cut]) + tokenizer.tidy(text[cut:]) == tokenizer.tidy(text)
-
-
-RANKS = r"tokenizer as {} alone.*: write tokenizer\.json once, with `pip install transformers tik"
-UNREADABLE: dict[str, tuple[dict[str, bytes], str]] = {
-    "damaged": ({"tokenizer.json": b"no tokenizer"}, r"is not a readable tokenizer .*: download"),
-    "a vocabulary without merges": ({"vocab.json": b"{}"}, r"vocab\.json`, or a file next to it"),
-    "Mistral's ranks": ({"tekken.json": b"{}"}, RANKS.format(r"tekken\.json")),
-}
-
-
-@pytest.mark.parametrize("case", UNREADABLE)
-def test_a_tokenizer_that_cannot_be_read_is_one_sentence(tmp_path: Path, case: str) -> None:
-    assert Tokenizer.read(tmp_path) is None
-    files, words = UNREADABLE[case]
-    for name, content in files.items():
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(CheckpointError, match=words) as error:
-        Tokenizer.read(tmp_path)
-    assert str(error.value).endswith(".")
-    assert "\n" not in str(error.value)
 
 
 def changed(**parts: Any) -> Tokenizer:

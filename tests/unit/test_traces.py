@@ -1,7 +1,6 @@
 """Traces of acceptance: what the steps recorded, and a replay that is the simulator's own."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -56,18 +55,6 @@ def test_a_trace_has_every_call_in_the_order_of_its_request(drawn: Drawn) -> Non
     assert acceptance.accepted.tolist() == [accepted for *_, accepted in expected]
     reached = sum(min(judged, accepted + 1) for _, judged, accepted in expected)
     assert acceptance.tail == pytest.approx(sum(acceptance.accepted) / max(reached, 1))
-
-
-def test_a_saved_trace_is_the_same(run: Run, tmp_path: Path) -> None:
-    trace = trace_of(run, "bass-b4")
-    trace.save(tmp_path / "trace.json")
-    again = Trace.load(tmp_path / "trace.json")
-    pd.testing.assert_frame_equal(again.calls, trace.calls)
-    pd.testing.assert_frame_equal(again.steps, trace.steps)
-    assert again.batch == trace.batch == 4
-    assert len(trace.calls) == run.measurement("bass-b4").counts.calls
-    with pytest.raises(OptionError, match="give one of autoregressive-b1, fixed-b1"):
-        trace_of(run)
 
 
 def test_a_replay_of_complete_calls_is_the_simulators_own() -> None:

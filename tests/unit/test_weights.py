@@ -1,8 +1,6 @@
 """Checkpoints as they occur: files, types, names, ties; messages; and the memory of loading."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from bass.checkpoints import shards, weights
+from bass.checkpoints import shards
 from bass.checkpoints.folder import SINGLE, eos_ids
 from bass.checkpoints.weights import load_decoder, narrow, read_index, save_decoder
 from bass.errors import CheckpointError
@@ -171,51 +169,6 @@ def test_info_names_files_types_windows_and_caps(
     }
     assert found.items() >= expected.items()
     assert "soft cap of scores" not in found
-
-
-MEASURE = """
-import sys, torch
-from pathlib import Path
-sys.path.insert(0, sys.argv[2])
-from unit.memory import peak
-from bass.checkpoints.weights import load_decoder, read_index
-folder, cpu = Path(sys.argv[1]), torch.device("cpu")
-torch.ones(8) @ torch.ones(8)  # what torch starts once
-read_index(folder)
-for dtype in (torch.bfloat16, torch.float32):
-    with peak() as taken:
-        model = load_decoder(folder, cpu, dtype)
-    print(taken[0], sum(p.numel() * p.element_size() for p in model.parameters()))
-    del model
-"""
-
-
-@pytest.mark.nightly
-def test_loading_takes_the_model_and_its_largest_tensor(tmp_path: Path) -> None:
-    """Measured in a process of its own: by how much all resident memory (VmHWM, so pages of the
-    mapped files count too) rose at its peak.
-
-    The checkpoint has 190 MB in three types and three files. The model's own bytes are allowed,
-    those of the largest stored tensor, a tenth of the latter, and the pages that are read before a
-    file is opened again; a second copy of the weights would be far more.
-    """
-    config = LlamaConfig(16000, 1024, 2816, 3, 8, 8, 128, 64)
-    kinds = (torch.bfloat16, torch.float32, torch.float16)
-    tensors = weights.checkpoint_tensors(Llama(config), torch.bfloat16)
-    tensors = {
-        name: torch.full(tensor.shape, i / 64, dtype=kinds[i % 3])
-        for i, (name, tensor) in enumerate(tensors.items())
-    }
-    (tmp_path / "config.json").write_text(json.dumps(config.to_json()), encoding="utf-8")
-    save_file(tensors, tmp_path / SINGLE, metadata={"format": "pt"})
-    shard(tmp_path, 3)
-    largest = max(tensor.nbytes for tensor in tensors.values())
-    command = [sys.executable, "-c", MEASURE, str(tmp_path), str(Path(__file__).parents[1])]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    for line in said.splitlines():
-        taken, model = map(int, line.split())
-        assert taken <= model + 1.1 * largest + shards.REOPENED_BYTES, said
-    assert len(said.splitlines()) == 2, said
 
 
 def test_a_stored_head_that_differs_from_the_embedding_is_used_whatever_the_config_says(

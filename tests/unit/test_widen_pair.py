@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -12,8 +11,6 @@ import pytest
 import torch
 
 from bass import pair as embedded
-from bass.analysis.frames import request_lines
-from bass.api.results import Completion
 from bass.checkpoints.weights import load_decoder
 from bass.models.llama import Llama, LlamaConfig
 from bass.testing.small_models import dense_logits
@@ -34,11 +31,6 @@ def scripts(name: str) -> Iterator[ModuleType]:
 @pytest.fixture(scope="module")
 def widen() -> Iterator[ModuleType]:
     yield from scripts("widen")
-
-
-@pytest.fixture(scope="module")
-def curves() -> Iterator[ModuleType]:
-    yield from scripts("curves")
 
 
 def model(folder: Path) -> Llama:
@@ -118,62 +110,3 @@ def test_the_small_widened_pair_is_the_embedded_pair(
     narrow = embedded.TARGET.parent / role
     wide = widen.PAIRS["small"][role == "draft"]
     check_same(narrow, widen.write(narrow, wide, tmp_path / role, torch.float32), 8)
-
-
-@pytest.mark.nightly
-@trained
-def test_the_small_widened_pair_emits_the_embedded_pair_s_greedy_tokens(
-    widen: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            "sys.argv", ["widen", "--out", str(tmp_path), "--pair", "small", "--dtype", "float32"]
-        )
-        widen.main()
-        patch.setattr("sys.argv", ["check", "--pair", str(tmp_path)])
-        [check] = scripts("check")
-        check.main()
-    printed = capsys.readouterr().out
-    assert printed.count("200 of 200 tokens equal") == 2 * len(check.PROMPTS)
-
-
-def evaluation(folder: Path, samples: int) -> Path:
-    """An evaluation of two problems: of each, the last sample passes after one second."""
-    folder.mkdir()
-    (folder / "manifest.json").write_text(
-        json.dumps({"config": {"num_return_sequences": samples}}), encoding="utf-8"
-    )
-    lines, steps = [], []
-    for call, method, problem in ((0, "batched", "a"), (1, "batched", "b"), (0, "plain", "a")):
-        done = [
-            Completion(0, i, "", [1], [-1.0 - i], "eos", 1.0 + i, 3, 0.5) for i in range(samples)
-        ]
-        more = {"method": method, "problem": problem}
-        for line in request_lines(done, repeat=0, call=call, **more):
-            lines.append(line | {"passed": line["request"] == samples - 1})
-        steps.append({"repeat": 0, "call": call, "step": 0} | more)
-    for name, some in (("requests", lines), ("steps", steps)):
-        text = "".join(json.dumps(line) + "\n" for line in some)
-        (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
-    return folder
-
-
-def test_curves_have_a_row_per_batch_and_budget_of_what_all_methods_have(
-    curves: ModuleType,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    folders = [evaluation(tmp_path / "two", 2), evaluation(tmp_path / "one", 1)]
-    monkeypatch.setattr("sys.argv", ["curves", *map(str, folders), "--budgets", "0.5", "1"])
-    curves.main()
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("| batch | seconds | plain: First | plain: All | single: First")
-    assert lines[2:] == [
-        "| 1 | 0.5 | 0 % | 0 % | – | – | 0 % | 0 % |",
-        "| 1 | 1 | 100 % | 100 % | – | – | 100 % | 100 % |",
-        "| 1 | no limit | 100 % | 100 % | – | – | 100 % | 100 % |",
-        "| 2 | 0.5 | 0 % | 0 % | – | – | 0 % | 0 % |",
-        "| 2 | 1 | 0 % | 0 % | – | – | 0 % | 0 % |",
-        "| 2 | no limit | 0 % | 100 % | – | – | 0 % | 100 % |",
-    ]

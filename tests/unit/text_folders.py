@@ -168,28 +168,6 @@ def digits_json() -> str:
     return fast.to_str()
 
 
-def unigram_json() -> str:
-    fast = Tokenizer(models.Unigram())
-    spaces = normalizers.Replace(Regex(" {2,}"), " ")
-    fast.normalizer = normalizers.Sequence([normalizers.NFKC(), spaces])
-    fast.pre_tokenizer, fast.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
-    options = {"special_tokens": ["<pad>", "</s>", "<unk>"], "unk_token": "<unk>"}
-    trainer = trainers.UnigramTrainer(vocab_size=250, show_progress=False, **options)
-    fast.train_from_iterator(CORPUS * 3, trainer)
-    return fast.to_str()
-
-
-def wordpiece_json() -> str:
-    fast = Tokenizer(models.WordPiece(unk_token="[UNK]"))  # pyright: ignore[reportCallIssue]
-    fast.normalizer = normalizers.BertNormalizer(lowercase=False)
-    fast.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    fast.decoder = decoders.WordPiece(cleanup=True)
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    options = {"special_tokens": special, "show_progress": False}
-    fast.train_from_iterator(CORPUS * 3, trainers.WordPieceTrainer(vocab_size=400, **options))
-    return fast.to_str()
-
-
 # of tokenizer_config.json
 ENDS = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 LLAMA = {"tokenizer_class": "LlamaTokenizer", **ENDS, "model_max_length": 2048}
@@ -267,10 +245,6 @@ FLAVOURS: dict[str, Files] = {
         PLAIN | {"add_eos_token": True} | CLEANED,
         tokenizer=pieces("unigram", 450, normalization_rule_name="nmt_nfkc"),
     ),
-    "unigram, tokenizer.json": lambda: of(
-        "llama", PLAIN | {"eos_token": "</s>"} | CLEANED, tokenizer__json=unigram_json()
-    ),
-    "WordPiece": lambda: of("llama", PLAIN | CLEANED, tokenizer__json=wordpiece_json()),
     "Gemma, tokenizer.model": lambda: of(
         "gemma",
         {"tokenizer_class": "GemmaTokenizer", "add_bos_token": True, "pad_token": "<pad>"}

@@ -133,6 +133,13 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "a cell is compared with the slowest autoregressive decoding",
+        "analysis.frames.Run.plains",
+        "min",
+        "max",
+        ("unit/test_frames.py::test_of_two_autoregressive_cells_the_fastest_is_compared_with",),
+    ),
+    Mutant(
         "a cell is compared with autoregressive decoding at another batch",
         "runner.work_of",
         "(*SAMPLING, 'batch', 'samples')",
