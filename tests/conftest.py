@@ -83,8 +83,8 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Each test function is checked as if it were the only one, in as many threads as the others:
-    one that leaves more (a benchmark's `--threads`) makes those after it up to forty times slower
-    on busy cores.
+    one that leaves more (a benchmark's `--threads`) makes those after it ten times slower on busy
+    cores.
     """
     torch.set_num_threads(THREADS)
     typecheck.begin(item.nodeid.partition("[")[0])
