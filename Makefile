@@ -29,7 +29,7 @@ demo: $(VENV)/installed  ## set up, then watch the embedded pair write code, wit
 
 # The inner loop: verifiers by enumeration, the engine against its oracle on tables, and unit tests. Left out: the files of unit tests that
 # start processes, import transformers, write run folders, or take more than about five seconds, and the properties of whole models.
-LONG_UNITS := $(wildcard $(addprefix tests/unit/test_,$(addsuffix .py,ablate bad_* bench chat cli* docs examples fuzz_* generation hub own_modules \
+LONG_UNITS := $(wildcard $(addprefix tests/unit/test_,$(addsuffix .py,ablate bad_* bench chat cli* docs examples generation hub own_modules \
 	package pages pass_at_k pictures problems programs quantized* report* rope runner simulate steps_ahead testing_* text* traces weights)))
 QUICK := tests/laws/test_0_enumeration.py tests/laws/test_1_greedy.py tests/unit $(addprefix --ignore=,$(LONG_UNITS)) \
 	--deselect=tests/laws/test_1_greedy.py::test_every_layout_backend_policy_drafter_and_verifier_emits_the_oracles_tokens \

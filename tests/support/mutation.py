@@ -44,8 +44,9 @@ def attempt(mutant: Mutant) -> Outcome:
             ignore=shutil.ignore_patterns("__pycache__", "*.safetensors", "tokenizer.json"),
         )
         for large in SOURCE.glob("pair/*/*"):
-            if not (copy / large.relative_to(SOURCE)).exists():
-                (copy / large.relative_to(SOURCE)).symlink_to(large)
+            place = copy / large.relative_to(SOURCE)
+            if large.parent.name != "__pycache__" and not place.exists():
+                place.symlink_to(large)
         file, text = planted(mutant)
         (copy / file).write_text(text, encoding="utf-8")
         environment = os.environ | {

@@ -31,10 +31,12 @@ CONFIG: dict[str, Any] = {
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a config."""
+def here(pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a config of a tiny pair."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "small.yaml").write_text(yaml.safe_dump(CONFIG), encoding="utf-8")
+    models = {"target": str(pair.target), "draft": str(pair.draft)}
+    config = CONFIG | {"base": CONFIG["base"] | models}
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     return tmp_path
 
 

@@ -19,6 +19,7 @@ from bass.experiments.cell import PROGRESS, Cell, Worker, unwatched
 from bass.experiments.executors import Ray
 from bass.experiments.grid import Plan, plan
 from bass.experiments.runner import preview, run, seconds_of_first
+from unit.checkpoints import byte_tokenizer, write_checkpoint
 
 PROMPTS = ["def f(", "for item"]
 BASE = {
@@ -30,8 +31,11 @@ METHODS: dict[str, Any] = {
 }  # fmt: skip
 
 
+MODELS: dict[str, str] = {}  # the folders of a tiny pair
+
+
 def made(methods: Mapping[str, Any] = METHODS, **base: Any) -> Plan:
-    return plan({"name": "small", "base": BASE | base, "axes": {"method": {**methods}}})
+    return plan({"name": "small", "base": BASE | MODELS | base, "axes": {"method": {**methods}}})
 
 
 def states(grid: Plan, folder: Path) -> dict[str, str]:
@@ -70,6 +74,15 @@ class Seen:
     def turns(self) -> list[tuple[str, float]]:
         """The begins and ends of turns: the method, and how many of its repeats are done."""
         return list(dict.fromkeys(place for place in self.places if place[1] == int(place[1])))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> None:
+    root, tokenizer = tmp_path_factory.mktemp("pair"), byte_tokenizer()
+    for name, hidden, layers in (("target", 32, 2), ("draft", 16, 1)):
+        size = tokenizer.get_vocab_size()
+        folder = write_checkpoint(root / name, tokenizer, hidden, layers, size, context=256)
+        MODELS[name] = str(folder)
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +136,9 @@ def test_a_cell_ends_with_facts_and_what_it_was_made_with(whole: Path) -> None:
 
 
 def test_a_cell_generates_what_generate_does(whole: Path) -> None:
-    llm = bass.load(policy={"class_path": "fixed", "init_args": {"k": 2}}, max_batch_size=2)
+    llm = bass.load(
+        **MODELS, policy={"class_path": "fixed", "init_args": {"k": 2}}, max_batch_size=2
+    )
     found = tokens(whole)["fixed"]
     for repeat in range(2):
         for call, prompt in enumerate(PROMPTS):
@@ -218,7 +233,8 @@ def test_lines_of_a_repeat_that_did_not_end_are_removed(copied: Path) -> None:
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
-from unit.test_runner import Seen, made
+from unit.test_runner import MODELS, Seen, made
+MODELS.update(target=sys.argv[3], draft=sys.argv[4])
 from bass.experiments.runner import run
 def stop(name, repeats):
     if (name, repeats) == ("ngram", 1.5):
@@ -231,7 +247,9 @@ def test_a_killed_run_continues(whole: Path, tmp_path: Path) -> None:
     tests = str(Path(__file__).parents[1])
     environment = os.environ | {"BASS_CPU_PRODUCTS": "torch"}
     ended = subprocess.run(
-        [sys.executable, "-c", KILLED, tests, str(tmp_path)], env=environment, check=False
+        [sys.executable, "-c", KILLED, tests, str(tmp_path), *MODELS.values()],
+        env=environment,
+        check=False,
     )
     assert ended.returncode == -signal.SIGKILL
     assert states(made(), tmp_path)["ngram"] == "1 of 2 repeats done"
@@ -267,7 +285,7 @@ def test_a_failing_cell_stops_no_other_and_runs_again_when_its_file_has_changed(
     methods = {"mine": {"policy": "mine_own:Mine"}, "fixed": {"policy": "fixed"}}
 
     def planned() -> Plan:
-        base = {name: value for name, value in BASE.items() if name[:6] != "policy"}
+        base = MODELS | {name: value for name, value in BASE.items() if name[:6] != "policy"}
         base |= {"prompts": "prompts.jsonl", "repeats": 1, "max_new_tokens": 4}
         return plan({"name": "x", "base": base, "axes": {"method": methods}})
 
@@ -296,7 +314,7 @@ def test_a_failing_cell_stops_no_other_and_runs_again_when_its_file_has_changed(
     assert set(states(planned(), folder).values()) == {f"changed: {here / 'prompts.jsonl'}"}
     run(planned(), folder)
     assert set(Run(folder).requests["prompt_tokens"]) == {
-        len(bass.load().models.tokenizer.encode("for item"))  # pyright: ignore[reportOptionalMemberAccess]
+        len(bass.load(**MODELS).models.tokenizer.encode("for item"))  # pyright: ignore[reportOptionalMemberAccess]
     }
     assert len(Run(folder).requests) == 2 * BASE["batch"]
 
@@ -330,7 +348,9 @@ def test_a_later_turn_continues_the_answers_of_the_cell(
 ) -> None:
     base = {"prompts": TALKS, "samples": samples, "repeats": 1}
     found = run(made({"fixed": {}}, **base), tmp_path).requests
-    llm = bass.load(policy={"class_path": "fixed", "init_args": {"k": 2}}, max_batch_size=2)
+    llm = bass.load(
+        **MODELS, policy={"class_path": "fixed", "init_args": {"k": 2}}, max_batch_size=2
+    )
     options = {"max_new_tokens": 8, "temperature": 0.8, "seed": 3}
     first = found.query("category == 'code' and turn == 0")
     second = found.query("turn == 1")

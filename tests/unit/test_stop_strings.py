@@ -20,7 +20,7 @@ from unit.text_folders import FLAVOURS, build, strings
 
 BROKEN = "\N{REPLACEMENT CHARACTER}"
 # Bytes as tokens with and without a leading space, cleaning of spaces, WordPiece, byte-level.
-KINDS = ("Llama 2, tokenizer.model", "unigram, tokenizer.model", "WordPiece", "StarCoder 2")
+KINDS = ("Llama 2, tokenizer.model", "unigram, tokenizer.model", "Phi 2", "StarCoder 2")
 COMMON = [
     "\n", "\n\n", " ", " '", "'s", "n't", " .", ".", "a", "é", "☕", "never in it", BROKEN,
     "a" + BROKEN, BROKEN * 2,
