@@ -134,14 +134,14 @@ class CheckpointIndex:
         self, decoder: CausalDecoder, device: torch.device, quantization: Quantization | None
     ) -> None:
         shrinking = set() if quantization is None else set(quantizable(decoder))
-        kept = set() if self.scheme is None else set(quantizable(decoder))
+        layers = set() if self.scheme is None else set(quantizable(decoder))
         random = RandomWeights(decoder, device) if self.dummy else None
         with progress(f"loading {self.folder.name}", self.files.size) as advance:
             reader = TensorReader(self.files, device, advance)
             # a list of the modules would keep freed layers alive
             for path in [path for path, _ in decoder.named_modules()]:
                 module = decoder.get_submodule(path)
-                if path in kept and keep_quantized(decoder, path, self.sources, reader):
+                if path in layers and keep_quantized(decoder, path, self.sources, reader):
                     continue
                 for own in [name for name, _ in module.named_parameters(recurse=False)]:
                     source = self.sources.get(f"{path}.{own}" if path else own)
