@@ -57,7 +57,7 @@ options: $(VENV)/installed-dev  ## write the tables of options in the documentat
 picture: $(VENV)/installed-dev  ## draw the pictures of the README and of the cost model from runs of the code
 	cd tests && $(abspath $(BIN))/python -m support.pictures
 
-notebook: $(VENV)/installed-dev  ## write the tutorial's notebook and picture from its pages
+notebook: $(VENV)/installed-dev  ## write the tutorial as a notebook from its pages
 	cd tests && $(abspath $(BIN))/python -m support.notebook
 
 nightly: $(VENV)/installed-dev $(VENV)/installed-docs  ## the slow tests, with many more random cases (two to three hours)

@@ -153,7 +153,7 @@ def test_the_same_on_hopper(case: Any, kind: torch.dtype, device: torch.device) 
 
 def test_two_tiles_at_least_are_in_flight() -> None:
     """With one, logits were not finite in whole runs on a GPU, and why is not settled
-    (docs/log.md).
+    (docs/log).
     """
     assert all(
         ahead.stages_for(programs, heads, dim, 132) >= 2

@@ -10,7 +10,6 @@ from safetensors.torch import load_file, save_file
 
 from bass.checkpoints.folder import SINGLE
 from bass.checkpoints.weights import load_decoder, save_decoder
-from bass.errors import CheckpointError
 from bass.models import FAMILIES
 from bass.models.decoder import CausalDecoder
 from models.cases import CASES, FIRST, Case
@@ -69,22 +68,3 @@ def test_the_buffers_of_old_checkpoints_and_a_second_copy_of_a_tied_head_are_ign
         tensors[HEADS.get(case.family, "lm_head.weight")] = decoder.embed.detach().clone()
     save_file(tensors, tmp_path / SINGLE)
     assert same(decoder, tmp_path)
-
-
-@pytest.mark.parametrize("case", OLD, ids=str)
-def test_a_checkpoint_of_the_bare_model_lacks_the_prefix(case: Case, tmp_path: Path) -> None:
-    decoder, tensors = written(case, tmp_path)
-    save_file(
-        {name.removeprefix(decoder.prefix): tensor for name, tensor in tensors.items()},
-        tmp_path / SINGLE,
-    )
-    assert same(decoder, tmp_path)
-
-
-def test_a_tensor_that_is_no_buffer_is_still_unexpected(tmp_path: Path) -> None:
-    _, tensors = written(FIRST["gpt_neox"], tmp_path)
-    save_file(
-        tensors | {"gpt_neox.layers.0.attention.gate.bias": torch.zeros(3)}, tmp_path / SINGLE
-    )
-    with pytest.raises(CheckpointError, match="unexpected"):
-        load_decoder(tmp_path, torch.device("cpu"), torch.float32)

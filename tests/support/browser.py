@@ -2,7 +2,6 @@
 needed.
 """
 
-import base64
 import json
 import os
 import shutil
@@ -14,20 +13,16 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--hide-scrollbars",
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"),
     "--remote-debugging-pipe",
-]
+)
 # Chromium reads its commands from descriptor 3 and answers on 4.
 LAUNCH = (
     "import os, sys; r, w = map(int, sys.argv[1:3]); os.dup2(r, 200); os.dup2(w, 201); "
-    "os.dup2(200, 3); os.dup2(201, 4); "
+    "os.dup2(200, 3); os.dup2(201, 4); os.execvp(sys.argv[3], sys.argv[3:])"
 )
-LAUNCH += "os.execvp(sys.argv[3], sys.argv[3:])"
+CODES = {"Tab": 9, "Escape": 27, "Home": 36, "ArrowRight": 39, "ArrowDown": 40}
 
 
 def find_browser() -> str | None:
@@ -38,26 +33,27 @@ def find_browser() -> str | None:
 
 
 class Page:
-    """One tab. What the page writes to its console, and what it throws, is in `complaints`."""
+    """One tab. complaints: what the page writes to its console or throws. requests: what it
+    loads.
+    """
 
     def __init__(self, write: int, read: int) -> None:
         self._write, self._read, self._rest, self._count, self._session = write, read, b"", 0, ""
-        self._events: list[dict[str, Any]] = []
+        self._loaded = False
         self.complaints: list[str] = []
         self.requests: list[str] = []
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)[
-            "sessionId"
-        ]
-        for domain in ("Page", "Runtime", "Log", "Network", "Accessibility"):
+        attached = self.send("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
             self.send(f"{domain}.enable")
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Call a method of the protocol and wait for its answer."""
         self._count += 1
-        message = {"id": self._count, "method": method, "params": parameters} | (
-            {"sessionId": self._session} if self._session else {}
-        )
+        message = {"id": self._count, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
         os.write(self._write, json.dumps(message).encode() + b"\0")
         while (answer := self._next()).get("id") != self._count:
             self._note(answer)
@@ -76,107 +72,47 @@ class Page:
 
     def _note(self, event: dict[str, Any]) -> None:
         name, said = event.get("method", ""), event.get("params", {})
-        self._events.append(event)
-        if name == "Runtime.exceptionThrown":
-            self.complaints.append(
-                said["exceptionDetails"]
-                .get("exception", {})
-                .get("description", said["exceptionDetails"]["text"])
-            )
-        elif name == "Runtime.consoleAPICalled":
-            self.complaints.append(
-                f"{said['type']}: {[argument.get('value') for argument in said['args']]}"
-            )
-        elif name == "Log.entryAdded":
-            self.complaints.append(said["entry"]["text"])
+        self._loaded |= name == "Page.loadEventFired"
+        if name in ("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"):
+            self.complaints.append(json.dumps(said))
         elif name == "Network.requestWillBeSent":
             self.requests.append(said["request"]["url"])
 
     def open(self, path: Path) -> None:
         """Load a file and wait until it is there."""
-        self._events.clear()
+        self._loaded = False
         self.send("Page.navigate", url=path.as_uri())
-        while not any(event.get("method") == "Page.loadEventFired" for event in self._events):
+        while not self._loaded:
             self._note(self._next())
 
     def value(self, expression: str) -> Any:
         """What a JavaScript expression comes to."""
-        answer = self.send(
-            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
-        )
+        answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True)
         if "exceptionDetails" in answer:
-            raise RuntimeError(
-                f"{expression}: "
-                f"{answer['exceptionDetails'].get('exception', {}).get('description')}"
-            )
+            raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
     def press(self, *keys: str) -> None:
         """Keys of the keyboard, one after the other."""
-        codes = {
-            "Tab": 9,
-            "Escape": 27,
-            "End": 35,
-            "Home": 36,
-            "ArrowLeft": 37,
-            "ArrowUp": 38,
-            "ArrowRight": 39,
-            "ArrowDown": 40,
-        }
         for key in keys:
+            code = {"key": key, "code": key, "windowsVirtualKeyCode": CODES[key]}
             for kind in ("rawKeyDown", "keyUp"):
-                self.send(
-                    "Input.dispatchKeyEvent",
-                    type=kind,
-                    key=key,
-                    code=key,
-                    windowsVirtualKeyCode=codes[key],
-                )
+                self.send("Input.dispatchKeyEvent", type=kind, **code)
 
     def hover(self, selector: str) -> None:
         """Move the pointer over the first element that a selector finds."""
-        self.value(
-            f"document.querySelector({selector!r}).scrollIntoView({{block: 'center', inline: "
-            f"'center'}})"
-        )
-        box = self.value(
-            f"(({{x, y, width, height}}) => [x + width / 2, y + height / "
-            f"2])(document.querySelector({selector!r}).getBoundingClientRect())"
-        )
-        self.send("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
+        found = f"document.querySelector({selector!r})"
+        self.value(f"{found}.scrollIntoView({{block: 'center', inline: 'center'}})")
+        middle = "(({x, y, width, height}) => [x + width / 2, y + height / 2])"
+        x, y = self.value(f"{middle}({found}.getBoundingClientRect())")
+        self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
-    def looks(
-        self, media: str = "screen", scheme: str = "light", width: int = 1200, height: int = 900
-    ) -> None:
-        """Emulate a medium, a colour scheme and a size of window."""
-        self.send(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=False,
-        )
-        self.send(
-            "Emulation.setEmulatedMedia",
-            media=media,
-            features=[{"name": "prefers-color-scheme", "value": scheme}],
-        )
-
-    def picture(self, path: Path, whole: bool = True) -> None:
-        """A screenshot, of the whole page or of what is in the window."""
-        path.write_bytes(
-            base64.b64decode(
-                self.send("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
-            )
-        )
-
-    def pdf(self, path: Path) -> None:
-        """The page as it is printed."""
-        path.write_bytes(
-            base64.b64decode(
-                self.send("Page.printToPDF", printBackground=True, preferCSSPageSize=True)["data"]
-            )
-        )
+    def looks(self, scheme: str = "light", width: int = 1200, height: int = 900) -> None:
+        """Emulate a colour scheme and a size of window."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.send("Emulation.setDeviceMetricsOverride", **size)
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.send("Emulation.setEmulatedMedia", features=features)
 
 
 @contextmanager
@@ -185,23 +121,13 @@ def browser(folder: Path) -> Iterator[Page]:
     found = find_browser()
     assert found is not None
     (commands, write), (read, answers) = os.pipe(), os.pipe()
-    launch = [
-        sys.executable,
-        "-c",
-        LAUNCH,
-        str(commands),
-        str(answers),
-        found,
-        *FLAGS,
-        f"--user-data-dir={folder / 'profile'}",
-    ]
-    environment = os.environ | {"HOME": str(folder)}
+    program = [sys.executable, "-c", LAUNCH, str(commands), str(answers), found]
     with subprocess.Popen(
-        launch,
+        [*program, *FLAGS, f"--user-data-dir={folder / 'profile'}"],
         pass_fds=(commands, answers),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env=environment,
+        env=os.environ | {"HOME": str(folder)},
     ) as process:
         os.close(commands)
         os.close(answers)

@@ -1,24 +1,19 @@
-"""The tutorial as a notebook, which `make notebook` writes from the pages of `docs/tutorial`, with
-the picture that the page on the batch draws.
+"""The tutorial as a notebook, which `make notebook` writes from the pages of `docs/tutorial`.
 
 A block of Python becomes a cell, commands of `bass` a cell of shell, and a block that begins with
 the name of a file a cell that writes it. All else, what is not run included, stays text.
 """
 
-import contextlib
-import io
 import json
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parents[2] / "docs/tutorial"
 FILE = FOLDER / "tutorial.ipynb"
-PICTURE = FOLDER.parent / "assets/tutorial-batch.svg"
 START = """# The tutorial of bass, as a notebook
 
 `make notebook` writes it from the chapters of the [tutorial](index.md). It runs from top to bottom
@@ -38,7 +33,7 @@ print(os.getcwd())"""
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r"<!-- ([^\n]*?) -->\n*")
 _IS_FILE = re.compile(r"# ([\w-]+\.\w+)\n")
-_DRAWS = re.compile(r"""(?:savefig|Path)\("([\w-]+)\.(png|svg)"\)?""")
+_DRAWS = re.compile(r"""savefig\("([\w-]+)\.png"\)""")
 
 
 def chapters() -> list[Path]:
@@ -53,10 +48,9 @@ def code_cells(language: str, text: str) -> list[str]:
     written = [f"%%writefile {file[1]}\n{text}"] if file else []
     if language == "python":
         runs = [f"from {file[1].removesuffix('.py')} import *"] if file else [text]
-        kinds = {"png": "Image", "svg": "SVG"}
         shown = [
-            f'from IPython.display import {kinds[end]}\n\n{kinds[end]}("{name}.{end}")'
-            for name, end in _DRAWS.findall(text)
+            f'from IPython.display import Image\n\nImage("{name}.png")'
+            for name in _DRAWS.findall(text)
         ]
         return [*written, *runs, *shown]
     return [f"%%sh\n{text}"] if language == "sh" and text.startswith("bass ") else written
@@ -97,18 +91,6 @@ def written() -> str:
     return json.dumps(notebook, ensure_ascii=False, indent=1) + "\n"
 
 
-def picture() -> str:
-    """What the page on the batch draws: its numbers are fixed, so that it is always the same."""
-    page = FOLDER / "batch.md"
-    names: dict[str, Any] = {"__name__": "tutorial"}
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        for language, text in _FENCE.findall(page.read_text(encoding="utf-8")):
-            if language == "python":
-                with contextlib.redirect_stdout(io.StringIO()):
-                    exec(compile(text, str(page), "exec"), names)
-        return Path("batch.svg").read_text(encoding="utf-8")
-
-
 def executed(file: Path, folder: Path) -> Any:
     """The notebook after a run from top to bottom, by a kernel of this environment, whose commands
     it finds; its files go into the folder. Raises the error of the first cell that fails.
@@ -125,6 +107,5 @@ def executed(file: Path, folder: Path) -> Any:
 
 
 if __name__ == "__main__":
-    PICTURE.write_text(picture(), encoding="utf-8")
     FILE.write_text(written(), encoding="utf-8")
-    print(FILE, PICTURE, sep="\n")
+    print(FILE)

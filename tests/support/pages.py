@@ -30,9 +30,9 @@ from bass.cli.options import Parser
 from bass.experiments import grid, prompts, runner, settings
 
 ROOT = Path(__file__).parents[2]
-# `docs/log.md` is a log of the past: its commands are those of its commits
+# `docs/log` is a log of the past: its commands are those of its commits
 PATTERNS = ("*.md", "docs/**/*.md", "examples/*/README.md", "src/bass/pair/*.md")
-PAST = ("docs/log.md", "CHANGELOG.md")
+PAST = (*(str(p.relative_to(ROOT)) for p in ROOT.glob("docs/log/20*.md")), "CHANGELOG.md")
 PYTHON, SHELL, OUTPUT, DATA = ("python",), ("sh", "console"), ("text", "output"), ("yaml", "toml")
 LANGUAGES = (*PYTHON, *SHELL, *OUTPUT, *DATA, "json")
 NOT_RUN, NIGHTLY = "not run", "nightly"

@@ -19,7 +19,6 @@ from bass.experiments.bench import (
     Machine,
     Timing,
     known_tau,
-    methods_of,
     pass_bytes,
     row_of,
 )
@@ -207,32 +206,6 @@ def test_drafters_without_a_draft_model(pair: Pair, drafter: str) -> None:
     assert result.frame["method"].tolist() == ["plain", "k=2"]
     assert result.frame["speedup_interval"].tolist()[1] == "undecided (n = 1)"
     assert any("random prompts" in note for note in result.notes)
-
-
-def test_dummy_weights_need_a_config_alone(tmp_path: Path) -> None:
-    config = {
-        "model_type": "opt", "vocab_size": 97, "hidden_size": 16, "ffn_dim": 32,
-        "num_hidden_layers": 2, "num_attention_heads": 2, "max_position_embeddings": 64,
-    }  # fmt: skip
-    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    own = LoadOptions(target=tmp_path, draft=tmp_path, load_format="dummy")
-    wanted = BenchOptions(methods=["plain", 2], batches=[2], repeats=1, **SIZES)
-    assert any("random weights" in note for note in Bench(wanted, own).run().notes)
-
-
-def test_methods_are_named_by_their_lengths_and_policies(options: LoadOptions) -> None:
-    assert [*methods_of(BenchOptions(), options)] == ["plain", "bass"]
-    assert [*methods_of(BenchOptions(methods=[0, "3", "bass"]), options)] == [
-        "plain",
-        "k=3",
-        "bass",
-    ]
-    fixed = LoadOptions(
-        **vars(options) | {"policy": {"class_path": "fixed", "init_args": {"k": 4}}}
-    )
-    assert [*methods_of(BenchOptions(), fixed)] == ["plain", "fixed"]
-    none = LoadOptions(**vars(options) | {"num_speculative_tokens": 0})
-    assert [*methods_of(BenchOptions(), none)] == ["plain"]
 
 
 def test_options_from_a_file(bench: Command, tmp_path: Path) -> None:

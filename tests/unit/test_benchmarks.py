@@ -38,12 +38,6 @@ def test_one_row_has_the_whole_context_and_skewed_others_an_eighth(benchmark: Mo
         assert sorted(skewed.tolist()) == [8] * (batch - 1) + [64]
 
 
-def test_every_combination_is_a_case_once_but_a_skewed_batch_of_one(benchmark: ModuleType) -> None:
-    chosen = benchmark.cases(["paper", "llama"], [1, 8], [1, 2, 4], [256, 512])
-    assert len(chosen) == len(set(chosen)) == 2 * 2 * 2 * (3 + 2)
-    assert not any(case.skewed and case.batch == 1 for case in chosen)
-
-
 def test_the_needed_bytes_are_those_of_the_visible_keys(benchmark: ModuleType) -> None:
     for skewed in (False, True):
         case, heads = benchmark.Case("toy", 3, skewed, 4, 40), benchmark.PAIRS["toy"]

@@ -184,6 +184,18 @@ def test_a_last_message_is_continued_without_marks(template: str) -> None:
         templates.render(messages, continue_final_message=True)
 
 
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("{{ raise_exception('No user.') }}", r"\(No user\.\)"),
+        ("{{ messages.__class__.__mro__[1].__subclasses__() }}", "unsafe|undefined"),
+    ],
+)
+def test_what_a_template_raises_is_told_and_it_sees_no_internals(template: str, words: str) -> None:
+    with pytest.raises(RequestError, match=words):
+        ChatTemplates({"default": template}).render([USER])
+
+
 CONTINUE: dict[str, Any] = {"continue_final_message": True}
 NO_THOUGHT: dict[str, Any] = {"enable_thinking": False}
 NO_TEXT = "needs a text in the field"

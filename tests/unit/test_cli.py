@@ -146,12 +146,6 @@ def test_how_a_command_ends(
 # The parser
 
 
-def test_names_may_have_underscores_and_values_stay_as_they_are(command: Parser) -> None:
-    read = command.read(["--max_new_tokens=3", "--top-p", "0.5", "-n2", "--", "x_y", "--a_b"])
-    assert (read.max_new_tokens, read.top_p, read.num_return_sequences) == (3, 0.5, 2)
-    assert read.prompt == ["x_y", "--a_b"]
-
-
 def test_without_words_there_are_the_defaults(command: Parser) -> None:
     read = command.read([])
     assert build(RequestOptions, read) == RequestOptions()

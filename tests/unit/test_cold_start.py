@@ -20,6 +20,7 @@ def script() -> Iterator[ModuleType]:
         yield importlib.import_module("cold_start")
 
 
+@pytest.mark.nightly  # two processes
 def test_the_parts_of_a_new_process_are_those_of_its_time(
     script: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -33,9 +34,3 @@ def test_the_parts_of_a_new_process_are_those_of_its_time(
         assert all(seconds >= 0 for seconds in process.values())
         assert 0.9 * total < sum(process.values()) < 1.05 * total
         assert process["torch"] > process["draft"] > 0
-
-
-def test_a_target_needs_a_draft(script: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        script.main(["--device", "cpu", "--target", str(ROOT / "benchmarks/shapes/llama/target")])
-    assert "go together" in capsys.readouterr().err

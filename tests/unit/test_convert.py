@@ -46,22 +46,6 @@ def test_a_converted_folder_loads_as_before(
     assert same(parameters(tied), whole)
 
 
-def test_another_folder_gets_config_and_tokenizer(
-    bass_command: Command, tied: Path, tmp_path: Path
-) -> None:
-    whole = parameters(tied)
-    (pickled(tied, 2) / "tokenizer.model").write_bytes(b"x")
-    torch.save({"a": 1}, tied / "training_args.bin")
-    before, new = sorted(tied.iterdir()), tmp_path / "new" / "folder"
-    assert bass_command("convert", str(tied), "--output", str(new)).status == 0
-    assert sorted(tied.iterdir()) == before
-    assert sorted(path.name for path in new.iterdir()) == [
-        "config.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
-        INDEX, "tokenizer.model",
-    ]  # fmt: skip
-    assert same(parameters(new), whole)
-
-
 def test_every_type_view_and_shared_tensor_keeps_its_values(tied: Path) -> None:
     (tied / SINGLE).unlink()
     base = torch.randn(6, 4)

@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.nightly  # a process that imports torch
 def test_each_family_has_a_row_and_a_share_of_its_bound(tmp_path: Path) -> None:
     results = tmp_path / "found.json"
     sizes = ("--hidden", "128", "--layers", "1", "--vocabulary", "128", "--new-tokens", "2")

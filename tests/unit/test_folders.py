@@ -10,7 +10,6 @@ from typing import Any, ClassVar, final
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
 import bass
 from bass.checkpoints.folder import INDEX, SINGLE
@@ -148,24 +147,6 @@ def test_a_family_from_outside_is_given_to_load_and_to_commands(
     said = bass_command("info", str(own.target), *family, "--json")
     assert said.lines[0]["checkpoints"][0]["family"] == "own_llama"
     refuses(bass_command("info", str(own.target)), "own_llama", "docs/extend/model.md")
-
-
-HEADS: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "EAGLE-3": ({"architectures": ["LlamaForCausalLMEagle3"]}, ["midlayer.x", "fc.weight", "d2t"]),
-    "EAGLE": ({}, ["fc.weight", "layers.0.x"]),
-    "Medusa": ({"model_type": None, "medusa_num_heads": 4}, []),
-}
-
-
-@pytest.mark.parametrize("name", HEADS)
-def test_a_head_in_the_place_of_a_draft_is_named_as_what_it_is(tied: Path, name: str) -> None:
-    fields, tensors = HEADS[name]
-    edit(tied, **fields)
-    save_file({tensor: torch.ones(2) for tensor in tensors}, tied / SINGLE)
-    with pytest.raises(
-        CheckpointError, match=rf"no whole model but a head of the kind {name.strip()} \("
-    ):
-        read_index(tied)
 
 
 STACKED = {

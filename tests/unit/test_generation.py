@@ -228,34 +228,6 @@ def test_the_finish_reason_says_what_ended_a_generation(
         assert not to_its_end or budget == 1e-9 or all(c.finished for c in result.completions)
 
 
-@pytest.mark.parametrize("interrupted", [True, False])
-def test_an_unfinished_text_is_all_that_its_tokens_decode_to(
-    llm: bass.LLM, interrupted: bool
-) -> None:
-    """Also what an event would hold back, because it may begin a stop string; a result does not
-    change when the run goes on.
-    """
-    options = {
-        "max_new_tokens": 60,
-        "temperature": 1.5,
-        "ignore_eos": True,
-        "time_budget": None if interrupted else 1e-9,
-    }
-    whole = llm.generate(PROMPTS, **options | {"time_budget": None}).completions
-    generation = llm.stream(
-        PROMPTS, stop=[c.text[:50] + "never" for c in whole if c.text], **options
-    )
-    for _ in range(2):
-        next(iter(generation))
-    result = generation.result(interrupted)
-    texts = [c.text for c in result.completions]
-    decode = llm.models.tokenizer.decode  # type: ignore[union-attr]
-    assert any(texts)
-    for _ in generation:
-        pass
-    assert texts == [decode(c.token_ids) for c in result.completions]
-
-
 ACCOUNTS = {
     "": {},
     "ends": {"ignore_eos": True},

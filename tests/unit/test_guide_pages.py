@@ -75,32 +75,9 @@ def test_every_foreign_name_that_has_an_error_of_its_own_is_on_the_engines_page(
         ), f"`{foreign}`, which means `{option}`, is in no row"
 
 
-def test_the_page_of_shapes_explains_every_axis() -> None:
-    files = [*SOURCE.glob("interfaces/*.py"), SOURCE / "records.py", SOURCE / "host_records.py"]
-    annotations = re.findall(
-        r'\[(?:torch\.)?(?:Tensor|np\.ndarray), "([^"]+)"\]',
-        " ".join(path.read_text(encoding="utf-8") for path in files),
-    )
-    axes = {axis for shape in annotations for axis in re.findall(r"[a-z]\w*", shape)}
-    explained = [row[0] for row in rows_of("shapes.md", "## The axes")]
-    assert len(axes) > 10
-    assert axes <= {name for cell in explained for name in re.findall(r"`(\w+)`", cell)}
-
-
-def test_the_page_of_scope_has_what_the_readme_says_is_not_here() -> None:
-    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8").replace("\n", " ")
-    [(out, today)] = re.findall(
-        r"\*\*Out of scope:\*\* (.*?)\. Not supported today: (.*?)\.(?= )", readme
-    )
-    for items, heading in ((out, "## Out of scope"), (today, "## Not supported today")):
-        cells = [row[0].replace("-", " ") for row in rows_of("scope.md", heading)]
-        for item in items.replace("-", " ").split(", "):
-            assert any(item in cell for cell in cells), f"`{item}` is not in {heading}"
-
-
 def test_every_link_to_the_glossary_finds_its_term() -> None:
     anchors = re.findall(r'<a id="([\w-]+)"></a>', text_of("glossary.md"))
-    assert len(anchors) == len({*anchors}) > 60
+    assert len(anchors) == len({*anchors}) > 40
     pages = [*DOCS.rglob("*.md"), DOCS.parent / "README.md"]
     texts = "\n".join(page.read_text(encoding="utf-8") for page in pages)
     assert {*re.findall(r"glossary\.md#([\w-]+)", texts)} <= {*anchors}

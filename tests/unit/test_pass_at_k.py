@@ -255,34 +255,6 @@ def test_an_evaluation_continues_where_it_was_cut(
     assert (folder / "summary.json").exists()
 
 
-def test_an_interrupted_evaluation_keeps_its_problems_and_may_get_more(
-    run: tuple[EvalOptions, Path], llm: bass.LLM, tmp_path: Path
-) -> None:
-    def stop(name: str, done: int, total: int) -> None:
-        if done == 2:
-            raise KeyboardInterrupt
-
-    folder = tmp_path / "out"
-    first = options_of(tmp_path, methods=["batched"], limit=3)
-    with pytest.raises(KeyboardInterrupt):
-        evaluate(llm, first, folder, stop)
-    assert Evaluation(folder).problems == ["a", "b"]
-    before = (folder / "requests.jsonl").read_bytes()
-    seen = []
-    more = options_of(tmp_path, methods=["plain", "batched"], limit=2, budgets=[0.5])
-    found = evaluate(llm, more, folder, lambda *of: seen.append(of))
-    assert (folder / "requests.jsonl").read_bytes().startswith(before)
-    assert (found.methods, found.problems, found.budgets) == (
-        ["batched", "plain"],
-        ["a", "b"],
-        [0.5],
-    )
-    assert seen == [("a", 0, 4), ("a", 1, 4), ("b", 2, 4), ("b", 3, 4), ("", 4, 4)]
-    evaluate(llm, options_of(tmp_path, methods=["plain", "batched"]), folder)
-    own = {one for one in tokens(run[1]) if one[0] != "single"}
-    assert tokens(folder) == own
-
-
 def test_the_command_prints_tables_and_draws_the_curves(
     pair: Pair, tmp_path: Path, bass_command: BassCommand
 ) -> None:

@@ -8,12 +8,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bass.analysis.picture import kinds
 from support.pictures import PICTURES
 from support.pictures.svg import ASSETS, data_of
 from unit.test_package import ROOT, TRAINED
 
-NAMESPACE = "{http://www.w3.org/2000/svg}"
 FILES = [path for path in sorted(ASSETS.glob("*.svg")) if path.stem != "favicon"]
 drawn = pytest.mark.parametrize("picture", PICTURES.values(), ids=PICTURES)
 
@@ -33,21 +31,10 @@ def test_a_picture_shows_what_the_code_does(picture: ModuleType) -> None:
     assert json.loads(json.dumps(picture.measured())) == shown
 
 
-def test_each_row_has_one_token_from_the_target() -> None:
-    for rows in data_of(PICTURES["run"].FILE.read_text(encoding="utf-8")):
-        for _, letters, texts in rows:
-            accepted, drafted = letters.count("A"), len(letters) - 1
-            assert letters == kinds(drafted, accepted, accepted + 1)
-            assert len(texts) == len(letters)
-
-
 @pytest.mark.parametrize("file", FILES, ids=[path.stem for path in FILES])
-def test_a_picture_is_on_a_page_and_readable_in_both_schemes(file: Path) -> None:
-    shown = re.compile(rf"!\[([^\]]{{40,}})\]\([./a-z]*assets/{file.name}\)")
+def test_a_picture_is_on_a_page_and_loads_nothing(file: Path) -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    assert any(shown.search(page.read_text(encoding="utf-8")) for page in pages)
+    assert any(f"assets/{file.name})" in page.read_text(encoding="utf-8") for page in pages)
     svg = file.read_text(encoding="utf-8")
     ElementTree.fromstring(svg)
-    assert "@media (prefers-color-scheme: dark)" in svg
-    assert set(re.findall(r"var\((--[\w-]+)\)", svg)) <= set(re.findall(r"(--[\w-]+):", svg))
     assert not re.search(r'href="[^#]|url\([^#]|@import|<script|<image', svg)

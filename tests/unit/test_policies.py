@@ -2,18 +2,12 @@
 keep to.
 """
 
-from typing import Any
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from bass.interfaces import DraftLengthPolicy
 from bass.policies import BatchAdaptive, Fixed
 from bass.policies.batch_adaptive import LengthState
 from bass.records import Feedback
-from support.engines import TEST_POLICIES
 
 # (length, shrunk before, accepted by row) -> (length, shrunk)
 VECTORS = [
@@ -66,27 +60,6 @@ def test_rows_that_are_not_active_do_not_count() -> None:
     assert BatchAdaptive().update(
         LengthState(2, 7), feedback([7, 7], [False, False])
     ) == LengthState(2, 7)
-
-
-@pytest.mark.parametrize("name", TEST_POLICIES)
-@given(data=st.data())
-def test_a_policy_is_pure_and_stays_within_its_maximum(name: str, data: st.DataObject) -> None:
-    policy: DraftLengthPolicy[Any] = TEST_POLICIES[name]
-    batch = data.draw(st.integers(1, 4))
-    state = policy.init(batch)
-    for _ in range(data.draw(st.integers(0, 12))):
-        lengths = policy.lengths(state)
-        assert lengths.dtype == np.int32
-        assert lengths.shape == (batch,)
-        assert (lengths >= 0).all()
-        assert (lengths <= policy.max_length).all()
-        assert (lengths == policy.lengths(state)).all()
-        accepted = np.array([data.draw(st.integers(0, int(n))) for n in lengths])
-        active = np.array(data.draw(st.lists(st.booleans(), min_size=batch, max_size=batch)))
-        report = Feedback(lengths, accepted * active, active, 0.01)
-        following = policy.update(state, report)
-        assert (policy.lengths(following) == policy.lengths(policy.update(state, report))).all()
-        state = policy.reset(following, np.array([0])) if data.draw(st.booleans()) else following
 
 
 def test_fixed_always_asks_for_k() -> None:

@@ -16,7 +16,6 @@ from bass.errors import OptionError, RequestError
 from bass.experiments.prompts import (
     DATA,
     PLACEHOLDER,
-    PYTHON,
     SETS,
     SLACK,
     Entry,
@@ -79,15 +78,6 @@ def test_every_published_form_is_read_alike(tmp_path: Path, form: str, name: str
     assert (first(entry), entry.turns) == (prompt, turns)
     assert entry.category == record.get("category", "")
     assert read_prompts([record]) == [entry]
-
-
-def test_tables_and_texts_are_read(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text('prompt,category\n"A, B",x\nNA,\n', encoding="utf-8")
-    assert read_prompts(tmp_path / "a.csv") == [Entry("A, B", category="x"), Entry("NA")]
-    (tmp_path / "a.txt").write_text("One\n\nprompt", encoding="utf-8-sig")
-    assert read_prompts(str(tmp_path / "a.txt")) == [Entry("One\n\nprompt")]
-    assert [entry.prompt for entry in read_prompts("python")] == PYTHON
-    assert read_prompts(["a", [1], (2, 3)]) == [Entry("a"), Entry((1,)), Entry((2, 3))]
 
 
 @pytest.mark.parametrize("name", SETS)

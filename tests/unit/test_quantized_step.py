@@ -78,7 +78,8 @@ def test_random_experts_are_in_mxfp4_as_published(
 def test_it_times_each_format_next_to_bfloat16(
     scripts: dict[str, ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sizes = ["--hidden", "128", "--layers", "1", "--device", "cpu", "--new-tokens", "4"]
+    sizes = ["--hidden", "128", "--layers", "1", "--device", "cpu", "--new-tokens", "2"]
+    sizes += ["--prompt-length", "4", "--repeats", "1"]
     files = ["--folder", str(tmp_path), "--results", str(tmp_path / "results.json")]
     scripts["quantized_step"].main([*sizes, *files, "--formats", "bf16", "awq"])
     record = json.loads(capsys.readouterr().out.splitlines()[-1])

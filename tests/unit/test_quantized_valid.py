@@ -20,7 +20,6 @@ from unit.stored_quantizations import (
     GPTQ4,
     GROUP,
     INT4,
-    METHODS,
     Written,
     compressed,
     eight_bits,
@@ -129,19 +128,3 @@ def test_matrices_that_a_family_stores_transposed_are_not_in_gptq(tmp_path: Path
     same(tmp_path / "quantized", tmp_path / "meant")
     found = load_decoder(tmp_path / "quantized", CPU, torch.float32)
     assert isinstance(found.get_submodule("blocks.1.attention.out"), GroupQuantizedLinear)
-
-
-METHOD_NAMES: dict[str, tuple[str, dict[str, Any]]] = {
-    "upper case": ("gptq", {"quant_method": "GPTQ"}),
-    "auto-round of awq": (
-        "awq",
-        {"quant_method": "intel/auto-round", "packing_format": "auto_round:auto_awq"},
-    ),
-}
-
-
-@pytest.mark.parametrize("name", METHOD_NAMES)
-def test_other_names_of_methods_are_known(name: str, tmp_path: Path) -> None:
-    method, fields = METHOD_NAMES[name]
-    config, store = METHODS[method]
-    same(*write_quantized(original(tmp_path), tmp_path, config | fields, store))

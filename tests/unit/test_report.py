@@ -90,13 +90,6 @@ def test_the_table_has_a_row_for_each_finished_cell(run: bass.Run, page: str) ->
     assert body.count('class="best"') == sum(cell is not None for cell, _ in verdicts(run))
 
 
-def test_a_run_without_figures_shows_why(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", {"plain": 0}, [1], failed=["plain-b1"])
-    texts = [text for _, text in Parsed(report(bass.open_run(folder))).texts]
-    assert "Out of memory." in texts
-    assert "Figures" not in texts
-
-
 def test_categories_have_a_table_and_labels_are_escaped(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", {"<b>": 0, "$x_1$": 2}, [2], categories=("qa", "math"))
     page = report(bass.open_run(folder))

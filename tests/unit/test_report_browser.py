@@ -1,4 +1,4 @@
-"""The page of `bass report` in a headless browser: its width, its schemes, and its picture."""
+"""The page of `bass report` in a headless browser: its width, and its picture of the batch."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,33 +62,6 @@ def test_the_page_fits_the_window_and_loads_nothing(
         "[...document.querySelectorAll('figure svg')].map((e) => e.getBoundingClientRect().right)"
     )
     assert 0 < max(tab.value(widths)) <= width
-
-
-def test_light_dark_and_print_have_their_colours(shown: Page) -> None:
-    colours = """['body', 'figure svg text'].map((name) => {
-        const found = getComputedStyle(document.querySelector(name));
-        return name === 'body' ? found.backgroundColor : found.fill; })"""
-    seen = {}
-    for media, scheme in (("screen", "light"), ("screen", "dark"), ("print", "dark")):
-        shown.looks(media, scheme)
-        seen[media, scheme] = shown.value(colours)
-    assert seen["screen", "light"] == seen["print", "dark"]
-    assert seen["screen", "light"][0] == "rgb(255, 255, 255)"
-    assert all(a != b for a, b in zip(*[*seen.values()][:2], strict=True))
-
-
-def test_no_texts_of_a_plot_overlap_or_are_cut_off(shown: Page) -> None:
-    found = """[...document.querySelectorAll('figure svg')].flatMap((svg) => {
-        const all = svg.getBoundingClientRect();
-        const boxes = [...svg.querySelectorAll('text')].map(
-            (text) => [text.textContent.trim(), text.getBoundingClientRect()]);
-        const cut = boxes.filter(([_, x]) => x.left < all.left - 1 || x.right > all.right + 1);
-        const over = ([a, x], i) => boxes.slice(i + 1).filter(([b, y]) => a && b &&
-            Math.min(x.right, y.right) - Math.max(x.left, y.left) > 1 &&
-            Math.min(x.bottom, y.bottom) - Math.max(x.top, y.top) > 1).map(([b]) => a + ' / ' + b);
-        return [...cut.map(([a]) => a), ...boxes.flatMap(over)]; })"""
-    assert shown.value("document.querySelectorAll('figure svg text').length") > 40
-    assert shown.value(found) == []
 
 
 def test_every_step_shows_the_letters_of_the_run(shown: Page) -> None:

@@ -2,15 +2,12 @@
 sample.
 """
 
-import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import bass
-from unit.checkpoints import Pair, Said
+from unit.checkpoints import Pair
 
 A, B = [3, 5, 7, 11], [2, 9, 4]
 SHORT = {"max_new_tokens": 12, "ignore_eos": True}
@@ -80,18 +77,3 @@ def test_an_end_of_sequence_and_a_stop_token_have_reasons_of_their_own(pair: Pai
         assert (done.finish_reason, done.token_ids) == (reason, plain[:first])
     most = llm.generate([A], temperature=0, max_new_tokens=12, min_new_tokens=12).completions[0]
     assert (most.finish_reason, len(most.token_ids)) == ("length", 12)
-
-
-def test_commands_that_warm_up_in_fewer_tokens_keep_min_new_tokens(
-    pair: Pair, tmp_path: Path, bass_command: Callable[..., Said]
-) -> None:
-    """A warm-up generates fewer tokens than the request's minimum."""
-    least = ("--max_new_tokens", "32", "--min_new_tokens", "20")
-    models = pair.options[:4]
-    said = bass_command("generate", "a", *models, *least, "--compare_plain", "--json")
-    assert said.status == 0, said.err
-    config = {"target": models[1], "draft": models[3], "policy": "fixed", "prompts": ["a"]}
-    config |= {"max_new_tokens": 32, "min_new_tokens": 20, "repeats": 1, "batch": 2}
-    (tmp_path / "c.yaml").write_text(json.dumps({"base": config}))
-    said = bass_command("ablate", str(tmp_path / "c.yaml"), "--output", str(tmp_path / "run"))
-    assert said.status == 0, said.err

@@ -16,7 +16,7 @@ import bass
 from bass.interfaces import Verifier
 from bass.records import Draft, Noise, Verdict
 from bass.verifiers import Rejection
-from unit.checkpoints import Pair, write_checkpoint
+from unit.checkpoints import Pair
 
 
 @dataclass
@@ -87,16 +87,6 @@ def test_a_completions_seconds_count_from_the_end_of_its_own_prefill(slow: bass.
     result = slow.generate([[3], [4]], max_new_tokens=[2, 5], ignore_eos=True)
     assert [c.seconds for c in result.completions] == [2.0, 5.0]
     assert (result.stats.first, result.stats.last, result.stats.all) == (1.0, 1.0, 1.0)
-
-
-def test_without_a_draft_the_room_is_the_targets(tmp_path: Path) -> None:
-    write_checkpoint(tmp_path / "target", None, 32, 2, 50, context=64)
-    write_checkpoint(tmp_path / "draft", None, 16, 1, 50, context=24)
-    llm = bass.load(tmp_path / "target", tmp_path / "draft", num_speculative_tokens=0, device="cpu")
-    assert (
-        len(llm.generate([3, 4, 5], max_new_tokens=61, ignore_eos=True).completions[0].token_ids)
-        == 61
-    )
 
 
 @pytest.mark.parametrize("as_list", [False, True])

@@ -21,7 +21,7 @@ from bass.ops import dispatch
 from bass.ops.group_quantized import GroupQuantizedLinear, dequantized
 from bass.ops.linear import Linear, QuantizedLinear
 from models.reference import causal_logits
-from unit.stored_quantizations import FP4, METHODS, gptq, write_quantized
+from unit.stored_quantizations import FP4, METHODS, write_quantized
 
 CPU = torch.device("cpu")
 # methods that quantize activations, too, which the matrices alone do not show
@@ -185,15 +185,3 @@ def test_blocks_of_mxfp4_become_the_matrices_of_experts_and_layers() -> None:
     kept, scales = stack.in_four_bits(order)
     wide = dequantized(kept, scales, None, 32, torch.float64)
     assert torch.equal(wide, meant.flatten(0, 1)[order])
-
-
-@pytest.mark.parametrize(("version", "offset"), [("gptq", 0), ("gptq_v2", 1)])
-def test_symmetric_gptq_of_the_other_version_is_computed_with_the_middle(
-    version: str, offset: int, tmp_path: Path
-) -> None:
-    config = METHODS["gptq symmetric"][0] | {"checkpoint_format": version}
-    folders = write_quantized(
-        original(tmp_path), tmp_path, config, lambda w: gptq(w, symmetric=True, offset=offset)
-    )
-    found = logits(folders[0])[1]
-    torch.testing.assert_close(found, logits(folders[1])[1], rtol=1e-4, atol=1e-4)

@@ -57,12 +57,6 @@ def test_features_that_are_no_layers_are_an_error(pair: Pair, layers: Any) -> No
         check_drafter(Reads(layers))
 
 
-def test_a_layer_that_the_target_lacks_is_an_error_at_load(pair: Pair) -> None:
-    words = "`Reads` reads state `99` of the target"
-    with pytest.raises(PairingError, match=words):
-        bass.load(pair.target, drafter=Reads())
-
-
 @dataclass(frozen=True)
 class Mute(Decoder):
     """Returns no states of its layers."""

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer as FastTokenizer
 from bass.errors import PairingError
 from bass.text import TextStream, Tokenizer, check_same_tokenizer
 from unit.checkpoints import byte_tokenizer
-from unit.text_folders import build, pieces, write
+from unit.text_folders import build
 
 BYTES = Tokenizer(byte_tokenizer())
 BROKEN = "\N{REPLACEMENT CHARACTER}"
@@ -83,7 +83,6 @@ def changed(**parts: Any) -> Tokenizer:
 MERGES = json.loads(BYTES.fast.to_str())["model"]["merges"]
 DIFFERENT: dict[str, tuple[dict[str, Any], str]] = {
     "merges in another order": ({"merges": [MERGES[1], MERGES[0], *MERGES[2:]]}, "model's merges"),
-    "byte fallback": ({"byte_fallback": True}, "model's byte_fallback"),
 }
 
 
@@ -114,27 +113,6 @@ def test_other_tokens_are_an_error_and_other_added_tokens_a_warning() -> None:
     ):
         with pytest.warns(UserWarning, match=words):
             check_same_tokenizer(*pair)
-
-
-def test_a_pair_that_differs_in_legacy_alone_is_a_warning(tmp_path: Path) -> None:
-    """The ids mean the same, and the target alone splits texts: no error, and no silence."""
-    target, draft = (
-        read(
-            write(
-                tmp_path / str(legacy),
-                config={"model_type": "llama"},
-                tokenizer=pieces("bpe"),
-                tokenizer_config={"tokenizer_class": "LlamaTokenizer", "legacy": legacy},
-            )
-        )
-        for legacy in (False, True)
-    )
-    with pytest.warns(UserWarning, match=r"differ in `legacy` of tokenizer_config\.json"):
-        check_same_tokenizer(target, draft)
-    plain = json.loads(target.fast.to_str())
-    plain["pre_tokenizer"]["prepend_scheme"] = "never"
-    with pytest.raises(PairingError, match="differ in the pre-tokenizer"):
-        check_same_tokenizer(target, Tokenizer(FastTokenizer.from_str(json.dumps(plain))))
 
 
 def test_reading_a_tokenizer_loads_neither_sentencepiece_nor_jinja() -> None:

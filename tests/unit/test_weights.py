@@ -1,7 +1,6 @@
 """Checkpoints as they occur: files, types, names, ties; messages; and the memory of loading."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from bass.checkpoints.folder import SINGLE, eos_ids
 from bass.checkpoints.weights import load_decoder, narrow, read_index, save_decoder
 from bass.errors import CheckpointError
 from bass.models.llama import Llama, LlamaConfig
-from unit.checkpoints import Said, shard, write_checkpoint
+from unit.checkpoints import shard, write_checkpoint
 
 CPU = torch.device("cpu")
 
@@ -143,32 +142,6 @@ def test_a_gpu_gets_what_a_cpu_gets(
         for name, parameter in load_decoder(tied, torch.device("cuda"), dtype).named_parameters()
     }
     assert same(there, parameters(tied, dtype))
-
-
-def test_info_names_files_types_windows_and_caps(
-    bass_command: Callable[..., Said], tied: Path
-) -> None:
-    rewrite(
-        tied, lambda tensors: {name: tensor.to(torch.float16) for name, tensor in tensors.items()}
-    )
-    config = json.loads((tied / "config.json").read_text())
-    (tied / "config.json").write_text(
-        json.dumps(config | {"model_type": "mistral", "sliding_window": 5})
-    )
-    [found] = bass_command("info", str(shard(tied, 2)), "--json").lines[0]["checkpoints"]
-    size = sum(path.stat().st_size for path in tied.glob("*.safetensors"))
-    expected = {
-        "family": "mistral",
-        "window": "5 in 2 layers",
-        "vocabulary": "20 tokens",
-        "tokenizer": "none: give token ids",
-        "dtype": "float16",
-        "files": f"{size:,} bytes in 2 files",
-        # 2 (k and v) * 2 layers * 1 head * 8 dimensions * 2 bytes
-        "KV bytes per token": "64",
-    }
-    assert found.items() >= expected.items()
-    assert "soft cap of scores" not in found
 
 
 def test_a_stored_head_that_differs_from_the_embedding_is_used_whatever_the_config_says(

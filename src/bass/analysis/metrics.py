@@ -1,8 +1,9 @@
 """The definitions of all metrics: `METRICS`, a number each, and `PROFILES`, a list of numbers each.
 
-A metric is a function of a `Measurement`; its docstring is its definition in docs/metrics.md.
-`result.stats`, `bass bench`, tables, reports and run folders call the same functions. A metric that
-does not apply is None, and never 0. A *call of the target* is one active row of one step.
+A metric is a function of a `Measurement`; its docstring is its definition, and docs/metrics.md has
+it in a line. `result.stats`, `bass bench`, tables, reports and run folders call the same functions.
+A metric that does not apply is None, and never 0. A *call of the target* is one active row of one
+step.
 """
 
 import inspect

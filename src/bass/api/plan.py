@@ -215,7 +215,7 @@ def check_max_length(policy: DraftLengthPolicy[Any]) -> None:
 
 def layout_for(cache: str | type, attention: Any, device: torch.device) -> type:
     """The cache class for `cache=`; "auto": the layout with the fastest default attention on the
-    device (docs/log.md).
+    device (docs/log).
     """
     if cache == "auto":
         cache = "split" if runs_kernels(device) and attention == "auto" else "padded"

@@ -23,7 +23,7 @@ BACKENDS = {
     "reference-paged": ReferencePaged,
 }
 # With Triton on a CUDA device, the default is the first of these for the cache's view (timed on an
-# H200, docs/log.md).
+# H200, docs/log).
 ON_CUDA = ("pad", "ragged", "paged")
 __all__ = [
     "BACKENDS",

@@ -29,7 +29,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bass.errors import OptionError
-from bass.files import read_text, write_atomically
+from bass.files import write_atomically
 from bass.kernels import cpu
 from bass.ops import dispatch
 from bass.processor import cpu_name
@@ -263,7 +263,7 @@ def _path() -> Path | None:
 def _read(path: Path | None) -> dict[Key, str]:
     """The stored choices of this machine; none of a file that is missing or damaged."""
     try:
-        stored = {} if path is None else json.loads(read_text(path, LARGEST_FILE))
+        stored = {} if path is None else json.loads(path.read_text(encoding="utf-8"))
         return dict(_entries(stored[_machine()]))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}

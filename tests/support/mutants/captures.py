@@ -2,7 +2,7 @@
 
 from support.mutants.mutant import Mutant
 
-ENGINES, GRAPHS = "unit/test_engines.py", "unit/test_graphs.py"
+ENGINES = "unit/test_engines.py"
 VERSIONS = "kernels/test_kernel_versions.py"
 PREFILL = "unit/test_prefill.py"
 MUTANTS = (

@@ -36,14 +36,12 @@ NOISE, SAMPLING, POLICIES, RECORDS, CACHES, ATTENTION, VERIFIERS = (
 )
 VECTORS = "unit/test_verifiers_vectors.py"
 
-ROOM, POOL, TAKES, NOBODY, LEADER, OUTLIVE = (
+ROOM, TAKES, NOBODY, OUTLIVE = (
     f"unit/test_paged.py::test_{law}"
     for law in (
         "requests_of_any_prompts_that_end_in_any_order_fit_their_room_and_keep_their_own_tokens",
-        "the_pool_has_the_blocks_of_as_many_prompts_and_requests_as_there_are_rows",
         "a_follower_takes_exactly_the_shared_positions",
         "nobody_writes_into_a_block_that_several_rows_name",
-        "a_leader_is_filled_after_its_followers_have_their_seats",
         "shared_blocks_outlive_the_row_that_filled_them_and_are_free_after_the_last",
     )
 )
@@ -75,7 +73,6 @@ OBSERVED, STATES = (
 )
 DECODERS = "kernels/test_models.py::test_a_decoder_by_kernels_gives_the_logits_of_torch"
 BY_KERNELS = "kernels/test_models.py::test_blocks_by_kernels_emit_the_oracles_tokens"
-IN_FIVE = ("kernels/test_five_launches.py::test_blocks_in_five_launches_are_blocks",)
 SOON = "unit/test_steps_ahead.py"
 TOO_EARLY = f"{SOON}::test_no_step_is_launched_ahead_while_requests_wait_or_near_a_limit"
 INVALID = "laws/test_7_invalid_drafts.py"
@@ -91,25 +88,22 @@ RULES, DRAFTERS, STOP_LAWS, DRAFT_LAWS = (
     "laws/test_3_drafters.py",
 )
 RULED = f"{STOP_LAWS}::test_the_joint_law_of_three_tokens_is_the_targets"
-FED, AFTER, FIRST = (
+FED, AFTER = (
     f"{DRAFT_LAWS}::test_a_{law}"
     for law in (
         "model_in_an_ensemble_has_been_fed_every_committed_token",
         "model_equal_to_the_target_is_always_right_after_the_drafts_of_another",
-        "target_that_drafts_for_itself_proposes_what_its_first_layers_say",
     )
 )
 STOP_STRINGS = "unit/test_stop_strings.py"
 STOPPED = f"{STOP_STRINGS}::test_a_stop_string_ends_a_text_as_the_decoding_of_every_prefix_says"
 PARTS = f"{STOP_STRINGS}::test_tokens_that_end_within_characters_make_the_text_of_every_prefix"
 REPEATED = "unit/test_requests.py::test_a_prompt_that_a_call_repeats_goes_on_with_its_samples"
-ENDED = "unit/test_generation.py::test_the_finish_reason_says_what_ended_a_generation"
-REFUSED, DRAWN_FROM, TIMED = (
+REFUSED, DRAWN_FROM = (
     f"unit/test_recorded_drafts.py::test_{law}"
     for law in (
         "accepted_drafts_are_committed_and_rejected_ones_are_not",
         "a_recorded_probability_is_that_of_the_distribution_drawn_from",
-        "timing_the_parts_of_a_step_changes_nothing_of_the_run",
     )
 )
 WRITTEN_DRAFT, WRITTEN_VERDICT = (

@@ -43,7 +43,7 @@ MOST_REGISTERS = 192  # of a thread, so that a product fits on the multiprocesso
 # warps of programs that fit in a multiprocessor's registers; a later program prefetches nothing
 AT_ONCE = 8
 # Tiles of old keys and values in flight, by dimensions of a head. Of large models, what a product
-# of up to 8 rows leaves on a multiprocessor; with one, logits were not finite (docs/log.md).
+# of up to 8 rows leaves on a multiprocessor; with one, logits were not finite (docs/log).
 STAGES = {64: 4, 128: 2, 256: 2}
 SMALL_STAGES = {64: 4, 128: 4, 256: 2}  # products of small models leave more
 SMALL = 2048  # numbers in all queries of a token

@@ -6,7 +6,7 @@
 w is read once, in tiles of BN rows. If the tiles are too few to fill the GPU, `splits` programs
 share K. So the result of `linear` is a stack of partial sums [splits, M, N], which the next kernel
 adds as it reads them. (On an H200 it was slower to let the last program add them, or to normalise x
-as the product reads it: docs/log.md.)
+as the product reads it: docs/log.)
 
 x and w may be quantized, with a scale for each row of either. Tensor cores add products of e4m3
 with fewer bits than float32: a relative error of at most 1e-3 over 11,008 products, a twentieth of
@@ -28,7 +28,7 @@ from torch import Tensor
 from bass.kernels.support import MOST_SHARED, shared_memory
 from bass.kernels.triton.launch import dependent, operand, wait_for_inputs
 
-MOST_ROWS = 64  # of x; beyond, cuBLAS is as fast or faster (measured on an H200, docs/log.md)
+MOST_ROWS = 64  # of x; beyond, cuBLAS is as fast or faster (measured on an H200, docs/log)
 MULTIPROCESSORS = 132  # of an H100 or H200
 LEAST_K = 256  # of a split
 
@@ -263,7 +263,7 @@ def tile_for(
     room: bytes of shared memory of a program; below an H100's, tiles are smaller and fewer are in
     flight.
 
-    The rule comes from about 3,000 tiles timed on an H200 (docs/log.md): the same number of
+    The rule comes from about 3,000 tiles timed on an H200 (docs/log): the same number of
     programs for all multiprocessors, one with deep queues or three with short ones.
     """
     bm, bk = block_rows(rows), 256 // size
