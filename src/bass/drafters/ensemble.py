@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bass.drafters.model import ModelDraft
 from bass.drafters.ngram import Ngram
-from bass.drafters.validity import built, check_answer, check_columns, features_of, layers_of, named
+from bass.drafters.validity import built, check_answer, check_columns, features_of, named
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.ops import batch_state
@@ -44,7 +44,7 @@ class Ensemble(DraftMethod):
 
     @property
     def target_layers(self) -> int:
-        return max(layers_of(method) for method in self.methods)
+        return max(method.target_layers for method in self.methods)
 
     @property
     def target_features(self) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
@@ -42,6 +42,7 @@ from bass.sampling import RowSampling, Sampling
 from bass.sampling_params import SAMPLING_OPTIONS
 from bass.testing.doubles import Scripted
 from bass.testing.small_models import DecoderPair, Pairing, SmallModel, poisoned
+from bass.testing.strategies import columns
 from bass.verifiers.rejection import Rejection
 
 NO_OPTIONS = tuple(SAMPLING_OPTIONS.values())
@@ -211,7 +212,7 @@ class Setup:
     @functools.cached_property
     def options(self) -> tuple[float, ...] | None:
         """`Request.sampling` of every request; None if each has its own."""
-        return tuple(map(float, astuple(self.warp))) if isinstance(self.warp, Sampling) else None
+        return columns(self.warp) if isinstance(self.warp, Sampling) else None
 
     def _with_options(self, request: Request) -> Request:
         """The request with the end tokens and the options of all."""
