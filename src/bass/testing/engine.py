@@ -236,9 +236,9 @@ class Setup:
             return "the script is looked up on the host"
         return "a wrapper of a scorer reads every pass on the host" if self.wraps else None
 
-    def outcome(self, requests: list[Request]) -> "Outcome":
+    def outcome(self, requests: list[Request]) -> "RunOutput":
         """Run the engine on these requests."""
-        return Outcome.of(self.engine(requests))
+        return RunOutput.of(self.engine(requests))
 
 
 def with_features(scorer: Scorer, method: DraftMethod) -> Scorer:
@@ -254,7 +254,7 @@ def with_features(scorer: Scorer, method: DraftMethod) -> Scorer:
 
 
 @dataclass
-class Outcome:
+class RunOutput:
     """New tokens and their log-probabilities, by request, and the trace."""
 
     tokens: list[list[int]]
@@ -263,7 +263,7 @@ class Outcome:
     done: list[bool] = field(default_factory=list)
 
     @classmethod
-    def of(cls, run: EngineRun) -> "Outcome":
+    def of(cls, run: EngineRun) -> "RunOutput":
         """Run the engine and collect its output."""
         count = range(len(run.requests))
         outcome = cls(
