@@ -3,19 +3,10 @@
 `bass.load()` returns the embedded pair; `bass.interfaces` describes the design.
 """
 
-import sys
+import importlib
+from typing import TYPE_CHECKING, Any
 
-# the interpreter, its options, and what they name
-_STARTED = sys.orig_argv[: len(sys.orig_argv) - len(sys.argv) + 1]
-if sys.argv[:1] == ["-m"] and _STARTED[-1] in ("bass", "-mbass") and not sys.flags.safe_path:
-    # `python -m bass`: Python has put the current folder first, whose files would be taken for
-    # installed modules of their names.
-    del sys.path[0]
-
-import importlib  # noqa: E402
-from typing import TYPE_CHECKING, Any  # noqa: E402
-
-from bass.errors import BassError  # noqa: E402
+from bass.errors import BassError
 
 if TYPE_CHECKING:
     from bass.analysis.frames import Run, open_run

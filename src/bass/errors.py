@@ -6,7 +6,6 @@ import numbers
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 DISTRIBUTION = "bass-decoding"  # in the package index; the import name is `bass`
 
@@ -76,36 +75,13 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 @contextmanager
-def no_stop_iteration() -> Iterator[None]:
-    """Convert a StopIteration of a strategy, also one that left a generator, to a `StrategyError`.
-
-    Otherwise it would silently end a caller's loop.
-    """
-    try:
-        yield
-    except (StopIteration, RuntimeError) as error:
-        made = isinstance(error, RuntimeError) and str(error) == "generator raised StopIteration"
-        raised = error.__cause__ if made else error
-        if not isinstance(raised, StopIteration):
-            raise
-        frame, line = list(traceback.walk_tb(raised.__traceback__))[-1]
-        code = frame.f_code
-        raise StrategyError(
-            f"`{code.co_qualname}` ({Path(code.co_filename).name}, line {line}) raised "
-            "StopIteration, which would silently end a loop: catch it there, or give `next` a "
-            "default."
-        ) from error
-
-
-@contextmanager
 def explained(no_room: Callable[[str], BassError]) -> Iterator[None]:
     """Within it, an allocation that fails raises the error that `no_room` makes of the reason.
 
-    Memory of the failed frames is freed. A StopIteration of a strategy becomes an error too.
+    Memory of the failed frames is freed.
     """
     try:
-        with no_stop_iteration():
-            yield
+        yield
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from bass.engine.plain import plain_loop
 from bass.engine.requests import Request
 from bass.policies import BatchAdaptive, Fixed
 from bass.records import CacheBudget, Sequences
@@ -33,6 +32,7 @@ from support.engines import (
 )
 from support.matrix import matrix
 from support.oracle import greedy
+from support.plain_loop import plain_loop
 
 LLAMA, TABLE = SmallLlama(), SmallTable()
 GREEDY = Sampling(temperature=0)

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from bass.engine.plain import plain_loop
 from bass.engine.requests import Request
 from bass.interfaces import Drafter
 from bass.policies import Fixed
@@ -32,6 +31,7 @@ from support.engines import (
     mixed_requests,
 )
 from support.matrix import matrix
+from support.plain_loop import plain_loop
 
 LLAMA, TABLE = SmallLlama(seed=7), SmallTable(seed=7)
 WARPS = [

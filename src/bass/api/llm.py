@@ -21,7 +21,7 @@ from bass.api.options import (
     takes,
 )
 from bass.api.plan import LoadPlan, use_graphs
-from bass.api.progress import counted, finished, reported
+from bass.api.progress import counted, finished
 from bass.api.requests import Prompts, requests_for
 from bass.api.results import Result
 from bass.drafters import NoDrafter
@@ -236,7 +236,7 @@ class LLM:
                 counted("compiling kernels", compiled(engines), progress)
                 counted("capturing CUDA graphs", engines.capture(), progress)
             if progress:
-                reported(f"memory: {self.memory}")
+                print(f"memory: {self.memory}", file=sys.stderr)
             first_windows(engines)
         for rows in (self.max_batch_size,) if engines is None else engines.sizes:
             first_step(self.stream([[0]] * rows, max_new_tokens=1, ignore_eos=True))

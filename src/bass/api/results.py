@@ -160,13 +160,6 @@ class Result:
         """One row per completion: see `bass.analysis.frames.requests_frame`."""
         return self.measurement.requests
 
-    def by_prompt(self) -> list[list[Completion]]:
-        """The completions of each prompt, in the order of the call."""
-        found: dict[int, list[Completion]] = {}
-        for one in self.completions:
-            found.setdefault(one.prompt_index, []).append(one)
-        return [found[index] for index in sorted(found)]
-
     def _repr_html_(self) -> str:
         """A table of the completions, for a notebook."""
         heads = ("prompt", "sample", "text", "tokens", "mean logprob", "ended by")

@@ -1,6 +1,7 @@
 """Loads a Hugging Face folder into a decoder, and saves one; accounts for every tensor."""
 
 import json
+import sys
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +23,6 @@ from bass.checkpoints.names import (
     renamed,
     split_experts,
 )
-from bass.checkpoints.progress import progress
 from bass.checkpoints.quantized import (
     Scheme,
     declared,
@@ -38,9 +38,12 @@ from bass.errors import BassError, CheckpointError, counted, explained
 from bass.interfaces import Quantization
 from bass.models.decoder import CausalDecoder
 from bass.models.sources import WeightSource
+from bass.progress import progress_bar
 from bass.quantization import quantizable, quantize, quantize_head, quantize_layer, unfilled
 
 Family = type[CausalDecoder]
+
+SHOWN_FROM = 1_000_000_000  # bytes of a checkpoint from which there is a progress bar
 
 
 @dataclass(frozen=True)
@@ -136,8 +139,10 @@ class CheckpointIndex:
         shrinking = set() if quantization is None else set(quantizable(decoder))
         layers = set() if self.scheme is None else set(quantizable(decoder))
         random = RandomWeights(decoder, device) if self.dummy else None
-        with progress(f"loading {self.folder.name}", self.files.size) as advance:
-            reader = TensorReader(self.files, device, advance)
+        size = self.files.size
+        with progress_bar(shown=sys.stderr.isatty() and size >= SHOWN_FROM) as bar:
+            task = bar.add_task(f"loading {self.folder.name}, bytes", total=size)
+            reader = TensorReader(self.files, device, lambda count: bar.advance(task, count))
             # a list of the modules would keep freed layers alive
             for path in [path for path, _ in decoder.named_modules()]:
                 module = decoder.get_submodule(path)

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, final
 
 import yaml
 
-from bass.cli.options import console, parser, progress
+from bass.cli.options import console, parser
 from bass.errors import OptionError, counted, unknown_name
 from bass.experiments.settings import CONFIGS, SETTINGS
 from bass.option import option
+from bass.progress import progress_bar
 
 if TYPE_CHECKING:  # loads torch
     from bass.experiments.cell import Cell
@@ -78,7 +79,7 @@ def run(argv: Sequence[str]) -> int:
     say("\n".join([*(f"{c.id} is {state}" for c, state in left if "changed" in state), to_run]))
     ray = Ray(options.address, options.cpus_per_cell, options.gpus_per_cell)
     try:
-        with progress() as bar:
+        with progress_bar() as bar:
             watch = _Bar(bar, [cell for cell, _ in left])
             executor = ray if options.executor == "ray" else Local()
             found = runner.run(grid, folder, executor, watch, retry)

@@ -7,8 +7,9 @@ from rich import box
 from rich.table import Table
 
 from bass.api.options import LoadOptions
-from bass.cli.options import build, console, parser, progress
+from bass.cli.options import build, console, parser
 from bass.experiments.options import BenchOptions
+from bass.progress import progress_bar
 
 EXAMPLES = (
     "bass bench",
@@ -61,7 +62,7 @@ def run(argv: list[str]) -> int:
 
     out, bench = console(stderr=config.json), Bench(options, load_options)
     out.print(*bench.bounds(), sep="\n", markup=False, soft_wrap=True)
-    with progress() as bars:
+    with progress_bar() as bars:
         tasks: dict[str, Any] = {}
 
         def watch(name: str, done: int, total: int) -> None:

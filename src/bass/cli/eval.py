@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from bass.api.options import LoadOptions, RequestOptions
-from bass.cli.options import build, console, parser, progress
+from bass.cli.options import build, console, parser
 from bass.experiments.options import EvalOptions
 from bass.option import help_of
+from bass.progress import progress_bar
 
 EXAMPLES = (
     "bass eval small -n 8 --max-new-tokens 64 --temperature 0.6 --output runs/small",
@@ -39,7 +40,7 @@ def run(argv: Sequence[str]) -> int:
     load = {f.name: config[f.name] for f in fields(loading) if config[f.name] != f.default}
     load["files"] = files_of(plan, loading) | files_of(plan, options)
     llm = serve(plan)
-    with tempfile.TemporaryDirectory() as temporary, progress() as bar:
+    with tempfile.TemporaryDirectory() as temporary, progress_bar() as bar:
         task = bar.add_task("")
 
         def watch(name: str, done: int, total: int) -> None:

@@ -1,4 +1,4 @@
-"""What the commands share: a parser of the option dataclasses, consoles and progress bars.
+"""What the commands share: a parser of the option dataclasses, and consoles.
 
 jsonargparse converts and checks the values. A strategy is a name or an import path here, and its
 parameters have a dot: `--policy lagged --policy.policy fixed --policy.policy.k 3`.
@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 import yaml
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bass.api.elsewhere import named_elsewhere
 from bass.api.values import WrongKindError, in_words, typed
@@ -235,14 +234,6 @@ def console(stderr: bool = False) -> Console:
     """A console of rich; 200 columns where it is no terminal, so that no line is wrapped."""
     width = None if (sys.stderr if stderr else sys.stdout).isatty() else 200
     return _Console(stderr=stderr, highlight=False, emoji=False, width=width)
-
-
-def progress() -> Progress:
-    """A progress bar on standard error, on a terminal alone."""
-    screen = console(stderr=True)
-    text = TextColumn("{task.description}", markup=False)
-    columns = (text, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=screen, disable=not screen.is_terminal)
 
 
 def _key(name: str) -> str:
