@@ -21,7 +21,7 @@ from bass.testing.small_models import SmallLlama, SmallTable
 from bass.verifiers import VERIFIERS
 from bass.verifiers.rejection import Rejection
 from kernels.conftest import Choose
-from support.engines import Outcome, Setup, mixed_requests
+from support.engines import RunOutput, Setup, mixed_requests
 from support.matrix import matrix
 
 WARPS = {"greedy": Sampling(0), "plain": Sampling(1), "cut": Sampling(0.9, 9, 0.95, 0.01)}
@@ -47,7 +47,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, value)
 
 
-def assert_alike(ours: Outcome, theirs: Outcome) -> None:
+def assert_alike(ours: RunOutput, theirs: RunOutput) -> None:
     """All that a run tells but spans, which are of the layout; on a GPU more columns are drafted
     than rows use.
     """

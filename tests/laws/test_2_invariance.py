@@ -26,7 +26,7 @@ from support.engines import (
     DRAFTER_MAKERS,
     EVERY_VERIFIER,
     PAIRINGS,
-    Outcome,
+    RunOutput,
     Setup,
     mixed_requests,
 )
@@ -46,7 +46,7 @@ PLACES: dict[str, tuple[SmallModel, Any]] = {name: (LLAMA, pair) for name, pair 
 PLACES["table"] = (TABLE, next(iter(PAIRINGS.values())))
 
 
-def histories(outcome: Outcome) -> list[list[tuple[int, int, int]]]:
+def histories(outcome: RunOutput) -> list[list[tuple[int, int, int]]]:
     return [outcome.history(i) for i in range(len(outcome.tokens))]
 
 

@@ -31,13 +31,13 @@ from bass.policies import POLICIES
 from bass.stop_rules import STOP_RULES
 from bass.testing import engine
 from bass.testing.doubles import ByRow, Cycle, OwnPast, Scripted, Unsure
-from bass.testing.engine import By, DrafterMaker, Outcome, Scorers, same_prompt
+from bass.testing.engine import By, DrafterMaker, RunOutput, Scorers, same_prompt
 from bass.testing.small_models import Pairing, SmallLlama, SmallModel
 from bass.verifiers import VERIFIERS
 from bass.verifiers.coupled import Coupled
 from support.oracle import greedy
 
-__all__ = ["DrafterMaker", "Outcome", "Setup", "mixed_requests", "same_prompt"]
+__all__ = ["DrafterMaker", "RunOutput", "Setup", "mixed_requests", "same_prompt"]
 
 # Every valid pair of layout and backend, so that a new one is enrolled in every law when it is
 # registered.

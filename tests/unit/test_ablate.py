@@ -16,7 +16,7 @@ from bass.experiments.cell import Worker
 from bass.experiments.grid import plan
 from bass.experiments.settings import CONFIGS, SETTINGS
 from bass.sampling_params import SamplingParams
-from unit.checkpoints import Said
+from unit.checkpoints import Pair, Said
 
 Command = Callable[..., Said]
 CONFIG: dict[str, Any] = {

@@ -10,7 +10,7 @@ from bass.records import History
 from bass.sampling import Sampling
 from bass.testing.doubles import Cycle
 from bass.testing.small_models import SmallLlama, SmallTable
-from support.engines import DRAFTER_MAKERS, Outcome, Setup, mixed_requests
+from support.engines import DRAFTER_MAKERS, RunOutput, Setup, mixed_requests
 
 TABLE, LLAMA = SmallTable(), SmallLlama()
 WARP = Sampling(temperature=0.8, top_p=0.9)
@@ -18,7 +18,7 @@ SURE = ("ngram", "replay")  # they put all mass on their token
 
 
 def calls(
-    requests: list[Request], outcome: Outcome
+    requests: list[Request], outcome: RunOutput
 ) -> list[tuple[StepRecord, int, list[int], list[int]]]:
     """Of every step and active row: its sequence before the step, and what the step committed."""
     taken, found = [0] * len(requests), []

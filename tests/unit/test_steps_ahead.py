@@ -21,7 +21,7 @@ from bass.ops.noise import row_key, step_noise
 from bass.policies import Clamped, Fixed
 from bass.records import Sequences
 from bass.testing.small_models import SmallLlama, SmallTable
-from support.engines import DRAFTER_MAKERS, PAIRINGS, Outcome, Setup, mixed_requests
+from support.engines import DRAFTER_MAKERS, PAIRINGS, RunOutput, Setup, mixed_requests
 from support.matrix import matrix
 
 TABLE = SmallTable()
@@ -109,7 +109,7 @@ def test_what_comes_out_is_what_comes_out_of_one_step_after_the_other(
         requests = far(count)
         expected = setup.outcome(requests)
         run, step = queued(setup, requests)
-        found = Outcome.of(run)
+        found = RunOutput.of(run)
         assert found.tokens == expected.tokens
         assert found.logprobs == expected.logprobs
         assert found.done == expected.done

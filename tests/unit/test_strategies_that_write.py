@@ -24,7 +24,7 @@ from bass.records import (
 from bass.sampling import Sampling
 from bass.testing.small_models import SmallLlama
 from bass.verifiers.rejection import Rejection
-from support.engines import PAIRINGS, Outcome, Setup, mixed_requests, same_prompt
+from support.engines import PAIRINGS, RunOutput, Setup, mixed_requests, same_prompt
 
 WORLD = SmallLlama()
 
@@ -99,7 +99,7 @@ class Blots(DraftLengthPolicy[np.ndarray]):
         return state
 
 
-def account(outcome: Outcome) -> Any:
+def account(outcome: RunOutput) -> Any:
     """Tokens, and what each step drafted, accepted and emitted for each request."""
     return outcome.tokens, [outcome.history(i) for i in range(len(outcome.tokens))]
 

@@ -22,7 +22,6 @@ from bass.api.resolve import make
 from bass.attention import ON_CUDA
 from bass.checkpoints.folder import DTYPES
 from bass.drafters import NoDrafter
-from bass.drafters.validity import layers_of
 from bass.engine.assembly import Strategies
 from bass.engine.drafter_context import check_features
 from bass.engine.scorer import check_pairing
@@ -159,7 +158,7 @@ class LoadPlan:
         """Check the shapes of target and draft against the strategies."""
         target = decoders[0]
         check_features(self.parts.drafter, target.shape.layers)
-        if first := layers_of(self.parts.drafter):
+        if first := self.parts.drafter.target_layers:
             FirstLayers.check(target, first)
         for decoder in decoders:
             check_sinks(decoder, self.parts.attention)

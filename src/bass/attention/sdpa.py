@@ -34,10 +34,10 @@ class MaskPlan:
         if window not in self._biases:
             # The output of a query at -1 is unused; attention to position 0 keeps it finite.
             own = self.positions.clamp(min=0)[..., None]
-            place = torch.arange(self.span, device=own.device)
-            visible = place <= own
+            keys = torch.arange(self.span, device=own.device)
+            visible = keys <= own
             if window is not None:
-                visible &= place > own - window
+                visible &= keys > own - window
             zero = torch.zeros((), dtype=dtype, device=own.device)
             self._biases[window] = repeat(
                 torch.where(visible, zero, -torch.inf),

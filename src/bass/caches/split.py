@@ -63,8 +63,8 @@ class SplitCache(KVCache[RaggedView]):
     def reserve(self, assignment: RowAssignment) -> None:
         capacities, capacity = assignment.capacities, self.k.shape[1] - 1
         assert capacities.sum() <= capacity, f"{capacities.sum()} positions in a pool of {capacity}"
-        kept = np.minimum(self.capacities, capacities)
-        self._move(_starts(self.capacities), _starts(capacities), kept)
+        counts = np.minimum(self.capacities, capacities)
+        self._move(_starts(self.capacities), _starts(capacities), counts)
         self.capacities[:] = capacities
         self.starts.copy_(torch.as_tensor(_starts(capacities)))
 

@@ -23,20 +23,20 @@ def convert(folder: Path, output: Path) -> list[Path]:
     if not (pickles := pickled_weights(names)):
         raise CheckpointError(f"`{folder}` has no pickle files with weights: give one that has.")
     output.mkdir(parents=True, exist_ok=True)
-    places: dict[str, str] = {}
+    weight_map: dict[str, str] = {}
     for name in pickles:
         shard = f"{Path(name).stem.removeprefix('pytorch_')}.safetensors"
         to = shard if len(pickles) > 1 else ADAPTER if name.startswith("adapter") else SINGLE
         tensors = tensors_of(folder / name)
         save_file(tensors, output / f"{to}.part", metadata={"format": "pt"})
         (output / f"{to}.part").replace(output / to)  # never half of a file under this name
-        places |= dict.fromkeys(tensors, to)
+        weight_map |= dict.fromkeys(tensors, to)
     if len(pickles) > 1:
-        (output / INDEX).write_text(json.dumps({"weight_map": places}, indent=2) + "\n")
+        (output / INDEX).write_text(json.dumps({"weight_map": weight_map}, indent=2) + "\n")
     for path in {folder / name for name in names} if output != folder else ():
         if path.suffix in (".json", ".model", ".txt", ".jinja", ".tiktoken", ".md"):
             shutil.copyfile(path, output / path.name)
-    return [output / name for name in dict.fromkeys(places.values())]
+    return [output / name for name in dict.fromkeys(weight_map.values())]
 
 
 def tensors_of(path: Path) -> dict[str, Tensor]:

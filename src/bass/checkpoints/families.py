@@ -57,7 +57,7 @@ def refuse_head(folder: Path, raw: dict[str, Any], names: Iterable[str] = ()) ->
     """
     fields = [raw.get(f) for f in ("architectures", "model_type", "speculators_model_type")]
     says = [str(field) for field in fields] + [key.partition("_")[0] for key in raw]
-    of_config = [sign for sign in _HEADS if sign != "fc" and any(sign in said for said in says)]
+    of_config = [sign for sign in _HEADS if sign != "fc" and any(sign in text for text in says)]
     first = {name.partition(".")[0] for name in names}
     if found := of_config or [sign for sign in _HEADS if sign in first]:
         raise CheckpointError(

@@ -107,10 +107,10 @@ def weight_files(folder: Path) -> dict[Path, list[str]]:
     if (folder / SINGLE).is_file():
         return {folder / SINGLE: []}
     if (folder / INDEX).is_file():
-        places: dict[Path, list[str]] = {}
+        files: dict[Path, list[str]] = {}
         for tensor, file in read_json(folder / INDEX).get("weight_map", {}).items():
-            places.setdefault(folder / file, []).append(tensor)
-        return dict(sorted(_all_there(folder, places).items()))
+            files.setdefault(folder / file, []).append(tensor)
+        return dict(sorted(_all_there(folder, files).items()))
     names = file_names(folder)
     shards = [
         one for one in map(_SHARD.fullmatch, names) if one and not one.string.startswith(ORIGINAL)
@@ -129,37 +129,37 @@ def weight_files(folder: Path) -> dict[Path, list[str]]:
     )
 
 
-def _all_there(folder: Path, places: dict[Path, list[str]]) -> dict[Path, list[str]]:
-    absent = sorted(path.name for path in places if not path.is_file())
-    if absent or not places:
-        what = f"{len(absent)} of its {len(places)} shards ({some(absent) or INDEX})"
+def _all_there(folder: Path, files: dict[Path, list[str]]) -> dict[Path, list[str]]:
+    absent = sorted(path.name for path in files if not path.is_file())
+    if absent or not files:
+        what = f"{len(absent)} of its {len(files)} shards ({some(absent) or INDEX})"
         raise CheckpointError(f"`{folder}` lacks {what}: download the checkpoint again.")
-    return places
+    return files
 
 
-def _refuse_other_formats(place: Path, names: list[str]) -> None:
+def _refuse_other_formats(path: Path, names: list[str]) -> None:
     """Raise `CheckpointError` for weights in an unsupported format."""
     if ADAPTER_CONFIG in names:
-        base = read_json(place / ADAPTER_CONFIG).get("base_model_name_or_path")
+        base = read_json(path / ADAPTER_CONFIG).get("base_model_name_or_path")
         raise CheckpointError(
-            f"`{place}` is a LoRA adapter and no whole model: give `{base or 'its base model'}` as "
-            f"the checkpoint and `--lora {place}` (for a draft `--draft-lora`)."
+            f"`{path}` is a LoRA adapter and no whole model: give `{base or 'its base model'}` as "
+            f"the checkpoint and `--lora {path}` (for a draft `--draft-lora`)."
         )
-    refuse_pickles(place)
+    refuse_pickles(path)
     if any(name.endswith(GGUF) for name in names):
         raise CheckpointError(
-            f"`{place}` holds its weights as GGUF, which `bass` does not read: give the original "
+            f"`{path}` holds its weights as GGUF, which `bass` does not read: give the original "
             "in safetensors files."
         )
     original = [name for name in names if name.startswith(ORIGINAL)]
     if original not in ([], [CONSOLIDATED]):
-        raise original_release(place, original)
+        raise original_release(path, original)
 
 
-def original_release(place: Path, names: list[str]) -> CheckpointError:
+def original_release(path: Path, names: list[str]) -> CheckpointError:
     """The error for the files of an original release."""
     return CheckpointError(
-        f"`{place}` holds the files of an original release ({some(names)}), whose names and "
+        f"`{path}` holds the files of an original release ({some(names)}), whose names and "
         "order of weights `bass` does not read: give the Hugging Face form of it, with "
         "config.json and model*.safetensors."
     )
@@ -171,10 +171,10 @@ def pickled_weights(names: Iterable[str]) -> list[str]:
     return [name for name in found if not OF_TRAINING.fullmatch(name)]
 
 
-def refuse_pickles(place: Path) -> None:
+def refuse_pickles(path: Path) -> None:
     """Raise `CheckpointError` for a folder whose weights are pickle files, or for one of these."""
-    if pickles := pickled_weights(file_names(place) if place.is_dir() else [place.name]):
-        raise pickles_only(str(place), pickles, str(place if place.is_dir() else place.parent))
+    if pickles := pickled_weights(file_names(path) if path.is_dir() else [path.name]):
+        raise pickles_only(str(path), pickles, str(path if path.is_dir() else path.parent))
 
 
 def pickles_only(where: str, names: list[str], folder: str) -> CheckpointError:

@@ -74,8 +74,8 @@ def split_experts(files: TensorFiles, wanted: Collection[str]) -> TensorFiles:
             if stack is None or len(stack.shape) != 3:
                 continue
             rows = stack.shape[1] // (1 if half is None else 2)
-            place = int(match["expert"]), slice(rows * (half or 0), rows * (half or 0) + rows)
-            found[name + end] = replace(stack, shape=(rows, stack.shape[2]), part=place)
+            part = int(match["expert"]), slice(rows * (half or 0), rows * (half or 0) + rows)
+            found[name + end] = replace(stack, shape=(rows, stack.shape[2]), part=part)
             used.add(stack.name)
     return replace(files, stored={name: t for name, t in found.items() if name not in used})
 
@@ -134,8 +134,10 @@ def named_as_stored(
     """
     if not any(name.startswith(family.prefix) for name in stored):
         sources = {
-            ours: replace(s, tensors=tuple(name.removeprefix(family.prefix) for name in s.tensors))
-            for ours, s in sources.items()
+            parameter: replace(
+                s, tensors=tuple(name.removeprefix(family.prefix) for name in s.tensors)
+            )
+            for parameter, s in sources.items()
         }
     embed = sources["embed"]
     if "head.weight" not in sources and embed.tensors[0] not in stored and head in stored:

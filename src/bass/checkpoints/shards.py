@@ -198,11 +198,11 @@ class Staging:
         """The bytes on the device."""
         out = torch.empty(len(raw), dtype=torch.uint8, device=self.device)
         with torch.cuda.device(self.device):
-            for ours, theirs in zip(out.split(STAGED_BYTES), raw.split(STAGED_BYTES), strict=True):
-                buffer, taken = self.buffers[self.next][: len(theirs)], self.taken[self.next]
+            for part, source in zip(out.split(STAGED_BYTES), raw.split(STAGED_BYTES), strict=True):
+                buffer, taken = self.buffers[self.next][: len(source)], self.taken[self.next]
                 taken.synchronize()  # sync: the buffer is still being copied
-                buffer.copy_(theirs)
-                ours.copy_(buffer, non_blocking=True)
+                buffer.copy_(source)
+                part.copy_(buffer, non_blocking=True)
                 taken.record()
                 self.next = 1 - self.next
         return out

@@ -137,7 +137,7 @@ class CheckpointIndex:
         self, decoder: CausalDecoder, device: torch.device, quantization: Quantization | None
     ) -> None:
         shrinking = set() if quantization is None else set(quantizable(decoder))
-        kept = set() if self.scheme is None else set(quantizable(decoder))
+        layers = set() if self.scheme is None else set(quantizable(decoder))
         random = RandomWeights(decoder, device) if self.dummy else None
         size = self.files.size
         with progress_bar(shown=sys.stderr.isatty() and size >= SHOWN_FROM) as bar:
@@ -146,7 +146,7 @@ class CheckpointIndex:
             # a list of the modules would keep freed layers alive
             for path in [path for path, _ in decoder.named_modules()]:
                 module = decoder.get_submodule(path)
-                if path in kept and keep_quantized(decoder, path, self.sources, reader):
+                if path in layers and keep_quantized(decoder, path, self.sources, reader):
                     continue
                 for own in [name for name, _ in module.named_parameters(recurse=False)]:
                     source = self.sources.get(f"{path}.{own}" if path else own)

@@ -17,7 +17,6 @@ from bass.drafters.validity import (
     check_columns,
     features_of,
     in_int64,
-    layers_of,
     named,
 )
 from bass.errors import OptionError
@@ -52,7 +51,7 @@ class Ensemble(DraftMethod):
 
     @property
     def target_layers(self) -> int:
-        return max(layers_of(method) for method in self.methods)
+        return max(method.target_layers for method in self.methods)
 
     @property
     def target_features(self) -> tuple[int, ...]:

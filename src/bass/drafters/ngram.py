@@ -42,22 +42,22 @@ class Ngram(Drafter):
     ) -> Draft:
         lens, at = sequences.lens, self.latest(sequences, span)
         ahead = torch.arange(1, k + 1, device=lens.device)
-        places = (at[:, None] + ahead).clamp(max=sequences.capacity)
+        positions = (at[:, None] + ahead).clamp(max=sequences.capacity)
         known = torch.where(at >= 0, lens - 1 - at, 0)
-        return Draft(sequences.tokens.gather(1, places), None, torch.minimum(lengths, known))
+        return Draft(sequences.tokens.gather(1, positions), None, torch.minimum(lengths, known))
 
     def latest(self, sequences: Sequences, span: int) -> Int[Tensor, " batch"]:
         """The last earlier occurrence of the row's longest matching suffix: the position of its
         last token, or -1.
         """
         tokens, lens = sequences.tokens[:, :span], sequences.lens
-        place = torch.arange(tokens.shape[1], device=lens.device)
-        same = place < lens[:, None] - 1  # the end of an occurrence before the row's own end
+        position = torch.arange(tokens.shape[1], device=lens.device)
+        same = position < lens[:, None] - 1  # the end of an occurrence before the row's own end
         at = torch.full_like(lens, -1)
         for back in range(min(self.longest, tokens.shape[1])):
             wanted = sequences.tokens.gather(1, (lens[:, None] - 1 - back).clamp(min=0))
             same = same & F.pad(tokens[:, : tokens.shape[1] - back] == wanted, (back, 0))
             if back + 1 >= self.shortest:
-                found = torch.where(same, place, -1).amax(1)
+                found = torch.where(same, position, -1).amax(1)
                 at = torch.where(found >= 0, found, at)
         return at

@@ -72,6 +72,6 @@ class ReplayDrafter(Drafter):
         same = (sequences.tokens[:, None, :width] == self.scripts[:, :width]) | beyond[:, None]
         matches = same.all(2) & (lens[:, None] < self.ends)
         first = matches.to(torch.int64).argmax(1)
-        places = (lens[:, None] + torch.arange(k, device=lens.device)).clamp(max=longest - 1)
+        positions = (lens[:, None] + torch.arange(k, device=lens.device)).clamp(max=longest - 1)
         left = torch.where(matches.any(1), self.ends[first] - lens, 0)
-        return Draft(self.scripts[first].gather(1, places), None, torch.minimum(lengths, left))
+        return Draft(self.scripts[first].gather(1, positions), None, torch.minimum(lengths, left))

@@ -118,20 +118,6 @@ def features_of(method: DraftMethod) -> tuple[int, ...]:
     return tuple(given)
 
 
-def layers_of(method: DraftMethod) -> int:
-    """How many of the target's first layers a method runs.
-
-    Raises `StrategyError` unless it is an integer of 0 or more.
-    """
-    given: object = method.target_layers
-    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
-        raise StrategyError(
-            f"`{type(method).__name__}.target_layers` is {given!r:.60}: give a number of layers "
-            "of the target, an integer of 0 or more."
-        )
-    return given
-
-
 def named(drafter: Drafter) -> str:
     """A drafter's name in messages: its label, or its class if the label is no text."""
     label = drafter.label

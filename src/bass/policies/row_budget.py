@@ -32,8 +32,8 @@ class RowAcceptance:
 
     def after(self, step: "RowAcceptance", decay: float) -> "RowAcceptance":
         """The counts after a step, decayed in the rows that took part."""
-        kept = np.where(step.active, decay, 1.0)
-        tried, accepted = self.tried * kept + step.tried, self.accepted * kept + step.accepted
+        fade = np.where(step.active, decay, 1.0)
+        tried, accepted = self.tried * fade + step.tried, self.accepted * fade + step.accepted
         return RowAcceptance(tried, accepted, step.active)
 
     def begun(self, rows: np.ndarray) -> "RowAcceptance":

@@ -81,8 +81,8 @@ def unfilled() -> Iterator[None]:
     thread = threading.get_ident()
 
     def emptied(module: nn.Module, name: str, parameter: Tensor) -> Tensor | None:
-        ours = type(module) in (Linear, Experts) and threading.get_ident() == thread
-        return nn.Parameter(parameter.to("meta"), requires_grad=False) if ours else None
+        known = type(module) in (Linear, Experts) and threading.get_ident() == thread
+        return nn.Parameter(parameter.to("meta"), requires_grad=False) if known else None
 
     # torch's annotation lacks hooks that return another parameter
     register: Any = register_module_parameter_registration_hook

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
@@ -42,6 +42,7 @@ from bass.sampling import RowSampling, Sampling
 from bass.sampling_params import SAMPLING_OPTIONS
 from bass.testing.doubles import Scripted
 from bass.testing.small_models import DecoderPair, Pairing, SmallModel, poisoned
+from bass.testing.strategies import columns
 from bass.verifiers.rejection import Rejection
 
 NO_OPTIONS = tuple(SAMPLING_OPTIONS.values())
@@ -211,7 +212,7 @@ class Setup:
     @functools.cached_property
     def options(self) -> tuple[float, ...] | None:
         """`Request.sampling` of every request; None if each has its own."""
-        return tuple(map(float, astuple(self.warp))) if isinstance(self.warp, Sampling) else None
+        return columns(self.warp) if isinstance(self.warp, Sampling) else None
 
     def _with_options(self, request: Request) -> Request:
         """The request with the end tokens and the options of all."""
@@ -235,9 +236,9 @@ class Setup:
             return "the script is looked up on the host"
         return "a wrapper of a scorer reads every pass on the host" if self.wraps else None
 
-    def outcome(self, requests: list[Request]) -> "Outcome":
+    def outcome(self, requests: list[Request]) -> "RunOutput":
         """Run the engine on these requests."""
-        return Outcome.of(self.engine(requests))
+        return RunOutput.of(self.engine(requests))
 
 
 def with_features(scorer: Scorer, method: DraftMethod) -> Scorer:
@@ -253,7 +254,7 @@ def with_features(scorer: Scorer, method: DraftMethod) -> Scorer:
 
 
 @dataclass
-class Outcome:
+class RunOutput:
     """New tokens and their log-probabilities, by request, and the trace."""
 
     tokens: list[list[int]]
@@ -262,7 +263,7 @@ class Outcome:
     done: list[bool] = field(default_factory=list)
 
     @classmethod
-    def of(cls, run: EngineRun) -> "Outcome":
+    def of(cls, run: EngineRun) -> "RunOutput":
         """Run the engine and collect its output."""
         count = range(len(run.requests))
         outcome = cls(

@@ -148,6 +148,14 @@ class VerifierInput:
             random.uniform(size=(rows, k + 1, 4)),
         )
 
+    def fill(self, here: slice, problem: Problem) -> None:
+        """Set the distributions of a problem's rows, whose tokens are set."""
+        for slot in range(problem.length + 1):
+            before = self.tokens[here, :slot]
+            self.target_probs[here, slot] = looked_up(problem.target, before, problem.vocab)
+            if slot < problem.length and self.draft_probs is not None:
+                self.draft_probs[here, slot] = looked_up(problem.draft, before, problem.vocab)
+
     def tensors(
         self, order: np.ndarray | None = None, device: torch.device = CPU
     ) -> tuple[Draft, torch.Tensor, Noise]:
@@ -163,6 +171,13 @@ class VerifierInput:
         keys = np.arange(len(self.lengths))
         noise = Noise(on(keys), on(keys * 37 % 199 + 1), on(self.uniforms))
         return Draft(on(self.tokens), probs, on(self.lengths)), on(self.target_probs), noise
+
+
+def looked_up(laws: dict, before: np.ndarray, vocab: int) -> Float[np.ndarray, "rows vocab"]:
+    """The distribution after each row's prefix."""
+    length = before.shape[1]
+    table = np.array([laws[p] for p in itertools.product(range(vocab), repeat=length)])
+    return table[before @ vocab ** np.arange(length)[::-1]]
 
 
 @dataclass(frozen=True)
@@ -232,11 +247,7 @@ def judge(
         given.tokens[here, :n] = part.tokens
         given.uniforms[here, : n + 1, 0] = part.drawn
         given.uniforms[here, : n + 1, 1:3] = inside(part)
-        for row, path in enumerate(map(tuple, part.tokens.tolist()), first):
-            for i in range(n + 1):
-                given.target_probs[row, i] = problem.target[path[:i]]
-                if i < n and given.draft_probs is not None:
-                    given.draft_probs[row, i] = problem.draft[path[:i]]
+        given.fill(here, problem)
         first += len(part.weight)
     return rows, verifier(*given.tensors(device=device))
 

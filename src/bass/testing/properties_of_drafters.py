@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bass.api import loading
 from bass.api.resolve import make
-from bass.drafters.validity import built, check_answer, features_of, layers_of
+from bass.drafters.validity import built, check_answer, features_of
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DrafterContext, DraftMethod, ForwardingRowStore, RowStore
 from bass.policies import Fixed
@@ -106,7 +106,7 @@ def check_drafter(
     if target is not None:
         require_on_pair(checker, by, target, draft)
         return
-    layers = max(layers_of(made), max(features_of(made), default=-1) + 1)
+    layers = max(made.target_layers, max(features_of(made), default=-1) + 1)
     model = runs.llama(layers + 1) if layers else runs.WHOLE_MEMORY
     setup = Setup(model, runs.CPU, policy=ByRow(4), drafter=by)
     ruled = setup.but(drafter=By(by.method, RULE))

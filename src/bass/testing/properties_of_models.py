@@ -253,12 +253,11 @@ class WindowedRows:
     seed: int
 
 
-@st.composite
-def windowed_rows(draw: Draw, longest: int) -> WindowedRows:
+def windowed_rows(longest: int) -> st.SearchStrategy[WindowedRows]:
     """One to three rows."""
-    lengths = draw(st.lists(st.integers(1, longest), min_size=1, max_size=3))
-    widths = draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
-    return WindowedRows(tuple(lengths), tuple(widths), draw(st.integers(0, 99)))
+    lengths = st.lists(st.integers(1, longest), min_size=1, max_size=3)
+    widths = st.lists(st.integers(1, 5), min_size=1, max_size=4)
+    return st.builds(WindowedRows, lengths.map(tuple), widths.map(tuple), st.integers(0, 99))
 
 
 def passes_in_windows(checker: Checker, decoder: CausalDecoder, case: WindowedRows) -> None:

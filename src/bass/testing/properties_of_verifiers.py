@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from hypothesis import strategies as st
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from bass.api.resolve import make
 from bass.drafters import Ngram
@@ -29,6 +29,7 @@ from bass.testing.enumeration import (
     Problem,
     VerifierInput,
     judge,
+    looked_up,
     middle,
     output_laws,
 )
@@ -39,7 +40,6 @@ from bass.testing.strategies import (
     batches,
     generic_batches,
     long_batches,
-    prefixes,
 )
 
 # longest drafts over a vocabulary of two tokens, by samples and by enumeration
@@ -171,26 +171,14 @@ def sample(batch: Batch, each: int, junk: int = 0, garbage: tuple = ()) -> Verif
     for i, problem in enumerate(batch.problems):
         here, length = slice(i * each, (i + 1) * each), problem.length
         given.uniforms[here, : length + 1] = random.uniform(size=(each, length + 1, 4))
-        for slot in range(length + 1):
-            before = given.tokens[here, :slot]
-            given.target_probs[here, slot] = looked_up(problem.target, before, problem.vocab)
-            if slot == length:
-                continue
+        for slot in range(length):
             if problem.path is None:
-                probs = looked_up(problem.draft, before, problem.vocab)
+                probs = looked_up(problem.draft, given.tokens[here, :slot], problem.vocab)
+                given.tokens[here, slot] = drawn(probs, given.uniforms[here, slot, 0])
             else:
-                probs = np.eye(problem.vocab)[[problem.path[slot]] * each]
-            if given.draft_probs is not None:
-                given.draft_probs[here, slot] = probs
-            given.tokens[here, slot] = drawn(probs, given.uniforms[here, slot, 0])
+                given.tokens[here, slot] = problem.path[slot]
+        given.fill(here, problem)
     return given
-
-
-def looked_up(laws: dict, before: np.ndarray, vocab: int) -> Float[np.ndarray, "rows vocab"]:
-    """The distribution after each row's prefix."""
-    length = before.shape[1]
-    table = np.array([laws[prefix] for prefix in prefixes(vocab, length) if len(prefix) == length])
-    return table[before @ vocab ** np.arange(length)[::-1]]
 
 
 def drawn(probs: np.ndarray, uniforms: np.ndarray) -> Int[np.ndarray, " rows"]:

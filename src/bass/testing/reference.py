@@ -79,8 +79,8 @@ def cut_softmax(logits: Logits, options: Sampling) -> Logits:
     def top_p(probs: np.ndarray) -> np.ndarray:
         """The smallest probability among the first tokens that together have `top_p`."""
         ordered = -np.sort(-probs, 1)
-        kept = ((np.cumsum(ordered, 1) - ordered < o.top_p) | (o.top_p == 1)).sum(1)
-        return np.take_along_axis(ordered, kept[:, None] - 1, 1)
+        count = ((np.cumsum(ordered, 1) - ordered < o.top_p) | (o.top_p == 1)).sum(1)
+        return np.take_along_axis(ordered, count[:, None] - 1, 1)
 
     probs = np.exp(logits / o.temperature)
     for least in (

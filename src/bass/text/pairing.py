@@ -24,14 +24,15 @@ def check_same_tokenizer(target: Tokenizer | None, draft: Tokenizer | None) -> N
     """
     if target is None or draft is None:
         return
-    ours, theirs = (one.fast.get_vocab(with_added_tokens=False) for one in (target, draft))
-    if ours != theirs:
+    of_target, of_draft = (one.fast.get_vocab(with_added_tokens=False) for one in (target, draft))
+    if of_target != of_draft:
         raise PairingError(
-            f"Target and draft have different tokenizers: {_first_token(ours, theirs)}. {_REMEDY}"
+            "Target and draft have different tokenizers: "
+            f"{_first_token(of_target, of_draft)}. {_REMEDY}"
         )
-    ours, theirs = _deciding(target), _deciding(draft)
-    for name in ours | theirs:
-        one, other = ours.get(name), theirs.get(name)
+    of_target, of_draft = _deciding(target), _deciding(draft)
+    for name in of_target | of_draft:
+        one, other = of_target.get(name), of_draft.get(name)
         if name == "pre-tokenizer" and _differ_in_legacy(one, other):
             _warn(
                 "Target and draft differ in `legacy` of tokenizer_config.json, so they split text "
@@ -55,11 +56,11 @@ def _warn(difference: str) -> None:
     )
 
 
-def _first_token(ours: Mapping[str, int], theirs: Mapping[str, int]) -> str:
+def _first_token(of_target: Mapping[str, int], of_draft: Mapping[str, int]) -> str:
     """The token of the lowest id that the vocabularies do not share."""
-    others = (t for t in ours.keys() | theirs.keys() if ours.get(t) != theirs.get(t))
-    token = min(others, key=lambda t: (ours.get(t, theirs.get(t, 0)), t))
-    one, other = ours.get(token, "missing"), theirs.get(token, "missing")
+    others = (t for t in of_target.keys() | of_draft.keys() if of_target.get(t) != of_draft.get(t))
+    token = min(others, key=lambda t: (of_target.get(t, of_draft.get(t, 0)), t))
+    one, other = of_target.get(token, "missing"), of_draft.get(token, "missing")
     return f"token {token!r} is {one} in the target's and {other} in the draft's"
 
 

@@ -49,11 +49,11 @@ class Synthetic(Verifier):
         self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise
     ) -> Verdict:
         if isinstance(self.rates, tuple):
-            kept = torch.empty_like(draft.tokens, dtype=torch.bool)
+            passes = torch.empty_like(draft.tokens, dtype=torch.bool)
             # a tensor of rates would be a copy from the host, which a CUDA graph cannot capture
-            for i in range(kept.shape[1]):
-                kept[:, i] = noise.accept[:, i] < self.rate(i)
+            for i in range(passes.shape[1]):
+                passes[:, i] = noise.accept[:, i] < self.rate(i)
         else:
-            kept = noise.accept[:, : draft.tokens.shape[1]] < self.rates
-        accepted = leading(kept, draft.lengths)
+            passes = noise.accept[:, : draft.tokens.shape[1]] < self.rates
+        accepted = leading(passes, draft.lengths)
         return emit(draft, accepted, target_after(target_probs, accepted), noise)

@@ -230,8 +230,8 @@ MUTANTS = (
     Mutant(
         "ngram takes a row's own end for an occurrence",
         "Ngram.latest",
-        "place < lens[:, None] - 1",
-        "place < lens[:, None]",
+        "position < lens[:, None] - 1",
+        "position < lens[:, None]",
         (DRAFTERS,),
     ),
     Mutant(

@@ -14,8 +14,8 @@ MUTANTS = (
     Mutant(
         "a query of the padded layout sees one stale key",
         "MaskPlan.bias",
-        "visible = place <= own",
-        "visible = place <= own + 1",
+        "visible = keys <= own",
+        "visible = keys <= own + 1",
         (
             ATTENTION,
             WRONG,
@@ -25,8 +25,8 @@ MUTANTS = (
     Mutant(
         "a query of the padded layout sees its whole window",
         "MaskPlan.bias",
-        "visible = place <= own",
-        "visible = place <= own.amax(1, keepdim=True).expand_as(own)",
+        "visible = keys <= own",
+        "visible = keys <= own.amax(1, keepdim=True).expand_as(own)",
         (WRONG,),
         trap=2,
     ),
@@ -41,8 +41,8 @@ MUTANTS = (
     Mutant(
         "a window of the padded layout is one position too long",
         "MaskPlan.bias",
-        "place > own - window",
-        "place >= own - window",
+        "keys > own - window",
+        "keys >= own - window",
         (ATTENTION,),
     ),
     Mutant(
@@ -76,7 +76,7 @@ MUTANTS = (
     Mutant(
         "a reserve forgets what rows hold",
         "SplitCache.reserve",
-        "self._move(_starts(self.capacities), _starts(capacities), kept)",
+        "self._move(_starts(self.capacities), _starts(capacities), counts)",
         "",
         (CACHES,),
     ),
