@@ -191,7 +191,7 @@ def test_the_lengths_of_an_abandoned_step_are_read_before_the_next_ones_are_writ
     vars(step).update(
         sequences=sequences, host_lengths=torch.zeros(2, dtype=torch.int64), lengths=torch.zeros(2),
         staged=[0, 0], here=nullcontext(), ends=(event, event), in_flight=None, turn=0,
-        captured={(1, 8): SimpleNamespace(graph=graph, packed=report, layout=(),
+        captured={(1, 8): SimpleNamespace(graph=graph, packed=report, passes=(),
             reports=reports, arrays=tuple(report.numpy() for report in reports))},
     )  # fmt: skip
     step.launch(sequences, [1, 0], 1, 8)
