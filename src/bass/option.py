@@ -47,11 +47,10 @@ flag = check_flag
 positive = number(lambda x: x > 0, "above 0")
 
 
-def check_ranges(options: Any, names: Sequence[str] | None = None) -> None:
+def check_options(options: Any) -> None:
     """Raise `OptionError` for the first value of a dataclass of options that is out of range."""
     for one in fields(options):
-        if names is None or one.name in names:
-            check_value(one, getattr(options, one.name))
+        check_value(one, getattr(options, one.name))
 
 
 def check_value(one: Field[Any], value: Any) -> None:

@@ -30,7 +30,7 @@ from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod
 from bass.models.decoder import CausalDecoder
 from bass.models.first_layers import FirstLayers
 from bass.ops.dispatch import runs_kernels
-from bass.option import check_ranges
+from bass.option import check_options
 from bass.own_modules import find_object
 
 LOAD_FORMATS = ("auto", "dummy")
@@ -52,7 +52,7 @@ class LoadPlan:
     @classmethod
     def of(cls, options: LoadOptions) -> "LoadPlan":
         """Resolve the options. Raises the errors of `load` that need no checkpoint."""
-        check_ranges(options)
+        check_options(options)
         target, draft = options.target, options.draft
         for name in CHECKPOINTS:
             folder = getattr(options, name)

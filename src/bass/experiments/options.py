@@ -6,7 +6,7 @@ from typing import Any, final
 from bass.api.options import RequestOptions
 from bass.errors import OptionError, check_integer, unknown_name
 from bass.experiments.problems import NAMES
-from bass.option import check_ranges, integer, like, number, option, optional
+from bass.option import check_options, integer, like, number, option, optional
 from bass.sampling_params import SamplingParams
 
 PLAIN = "plain"  # the method of autoregressive decoding
@@ -49,7 +49,7 @@ class BenchOptions(SamplingParams):
     ignore_eos: bool = like(SamplingParams, "ignore_eos", True)
 
     def __post_init__(self) -> None:
-        check_ranges(self)
+        check_options(self)
         for batch in self.batches:
             check_integer("batches", batch, 1)
         if self.file is not None and self.prompts is not None:
