@@ -51,7 +51,7 @@ def folders(pair: str) -> dict[str, str]:
 def words_of(pair: str, quantization: str, more: list[str]) -> list[str]:
     """The options of `bass bench`."""
     own = {**folders(pair), "load-format": "dummy", "acceptance": str(ACCEPTANCE)}
-    own |= {"quantization": quantization}
+    own |= {"quantization": quantization, "temperature": "1", "top-p": "1"}
     words = [word for name, value in own.items() for word in (f"--{name}", value)]
     if not any(word.partition("=")[0] == "--methods" for word in more):
         words += ["--methods", "plain", str(LENGTHS.get(pair, 4))]
