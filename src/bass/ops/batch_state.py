@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from bass.kernels import cpu
 from bass.kernels import triton as kernels
 from bass.kernels.flags import (
     IMPOSSIBLE_TOKEN,
@@ -23,7 +22,7 @@ from bass.kernels.flags import (
     TOLERANCE,
     UNKNOWN_TOKEN,
 )
-from bass.ops import cpu_products, dispatch
+from bass.ops import dispatch
 from bass.records import Draft, Sequences, Verdict
 
 MOST_LAST = 256  # tokens of a row by the kernel, which is compiled for each power of two
@@ -122,10 +121,10 @@ def distribution_flags(
     probs: Float[Tensor, "batch k vocab"], counted: Int[Tensor, " batch"]
 ) -> Int[Tensor, " batch"]:
     """The flags of the first `counted[b]` distributions of each row."""
-    if cpu_products.step(probs):
-        return cpu.rejection_sampling.distribution_flags(probs, counted)
-    counts = torch.arange(probs.shape[1], device=probs.device) < counted[:, None]
     total, least = probs.sum(2, dtype=torch.float32), probs.amin(2)
+    if probs.is_cpu and bool(((least >= 0) & ((total - 1).abs() <= TOLERANCE)).all()):
+        return torch.zeros_like(counted)  # where the host reads values without waiting
+    counts = torch.arange(probs.shape[1], device=probs.device) < counted[:, None]
     finite = counts & total.isfinite()
     flags = NOT_FINITE * (counts & ~finite).any(1) + NEGATIVE * (finite & (least < 0)).any(1)
     return flags + NOT_ONE * (finite & (least >= 0) & ((total - 1).abs() > TOLERANCE)).any(1)
@@ -139,10 +138,6 @@ def window(rows: Sequences, draft: Draft) -> Window:
     """
     if dispatch.use_kernels(rows.lens):
         return kernels.batch_state.window(
-            rows.tokens, rows.lens, rows.active, draft.tokens, draft.lengths
-        )
-    if cpu_products.step(draft.tokens, draft.lengths, rows.tokens):
-        return cpu.batch_state.window(
             rows.tokens, rows.lens, rows.active, draft.tokens, draft.lengths
         )
     current, position = last(rows, 1)
@@ -169,16 +164,11 @@ def commit(rows: Sequences, verdict: Verdict, vocab: int) -> Int[Tensor, " batch
     Returns the number of tokens that each row emitted [B], and updates `lens`, `steps` and
     `active`.
     """
-    if dispatch.use_kernels(rows.lens):
+    cpu = dispatch.cpu_kernels(rows.tokens, verdict.tokens, verdict.accepted)
+    if cpu is not None or dispatch.use_kernels(rows.lens):
+        run = kernels.batch_state.commit if cpu is None else cpu.step.commit
         state = rows.tokens, rows.lens, rows.limits, rows.active, rows.steps
-        return kernels.batch_state.commit(
-            *state, rows.end_tokens, verdict.tokens, verdict.accepted, vocab
-        )
-    if cpu_products.step(rows.tokens, verdict.tokens, verdict.accepted):
-        state = rows.tokens, rows.lens, rows.limits, rows.active, rows.steps
-        return cpu.batch_state.commit(
-            *state, rows.end_tokens, verdict.tokens, verdict.accepted, vocab
-        )
+        return run(*state, rows.end_tokens, verdict.tokens, verdict.accepted, vocab)
     tokens, size = verdict.tokens.clamp(0, vocab - 1), verdict.tokens.shape[1]
     offsets = torch.arange(size, device=rows.lens.device)
     ends = (tokens[..., None] == rows.end_tokens[:, None]).any(-1)
@@ -214,10 +204,6 @@ def pack_report(
     if dispatch.use_kernels(emitted):
         return kernels.batch_state.pack_report(
             *state, verdict.tokens, logprobs, draft.tokens, draft.probs
-        )
-    if cpu_products.step(logprobs, draft.probs, draft.tokens):
-        return cpu.batch_state.pack_report(
-            state, verdict.tokens, logprobs, draft.tokens, draft.probs
         )
     numbers = torch.stack([one.to(torch.int64) for one in state], 1)
     floats = torch.cat((logprobs, drawn_probs(draft, logprobs)), 1).to(torch.float64)

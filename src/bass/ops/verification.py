@@ -7,9 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.kernels import cpu
 from bass.kernels import triton as kernels
-from bass.ops import cpu_products, dispatch
+from bass.ops import dispatch
 from bass.ops.sampling import draw
 from bass.records import Draft, Noise, Verdict
 
@@ -23,13 +22,6 @@ def rejection(
     is drawn from `next_probs`.
     """
     k = draft.tokens.shape[1]
-    if cpu_products.step(draft.tokens, draft.probs, draft.lengths, target_probs):
-        uniforms = noise.uniforms
-        return Verdict(
-            *cpu.rejection_sampling.verdict(
-                draft.tokens, draft.probs, draft.lengths, target_probs, uniforms
-            )
-        )
     if k == 0:
         return emit(draft, torch.zeros_like(draft.lengths), target_probs[:, 0], noise)
     accept = noise.accept[:, :k]

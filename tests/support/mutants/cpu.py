@@ -1,6 +1,6 @@
-"""Defects of the kernels for CPUs, and of their choice."""
+"""Defects of the kernels for CPUs."""
 
-from support.mutants.killers import BY_CPU, BY_CPU_PROGRAM, BY_CPU_STEP, CPU_WAYS
+from support.mutants.killers import BY_CPU, BY_CPU_PROGRAM, BY_CPU_STEP
 from support.mutants.mutant import Mutant
 
 MUTANTS = (
@@ -27,9 +27,9 @@ MUTANTS = (
     ),
     Mutant(
         "a CPU's gated product adds the gates' bias to both halves",
-        "cpu.gemm._gated",
-        "up + add[inner + i]",
-        "up + add[i]",
+        "cpu.gemm._linear",
+        "totals[row * columns + i] += add[i]",
+        "totals[row * columns + i] += add[i % own]",
         (BY_CPU,),
     ),
     Mutant(
@@ -48,44 +48,30 @@ MUTANTS = (
     ),
     Mutant(
         "a CPU's norm skips the last row of a thread",
-        "cpu.norms._add_norm",
+        "cpu.rows._add_norm",
         "own_share(rows, threads)",
         "own_share(rows - 1, threads)",
         (BY_CPU,),
     ),
     Mutant(
         "a CPU's noise swaps the halves of the key",
-        "cpu.noise._uniforms",
+        "cpu.step._uniforms",
         "low, high = key & MASK, key >> SHIFT",
         "high, low = key & MASK, key >> SHIFT",
         (BY_CPU,),
     ),
     Mutant(
-        "the slowest way of a CPU's product is chosen",
-        "cpu_products._fastest",
-        "min(own, key=lambda way: own[way])",
-        "max(own, key=lambda way: own[way])",
-        (CPU_WAYS,),
-    ),
-    Mutant(
-        "times of a busy CPU are stored",
-        "cpu_products._choose",
-        "busy() or time.perf_counter() > until",
-        "time.perf_counter() > until",
-        (CPU_WAYS,),
-    ),
-    Mutant(
         "a CPU's threads begin a recorded kernel before the one before has ended",
         "cpu.runtime._region",
-        "_call(kernel[0], kernel[1])\nbarrier()",
-        "_call(kernel[0], kernel[1])",
+        "_call(kernel, packed)\nbarrier()",
+        "_call(kernel, packed)",
         (BY_CPU_PROGRAM,),
     ),
     Mutant(
-        "buffers of a CPU's program overlap at the launch that ends one and begins the other",
-        "cpu.program._offsets",
-        "other.life[0] <= last",
-        "other.life[0] < last",
+        "tensors of a CPU's program share memory that is in use",
+        "cpu.program.Memory.take",
+        "weakref.finalize(owner, self._free.append, block)",
+        "self._free.append(block)",
         (BY_CPU_PROGRAM,),
     ),
     Mutant(
@@ -97,37 +83,23 @@ MUTANTS = (
     ),
     Mutant(
         "a CPU's top-p drops the token that reaches the sum",
-        "cpu.sampling._floor",
-        "count == 0 or total >= mass",
-        "count == 0 or total + heap[0] >= mass",
-        (BY_CPU_STEP,),
-    ),
-    Mutant(
-        "a CPU's verdict draws from the target after a rejection",
-        "cpu.rejection_sampling._verdict",
-        "used = some",
-        "used = False",
+        "cpu.step._floor",
+        "p[i] if p[i] >= floor else ZERO",
+        "p[i] if p[i] > floor else ZERO",
         (BY_CPU_STEP,),
     ),
     Mutant(
         "a CPU's draw takes the token before the one that passes the noise",
-        "cpu.rejection_sampling._drawn",
+        "cpu.step._draw",
         "running > threshold",
         "running + p[first + i] > threshold",
         (BY_CPU_STEP,),
     ),
     Mutant(
         "a CPU's step goes on after an end token",
-        "cpu.batch_state._commit",
-        "first_end >= own",
-        "True",
-        (BY_CPU_STEP,),
-    ),
-    Mutant(
-        "a CPU's check of distributions overlooks negative numbers",
-        "cpu.rejection_sampling._flag",
-        "least < 0",
-        "least < -9",
+        "cpu.step._commit",
+        "ended |= token == ends[row * count + end]",
+        "ended |= False",
         (BY_CPU_STEP,),
     ),
     Mutant(
@@ -139,7 +111,7 @@ MUTANTS = (
     ),
     Mutant(
         "norms of weights with gaps are computed by a CPU's kernel",
-        "cpu_products.fused",
+        "dispatch.cpu_step_kernels",
         "w is None or w.is_contiguous()",
         "True",
         (f"{BY_CPU}::test_weights_with_gaps_are_left_to_torch",),

@@ -64,7 +64,6 @@ TWINS, ABOVE, READS = (
 BY_CPU = "kernels/test_cpu_kernels.py"
 BY_CPU_PROGRAM = "kernels/test_cpu_program.py"
 BY_CPU_STEP = "kernels/test_cpu_step.py"
-CPU_WAYS = "unit/test_cpu_products.py"
 ROWS_TEST = "kernels/test_batch_state.py"
 EARLY = ("kernels/test_hopper_gemm.py::test_products_equal_their_twins_wherever_they_are_cut",)
 ROTATED = ("kernels/test_hopper_attention.py::test_one_kernel_rotates_stores_attends_as_three_do",)

@@ -117,8 +117,8 @@ MUTANTS = (
     Mutant(
         "without kernels, outputs are not weighted",
         "ops.experts.weighted_sum",
-        "_product(inner, down, down_bias[expert]) * weights[row, choice, None]",
-        "_product(inner, down, down_bias[expert])",
+        "whole_product(inner, down, down_bias[expert]) * weights[row, choice, None]",
+        "whole_product(inner, down, down_bias[expert])",
         (OUTPUTS,),
     ),
     Mutant(

@@ -1,0 +1,80 @@
+"""Rows of the residual stream in float32: embedded tokens, and norms after an added product."""
+
+import math
+from typing import no_type_check
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from bass.kernels.cpu.runtime import compiled, empty, floats, own_share, unpacked
+
+KINDS = ("rms", "offset_rms", "layer")
+
+
+@compiled
+@no_type_check
+def _embedded(argument):
+    table, tokens, out, rows, size, vocab, threads = unpacked(argument, "FIFiiii")
+    for row in own_share(rows, threads):
+        known, first = 0 <= tokens[row] < vocab, tokens[row] * size
+        for i in range(size):
+            out[row * size + i] = table[first + i] if known else math.nan
+
+
+def embedded(
+    table: Float[Tensor, "vocab size"], tokens: Int[Tensor, "*rows"]
+) -> Float[Tensor, "*rows size"]:
+    """The rows of the table for the tokens; NaN for an invalid token."""
+    (vocab, size), tokens = table.shape, tokens.contiguous()
+    out = empty(*tokens.shape, size)
+    _embedded(0, table, tokens, out, tokens.numel(), size, vocab)
+    return out
+
+
+@compiled
+@no_type_check
+def _add_norm(argument):
+    base, add, stream, y, weight, bias, rows, size, kind, eps, threads = unpacked(
+        argument, "FiFFiiiiidi"
+    )
+    for row in own_share(rows, threads):
+        first, last = row * size, (row + 1) * size
+        if add:
+            for i in range(first, last):
+                stream[i] = base[i] + floats(add)[i]
+        mean = 0.0
+        if kind == 2:
+            for i in range(first, last):
+                mean += stream[i]
+            mean /= size
+        squares = 0.0
+        for i in range(first, last):
+            squares += (stream[i] - mean) ** 2
+        scale = 1 / math.sqrt(squares / size + eps)
+        for i in range(first, last):
+            unit = (stream[i] - mean) * scale
+            if weight:
+                unit *= floats(weight)[i - first] + (1.0 if kind == 1 else 0.0)
+            if bias:
+                unit += floats(bias)[i - first]
+            y[i] = unit
+
+
+def add_norm(
+    base: Float[Tensor, "*rows size"],
+    product: Float[Tensor, "*rows size"] | None,
+    weight: Float[Tensor, " size"] | None,
+    bias: Float[Tensor, " size"] | None,
+    eps: float,
+    kind: str,
+) -> tuple[Float[Tensor, "*rows size"], Float[Tensor, "*rows size"]]:
+    """s' = s + product and norm(s'), in one pass over each row. `kind`: of `KINDS`."""
+    base, size = base.contiguous(), base.shape[-1]
+    add = None if product is None else product.contiguous()
+    stream, y = base if add is None else torch.empty_like(base), torch.empty_like(base)
+    _add_norm(
+        0, base, add, stream, y, weight, bias, base.numel() // size, size, KINDS.index(kind),
+        float(eps),
+    )  # fmt: skip
+    return stream, y
