@@ -140,8 +140,10 @@ def window(rows: Sequences, draft: Draft) -> Window:
         return kernels.batch_state.window(
             rows.tokens, rows.lens, rows.active, draft.tokens, draft.lengths
         )
-    current, position = last(rows, 1)
-    tokens = torch.cat((current, draft.tokens), 1)
+    position = torch.where(rows.active, rows.lens - 1, -1)[:, None]
+    tokens = torch.cat((rows.tokens.gather(1, position.clamp(min=0)), draft.tokens), 1)
+    if not draft.tokens.shape[1]:
+        return tokens, position
     ahead = torch.arange(tokens.shape[1], device=tokens.device)
     fed = (ahead <= draft.lengths[:, None]) & (position >= 0)
     return tokens, torch.where(fed, position + ahead, -1)

@@ -96,6 +96,8 @@ def emit(
     if dispatch.use_kernels(probs):
         tokens = kernels.rejection_sampling.emit(draft.tokens, accepted, probs, noise.residual)
         return Verdict(tokens, accepted)
+    if not draft.tokens.shape[1]:
+        return Verdict(draw(probs, noise.residual[:, 0])[:, None], accepted)
     last = draw(probs, noise.residual.gather(1, accepted[:, None])[:, 0])
     tokens = torch.cat((draft.tokens, draft.tokens.new_zeros(len(last), 1)), 1)
     return Verdict(tokens.scatter(1, accepted[:, None], last[:, None]), accepted)

@@ -112,12 +112,8 @@ def _store_and_attend(argument):
                 )  # fmt: skip
 
 
-def supports(
-    y: Float[Tensor, "batch window all_heads dim"],
-    k: Float[Tensor, "batch extent kv_heads dim"],
-    v: Float[Tensor, "batch extent kv_heads dim"],
-) -> bool:
-    """Whether the kernel supports the projection and the cache's view."""
+def supports(y: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether the kernel supports the projection and the cache's view: see `store_and_attend`."""
     return (
         y.dtype == k.dtype == v.dtype == torch.float32
         and y.shape[-1] % 2 == 0

@@ -145,13 +145,7 @@ class Region:
             _parallel(_kernels.address, self._argument, threads, 0)
 
 
-class ThisThread(threading.local):
-    """The recording in progress in this thread."""
-
-    recording: Any = None
-
-
-here = ThisThread()
+here = threading.local()  # `recording`: that of this thread, if one is in progress
 
 
 def compiled(function: Callable[[Any], None]) -> Callable[..., None]:
@@ -160,8 +154,9 @@ def compiled(function: Callable[[Any], None]) -> Callable[..., None]:
     alone = _C_FUNCTION(address)
 
     def run(work: int, *arguments: Argument) -> None:
-        if here.recording is not None:
-            here.recording.launch(address, arguments)
+        recording = getattr(here, "recording", None)
+        if recording is not None:
+            recording.launch(address, arguments)
         threads = torch.get_num_threads() if work >= LEAST_WORK else 1
         if threads == 1:
             alone(pack(arguments))
