@@ -135,6 +135,12 @@ def test_what_a_step_does_to_its_rows(seed: int, batch: int, k: int, ends: int) 
     vocab, draft = 6, drafted(seed, batch, k, 6, seed % 2 == 0)
     accepted = torch.randint(0, k + 1, (batch,), generator=random(seed))
     emitted = torch.randint(-1, vocab + 1, (batch, k + 1), generator=random(seed + 1))
+    logits = 3 * torch.randn(batch, k + 1, vocab, generator=random(seed + 5))
+    probs = logits.softmax(-1)
+    probs[-1, k, 0] += (0, math.nan, 0.5, -2)[seed % 4]
+
+    def unpacked(report: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.from_numpy(part) for part in batch_state.unpack_tokens(report.numpy())]
 
     def stepped() -> list[torch.Tensor]:
         made = Sequences.empty(batch, 12, list(range(ends)), torch.device("cpu"), 3)
@@ -143,13 +149,14 @@ def test_what_a_step_does_to_its_rows(seed: int, batch: int, k: int, ends: int) 
         made.limits.copy_(made.lens + torch.randint(1, 6, (batch,), generator=random(seed + 3)))
         made.active.copy_(torch.rand(batch, generator=random(seed + 4)) < 0.7)
         window = batch_state.window(made, draft)
-        counts = batch_state.commit(made, Verdict(emitted, accepted), vocab)
-        report = batch_state.pack_report(
-            made, draft, counts, Verdict(emitted, accepted), counts, torch.rand(batch, k + 1,
-            generator=random(seed)),
-        )  # fmt: skip
-        return [*window, counts, report, *vars(made).values()]
+        report, counts = batch_state.finished(
+            made, draft, accepted, Verdict(emitted, accepted), logits, probs, seed % 3 == 0
+        )
+        numbers, (tokens, logprobs, drafts, floats) = report[:, :6], unpacked(report)
+        assert (logprobs.isnan() == ((emitted < 0) | (emitted >= vocab))).all()
+        rest = [numbers, tokens, logprobs.nan_to_num(), drafts, floats.nan_to_num()]
+        return [*window, counts, *rest, *vars(made).values()]
 
     for one, other in zip(*both(stepped), strict=True):
         used = slice(12) if one.shape[-1:] == (13,) else slice(None)  # not the spare slot
-        assert torch.equal(one[..., used], other[..., used])
+        assert torch.allclose(one[..., used], other[..., used], atol=1e-5)

@@ -23,6 +23,7 @@ from bass.kernels.flags import (
     UNKNOWN_TOKEN,
 )
 from bass.ops import dispatch
+from bass.ops.sampling import token_logprobs
 from bass.records import Draft, Sequences, Verdict
 
 MOST_LAST = 256  # tokens of a row by the kernel, which is compiled for each power of two
@@ -159,6 +160,44 @@ def leading(kept: Bool[Tensor, "batch k"], lengths: Int[Tensor, " batch"]) -> In
     return (kept & counts).cumprod(1).sum(1)
 
 
+def finished(
+    rows: Sequences,
+    draft: Draft,
+    flags: Int[Tensor, " batch"],
+    verdict: Verdict,
+    logits: Float[Tensor, "batch window vocab"],
+    probs: Float[Tensor, "batch window vocab"],
+    jointly: bool,
+) -> tuple[Int[Tensor, "batch report"], Int[Tensor, " batch"]]:
+    """Commit a verdict: the report of the step, and the number of tokens that each row emitted.
+
+    flags: of the draft; the report adds those of the distributions (`probs`) that decide the
+    emitted tokens, or, if the verifier judges `jointly`, the whole window.
+    """
+    (batch, width), vocab = verdict.tokens.shape, logits.shape[2]
+    cpu = dispatch.cpu_kernels(
+        logits, probs, draft.probs, draft.tokens, draft.lengths, verdict.tokens, verdict.accepted
+    )
+    if cpu is not None:
+        emitted = torch.empty_like(rows.lens)
+        report = rows.lens.new_empty(batch, 4 + 4 * width)
+        given = (
+            rows.end_tokens, verdict.tokens, verdict.accepted, draft.tokens, draft.lengths,
+            draft.probs, flags, logits, probs,
+        )  # fmt: skip
+        cpu.step.finish(
+            8 * logits.numel(), rows.tokens, rows.lens, rows.limits, rows.active, rows.steps,
+            *(None if one is None else one.contiguous() for one in given), emitted, report, report,
+            batch, rows.tokens.stride(0), width - 1, rows.end_tokens.shape[1], vocab, jointly,
+        )  # fmt: skip
+        return report, emitted
+    logprobs = token_logprobs(logits, verdict.tokens)
+    emitted = commit(rows, verdict, vocab)
+    judged = torch.where(emitted > 0, draft.lengths + 1, 0) if jointly else emitted
+    flags = with_target_flags(flags, probs, judged)
+    return pack_report(rows, draft, flags, verdict, emitted, logprobs), emitted
+
+
 def commit(rows: Sequences, verdict: Verdict, vocab: int) -> Int[Tensor, " batch"]:
     """Append each active row's verdict, cut after its first end token and at its limit.
 
@@ -166,11 +205,11 @@ def commit(rows: Sequences, verdict: Verdict, vocab: int) -> Int[Tensor, " batch
     Returns the number of tokens that each row emitted [B], and updates `lens`, `steps` and
     `active`.
     """
-    cpu = dispatch.cpu_kernels(rows.tokens, verdict.tokens, verdict.accepted)
-    if cpu is not None or dispatch.use_kernels(rows.lens):
-        run = kernels.batch_state.commit if cpu is None else cpu.step.commit
+    if dispatch.use_kernels(rows.lens):
         state = rows.tokens, rows.lens, rows.limits, rows.active, rows.steps
-        return run(*state, rows.end_tokens, verdict.tokens, verdict.accepted, vocab)
+        return kernels.batch_state.commit(
+            *state, rows.end_tokens, verdict.tokens, verdict.accepted, vocab
+        )
     tokens, size = verdict.tokens.clamp(0, vocab - 1), verdict.tokens.shape[1]
     offsets = torch.arange(size, device=rows.lens.device)
     ends = (tokens[..., None] == rows.end_tokens[:, None]).any(-1)

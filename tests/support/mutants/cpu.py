@@ -97,7 +97,7 @@ MUTANTS = (
     ),
     Mutant(
         "a CPU's step goes on after an end token",
-        "cpu.step._commit",
+        "cpu.step.finish",
         "ended |= token == ends[row * count + end]",
         "ended |= False",
         (BY_CPU_STEP,),

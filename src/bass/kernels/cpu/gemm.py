@@ -7,10 +7,9 @@ first cache for all rows of x. x and the sums are float32.
 """
 
 import math
-from typing import Any, no_type_check
+from typing import no_type_check
 
 import torch
-from jaxtyping import Float
 from numba import njit
 from torch import Tensor
 
@@ -39,14 +38,8 @@ def _columns(w, x, y, rows, size, count, stride, half):
         at = 0
         while at < count:
             full = at + width <= count
-            tile(
-                kind + full,
-                w + at * size * itemsize,
-                x + done * size * 4,
-                y + (done * stride + at) * 4,
-                size,
-                stride,
-            )
+            weights, to = w + at * size * itemsize, y + (done * stride + at) * 4
+            tile(kind + full, weights, x + done * size * 4, to, size, stride)
             at += width if full else 1
         done += share
 
@@ -114,15 +107,10 @@ def supports(x: Tensor, w: Tensor) -> bool:
     )
 
 
-def product(
-    x: Float[Tensor, "rows in"],
-    w: Float[Tensor, "out in"],
-    bias: Float[Tensor, " out"] | None,
-    act: str | None = None,
-) -> Float[Tensor, "rows columns"]:
+def product(x: Tensor, w: Tensor, bias: Tensor | None, act: str | None = None) -> Tensor:
     """x Wᵀ + b in x's type, which is W's; with `act`, a gated product."""
     (rows, size), columns, half = x.shape, w.shape[0], x.dtype == torch.bfloat16
-    wide, add = _floats(x), _floats(bias)
+    wide, add = x.float().contiguous(), None if bias is None else bias.float().contiguous()
     code = -1 if act is None else ACTIVATIONS.index(act)
     y = empty(rows, columns if act is None else columns // 2)
     both = None if act is None else empty(min(rows, MOST_ROWS), columns)
@@ -130,10 +118,3 @@ def product(
         own, sums = len(x_part), y_part if both is None else both
         _linear(own * columns * size, w, x_part, sums, add, y_part, own, columns, size, half, code)
     return y.bfloat16() if half else y
-
-
-def _floats(values: Tensor | None) -> Any:
-    """The numbers in float32, without gaps; None for None."""
-    if values is None or (values.dtype == torch.float32 and values.is_contiguous()):
-        return values
-    return values.float().contiguous()

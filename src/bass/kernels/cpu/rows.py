@@ -4,7 +4,7 @@ import math
 from typing import no_type_check
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from bass.kernels.cpu.runtime import compiled, empty, floats, own_share, unpacked
@@ -22,9 +22,7 @@ def _embedded(argument):
             out[row * size + i] = table[first + i] if known else math.nan
 
 
-def embedded(
-    table: Float[Tensor, "vocab size"], tokens: Int[Tensor, "*rows"]
-) -> Float[Tensor, "*rows size"]:
+def embedded(table: Tensor, tokens: Tensor) -> Tensor:
     """The rows of the table for the tokens; NaN for an invalid token."""
     (vocab, size), tokens = table.shape, tokens.contiguous()
     out = empty(*tokens.shape, size)

@@ -3,7 +3,7 @@
     uniforms   Philox4x32-10 of counters (Salmon et al., 2011)
     warp       p = e / Σ e over the tokens that stay, else 0;  e = exp((x - max x) / T)
     draw       the first token at which the running sum of p, in float64, passes u Σ p
-    commit     appends the verdict to a row, up to an end token or the row's limit
+    finish     appends the verdict to a row, up to an end token or its limit, and reports the step
 
 `bass.ops` has the formulas and the shapes.
 """
@@ -16,7 +16,8 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from bass.kernels.cpu.runtime import compiled, empty, own_share, unpacked
+from bass.kernels import flags
+from bass.kernels.cpu.runtime import compiled, empty, floats, own_share, unpacked
 
 MASK, SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
 FIRST, SECOND = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -218,43 +219,66 @@ def draw(probs: Tensor, uniform: Tensor) -> Tensor:
     return out
 
 
+@njit(cache=True, error_model="numpy", fastmath=MAY_REORDER)
+@no_type_check
+def _log_total(x, first, last, top):
+    total = ZERO
+    for i in range(first, last):
+        total += _exp(x[i] - top)
+    return np.float32(math.log(total))
+
+
+@njit(cache=True, error_model="numpy", fastmath=MAY_REORDER)
+@no_type_check
+def _flag(p, first, last):
+    total, least = ZERO, LARGEST
+    for i in range(first, last):
+        total += p[i]
+        least = min(least, p[i])
+    if not abs(total) <= LARGEST:
+        return flags.NOT_FINITE
+    if least < 0:
+        return flags.NEGATIVE
+    return flags.NOT_ONE if abs(total - 1) > flags.TOLERANCE else 0
+
+
 @compiled
 @no_type_check
-def _commit(argument):
+def finish(argument):
+    """Commit a verdict and report the step: see `bass.ops.batch_state.finished`."""
     (
-        tokens, lens, limits, active, steps, ends, given, accepted, emitted, rows, step, window,
-        count, vocab, threads,
-    ) = unpacked(argument, "IIIBIIIIIiiiiii")  # fmt: skip
+        tokens, lens, limits, active, steps, ends, verdict, accepted, drafts, lengths, draft_probs,
+        raised, logits, probs, emitted, report, floats_, rows, step, k, count, vocab, jointly,
+        threads,
+    ) = unpacked(argument, "IIIBIIIIIIiIFFIIDiiiiiii")  # fmt: skip
     for row in own_share(rows, threads):
-        size = min(accepted[row] + 1, window, limits[row] - lens[row]) if active[row] else 0
-        emitted[row], ended = 0, False
-        while emitted[row] < size and not ended:
-            token = min(max(given[row * window + emitted[row]], 0), vocab - 1)
+        first, at = row * (k + 1), row * (8 + 4 * k)
+        for i in range(k + 1):
+            start, token = (first + i) * vocab, verdict[first + i]
+            top = _largest(logits, start, start + vocab)
+            report[at + 6 + i], floats_[at + 7 + 2 * k + i] = token, math.nan
+            if top == top and 0 <= token < vocab:
+                log_total = _log_total(logits, start, start + vocab, top)
+                floats_[at + 7 + 2 * k + i] = (logits[start + token] - top) - log_total
+        for i in range(k):
+            token, place = drafts[row * k + i], at + 8 + 3 * k + i
+            report[at + 7 + k + i], floats_[place] = token, math.nan
+            if draft_probs:
+                floats_[place] = floats(draft_probs)[(row * k + i) * vocab + token]
+        size = min(accepted[row] + 1, limits[row] - lens[row]) if active[row] else 0
+        own, ended = 0, False
+        while own < size and not ended:
+            token = min(max(verdict[first + own], 0), vocab - 1)
             tokens[row * step + lens[row]] = token
             lens[row] += 1
-            emitted[row] += 1
+            own += 1
             for end in range(count):
                 ended |= token == ends[row * count + end]
         steps[row] += active[row]
         active[row] = active[row] and not ended and lens[row] < limits[row]
-
-
-def commit(
-    tokens: Tensor,
-    lens: Tensor,
-    limits: Tensor,
-    active: Tensor,
-    steps: Tensor,
-    end_tokens: Tensor,
-    verdict_tokens: Tensor,
-    accepted: Tensor,
-    vocab: int,
-) -> Tensor:
-    """Append the verdict to the rows; the numbers of emitted tokens."""
-    emitted, (rows, width) = lens.new_empty(lens.shape), verdict_tokens.shape
-    _commit(
-        0, tokens, lens, limits, active, steps, end_tokens.contiguous(),
-        verdict_tokens.contiguous(), accepted.contiguous(), emitted, rows, tokens.stride(0), width,
-        end_tokens.shape[1], vocab,
-    )  # fmt: skip
-    return emitted
+        found, emitted[row] = 0, own
+        for i in range(lengths[row] + 1 if jointly and own > 0 else own):
+            found |= _flag(probs, (first + i) * vocab, (first + i + 1) * vocab)
+        report[at], report[at + 1], report[at + 2] = lens[row], active[row], lengths[row]
+        report[at + 3], report[at + 4] = accepted[row], own
+        report[at + 5] = raised[row] + flags.TARGET * found
