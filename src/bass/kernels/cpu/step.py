@@ -265,8 +265,8 @@ def finish(argument):
             report[at + 7 + k + i], floats_[place] = token, math.nan
             if draft_probs:
                 floats_[place] = floats(draft_probs)[(row * k + i) * vocab + token]
-        size = min(accepted[row] + 1, limits[row] - lens[row]) if active[row] else 0
-        own, ended = 0, False
+        size = min(accepted[row], k) + 1 if active[row] else 0
+        size, own, ended = min(size, limits[row] - lens[row]), 0, False
         while own < size and not ended:
             token = min(max(verdict[first + own], 0), vocab - 1)
             tokens[row * step + lens[row]] = token
