@@ -37,7 +37,7 @@ from rich.table import Table
 import bass
 from bass import pair
 from bass.engine.cost import measure_peaks
-from bass.ops import cpu_products
+from bass.ops import dispatch
 from bass.processor import cpu_name
 from bass.text import Tokenizer
 
@@ -320,7 +320,7 @@ def main(argv: list[str] | None = None) -> None:
     else:
         for what, value in llama.items():
             console.print(f"  llama.cpp, {what}: {value:.0f} tokens/s")
-    console.print(f"  bass's products: {cpu_products.in_words()}")
+    console.print(f"  bass's products: {dispatch.cpu_kernels_in_words()}")
     ratios = {what: round(rate[a] / rate[b], 3) for what, a, b in PAIRINGS}
     decoding = {way: decoding_rate(calls, arguments.new_tokens) for way, calls in stats.items()}
     for what, a, b in PAIRINGS:
@@ -333,7 +333,7 @@ def main(argv: list[str] | None = None) -> None:
         "transformers": transformers.__version__,
         "machine": platform.machine(),
         "processor": cpu_name(),
-        "products": cpu_products.in_words(),
+        "products": dispatch.cpu_kernels_in_words(),
         "llama_cpp": llama,
         "bandwidth": peaks.bandwidth,
         "config": vars(arguments),

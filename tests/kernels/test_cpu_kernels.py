@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from bass.kernels import cpu
 from bass.kernels.support import cpu_unsupported
-from bass.ops import cpu_products, noise
+from bass.ops import dispatch, noise
 from bass.ops.attention import padded
 from bass.ops.embedding import embedding
+from bass.ops.linear import whole_product
 from bass.ops.norms import HeadNorm, LayerNorm, OffsetRMSNorm, RMSNorm, offset_scaled, scaled
 from support.cpu import cpu_kernels
 
@@ -53,11 +54,11 @@ def test_a_product_is_torchs(
     x, w = made(seed, rows, size, dtype=dtype), made(seed + 1, columns, size, dtype=dtype)
     bias = made(seed + 2, columns, dtype=dtype) if with_bias else None
     expected = F.linear(x.double(), w.double(), None if bias is None else bias.double())
-    y = cpu.gemm.linear(x, w, bias)
+    y = cpu.gemm.product(x, w, bias)
     assert close(y, expected)
     # no row's bits depend on the others
     assert all(
-        torch.equal(cpu.gemm.linear(x[i : i + 1], w, bias), y[i : i + 1]) for i in (0, -1 % rows)
+        torch.equal(cpu.gemm.product(x[i : i + 1], w, bias), y[i : i + 1]) for i in (0, -1 % rows)
     )
 
 
@@ -80,7 +81,7 @@ def _product_lane_by_lane(x: torch.Tensor, w: torch.Tensor) -> np.ndarray:
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 17])
 def test_sums_have_one_order_whatever_the_rows_and_the_processors_registers(rows: int) -> None:
     x, w = made(rows, rows, 200), made(100 + rows, 31, 200)
-    assert np.array_equal(cpu.gemm.linear(x, w, None).numpy(), _product_lane_by_lane(x, w))
+    assert np.array_equal(cpu.gemm.product(x, w, None).numpy(), _product_lane_by_lane(x, w))
 
 
 @pytest.mark.parametrize("act", ACTIVATIONS)
@@ -93,14 +94,18 @@ def test_a_gated_product_is_torchs(
     bias = made(seed + 2, 2 * inner, dtype=dtype) if with_bias else None
     both = F.linear(x.double(), w.double(), None if bias is None else bias.double())
     gates, up = both.chunk(2, -1)
-    assert close(cpu.gemm.gated(x, w, bias, act), ACTIVATIONS[act](gates) * up)
+    assert close(cpu.gemm.product(x, w, bias, act), ACTIVATIONS[act](gates) * up)
 
 
 def test_no_product_reads_a_matrix_with_gaps_or_odd_rows() -> None:
-    assert cpu.gemm.supports(made(0, 5, 16))
-    assert not cpu.gemm.supports(made(0, 5, 12))
-    assert not cpu.gemm.supports(made(0, 16, 5).T)
-    assert not cpu.gemm.supports(made(0, 5, 16).double())
+    x, w = made(0, 1, 16), made(1, 5, 16)
+    assert cpu.gemm.supports(x, w)
+    assert cpu.gemm.supports(x.bfloat16(), w.bfloat16())
+    assert not cpu.gemm.supports(x, w.bfloat16())
+    assert not cpu.gemm.supports(x[:0], w)
+    assert not cpu.gemm.supports(made(0, 1, 12), made(0, 5, 12))
+    assert not cpu.gemm.supports(x, made(0, 16, 5).T)
+    assert not cpu.gemm.supports(x.double(), w.double())
 
 
 @pytest.mark.parametrize("norm", [RMSNorm, OffsetRMSNorm, LayerNorm])
@@ -113,7 +118,7 @@ def test_a_norm_adds_the_product_before_it(
         parameter.data = made(seed + i, size)
     base, product = made(seed + 7, rows, size), made(seed + 8, rows, size) if adds else None
     kind = {RMSNorm: "rms", OffsetRMSNorm: "offset_rms", LayerNorm: "layer"}[norm]
-    stream, y = cpu.norms.add_norm(
+    stream, y = cpu.rows.add_norm(
         base, product, module.weight, getattr(module, "bias", None), 1e-5, kind
     )
     assert torch.equal(stream, base if product is None else base + product)
@@ -195,7 +200,7 @@ def test_noise_has_the_bits_of_the_array_version(
     rows, steps = torch.tensor(keys), torch.arange(len(keys)) + step
     words = noise._words(rows.numpy(), steps.numpy(), torch.arange(slots).numpy(), domain)
     expected = (torch.from_numpy(words).double() + 0.5) / 2.0**32
-    assert torch.equal(cpu.noise.uniforms(rows, steps, slots, domain), expected)
+    assert torch.equal(cpu.step.uniforms(rows, steps, slots, domain), expected)
 
 
 @pytest.mark.parametrize("default", [torch.bfloat16, torch.float64])
@@ -207,8 +212,8 @@ def test_torchs_default_type_and_device_change_nothing(default: torch.dtype) -> 
     try:
         with torch.device("meta"):
             found = [
-                cpu.gemm.linear(x, w, None), cpu.gemm.gated(x, w, None, "silu"),
-                cpu.embedding.embedded(table, tokens),
+                cpu.gemm.product(x, w, None), cpu.gemm.product(x, w, None, "silu"),
+                cpu.rows.embedded(table, tokens),
             ]  # fmt: skip
     finally:
         torch.set_default_dtype(before)
@@ -225,8 +230,7 @@ def test_weights_with_gaps_are_left_to_torch() -> None:
     table, tokens = made(2, 16, 9).T, torch.tensor([[3, 8]])
     x = made(3, 1, 1, 64)
     with cpu_kernels():
-        cpu_products._chosen.update({key: "kernel" for key in cpu_products._chosen})
-        assert cpu_products.chosen(x, w) == "torch"
-        assert close(cpu_products.product(x, w, None), x @ w.T)
-        assert not cpu_products.fused(x, norm.weight)
+        assert close(whole_product(x, w, None), x @ w.T)
+        assert dispatch.cpu_step_kernels(x) is cpu
+        assert dispatch.cpu_step_kernels(x, norm.weight) is None
         assert close(embedding(tokens, table), table[tokens])

@@ -71,7 +71,7 @@ def test_a_replay_has_the_bits_of_the_pass(
     family: str, batch: int, width: int, layers: tuple[int, ...]
 ) -> None:
     model = LLAMA if family == "llama" else qwen()
-    with cpu_kernels(model):
+    with cpu_kernels():
         replayed, computed = (scorer(model, batch, layers) for _ in range(2))
         for window in windows(batch, width, 6):
             found, expected = replayed(window), computed._scored(window)
@@ -89,7 +89,7 @@ def test_a_replay_has_the_bits_of_the_pass(
 
 @torch.inference_mode()
 def test_results_of_a_replay_stay_what_they_are() -> None:
-    with cpu_kernels(LLAMA):
+    with cpu_kernels():
         score = scorer(LLAMA, 2)
         found = [score(window).logits for window in windows(2, 1, 5)]
         kept = [one.clone() for one in found]
@@ -113,7 +113,7 @@ def test_a_pass_with_other_operations_is_not_recorded() -> None:
     """The multiplication of the layer would be missing in a replay."""
     model = SmallLlama(seed=3).models["target"]
     model.blocks[0].attention.out = Doubled(model.blocks[0].attention.out)
-    with cpu_kernels(model):
+    with cpu_kernels():
         score = scorer(model, 1)
         for i, window in enumerate(windows(1, 1, 5)):
             model.blocks[0].attention.out.factor = float(i)
@@ -127,7 +127,7 @@ def test_a_pass_with_other_operations_is_not_recorded() -> None:
 def test_a_weight_with_other_memory_is_recorded_again() -> None:
     """The old memory stays as long as a program reads it."""
     model = SmallLlama(seed=4).models["target"]
-    with cpu_kernels(model):
+    with cpu_kernels():
         score, given = scorer(model, 2), windows(2, 1, 6)
         for window in given[:3]:
             score(window)
@@ -156,7 +156,7 @@ def test_threads_record_at_the_same_time() -> None:
             together.wait()
             found[me] = [score(window).logits for window in windows(1, 1, 30)[:-1]]
 
-    with cpu_kernels(LLAMA):
+    with cpu_kernels():
         computed = scorer(LLAMA, 1)
         expected = [computed._scored(window).logits for window in windows(1, 1, 30)[:-1]]
         workers = [threading.Thread(target=work, args=(me,)) for me in range(3)]
@@ -183,17 +183,18 @@ def test_a_pass_with_gradients_or_many_tokens_is_not_recorded() -> None:
         assert not RecordedPasses.supports(tokens)
 
 
-lives = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(sorted)
+@given(st.lists(st.tuples(st.integers(1, 300), st.integers(0, 3)), max_size=20))
+def test_tensors_in_use_at_the_same_time_share_no_memory(made: list[tuple[int, int]]) -> None:
+    memory, live = cpu.program.Memory(), {}
+    for i, (size, lives) in enumerate(made):
+        live = {name: (one, left - 1) for name, (one, left) in live.items() if left > 0}
+        live[i] = memory.take(size)[: size - 1].fill_(i), lives  # a view keeps the block in use
+    assert all((one == name).all() for name, (one, _) in live.items())
+    assert len(memory.blocks) == len({block.data_ptr() for block in memory.blocks.values()})
 
 
-@given(st.lists(st.tuples(lives, st.integers(1, 300)), max_size=12))
-def test_buffers_in_use_at_the_same_time_do_not_overlap(made: list) -> None:
-    buffers = [
-        cpu.program.Buffer(size, [(first, 0, 0), (last, 0, 0)]) for (first, last), size in made
-    ]
-    placed = list(zip(buffers, cpu.program._offsets(buffers), strict=True))
-    for i, (one, at) in enumerate(placed):
-        assert at % cpu.program.ALIGNMENT == 0
-        for other, there in placed[:i]:
-            apart = one.life[1] < other.life[0] or other.life[1] < one.life[0]
-            assert apart or at + one.size <= there or there + other.size <= at
+def test_memory_is_used_again() -> None:
+    memory = cpu.program.Memory()
+    for size in (100, 60, 100):
+        memory.take(size)
+    assert len(memory.blocks) == 1

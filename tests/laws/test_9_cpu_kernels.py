@@ -52,7 +52,7 @@ def test_kernels_emit_the_oracles_tokens(drafter: str, verifier: str) -> None:
         warp=Sampling(temperature=0),
         eos=EOS,
     )
-    with cpu_kernels(*LLAMA.models.values()):
+    with cpu_kernels():
         outcome = setup.outcome(requests)
     assert outcome.tokens == [greedy(LLAMA, one.prompt, one.limit, EOS) for one in requests]
 
@@ -73,6 +73,6 @@ def test_the_joint_law_of_two_tokens_is_the_targets(
     """Batches of 16 rows, whose windows have at most the 64 rows that the kernels support."""
     setup = Setup(THREE, HERE, policy=ByRow(3), warp=warp, batch=16)
     prompt = [0, 2]
-    with cpu_kernels(*THREE.models.values()):
+    with cpu_kernels():
         outcome = setup.outcome(same_prompt(prompt, 2, samples, 0))
     assert_law(count(np.array(outcome.tokens), 3), joint_law(THREE, prompt, 2, warp), seen)

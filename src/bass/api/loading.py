@@ -12,7 +12,6 @@ from bass.checkpoints.hub import resolve
 from bass.checkpoints.lora import Adapter
 from bass.checkpoints.weights import CheckpointIndex, dummy_index, narrow, read_index
 from bass.engine.assembly import ModelPair
-from bass.engine.cost import LOOKED_UP
 from bass.errors import (
     CheckpointError,
     OptionError,
@@ -23,7 +22,7 @@ from bass.interfaces import (
     Quantization,
 )
 from bass.models.decoder import CausalDecoder
-from bass.ops import cpu_products
+from bass.ops.dispatch import load_cpu_kernels
 from bass.quantization import quantize_head
 from bass.text import Tokenizer, check_same_tokenizer
 
@@ -83,7 +82,7 @@ class Models(ModelPair):
             loaded_draft = _load_draft(theirs, device, kind, quantizations[1], size)
         loaded = ours.load(device, kind, quantizations[0])
         if device.type == "cpu":
-            measure_products(loaded, loaded_draft)
+            load_cpu_kernels()
         tokenizer, eos = checkpoints[0].tokenizer, checkpoints[0].eos
         return cls(loaded, loaded_draft, device, kind, tokenizer, eos, quantizations, target.dummy)
 
@@ -191,19 +190,6 @@ def _load_draft(
 
     with explained(no_room):
         return quantize_head(draft, quantization)
-
-
-def measure_products(*decoders: CausalDecoder | None) -> None:
-    """Choose how this CPU computes the products of the decoders."""
-    cpu_products.measure(
-        parameter
-        for decoder in decoders
-        if decoder is not None
-        for name, parameter in decoder.named_parameters()
-        if parameter.ndim == 2
-        and not name.endswith(".scale")
-        and (name not in LOOKED_UP or decoder.head is None)
-    )
 
 
 def check_family(family: type[CausalDecoder] | None, *checkpoints: Checkpoint) -> None:

@@ -288,8 +288,7 @@ def ran_with(llm: "LLM", interrupted: bool) -> str:
     """The settings that the figures were measured with, in one line."""
     import torch
 
-    from bass.ops import cpu_products
-    from bass.ops.dispatch import Capability
+    from bass.ops.dispatch import Capability, cpu_kernels_in_words
 
     models, reason = llm.models, Capability.of(llm.models.device).triton
     quantized = zip(("target", "draft"), models.quantizations, strict=True)
@@ -298,7 +297,7 @@ def ran_with(llm: "LLM", interrupted: bool) -> str:
         f"{models.device}, {str(models.dtype).removeprefix('torch.')}",
         *(f"{role} by {called(one)}" for role, one in quantized if one is not None),
         "CUDA graphs" if llm.graphs else f"{torch.get_num_threads()} threads",
-        f"products: {cpu_products.in_words()}"
+        f"products: {cpu_kernels_in_words()}"
         if models.device.type == "cpu"
         else f"kernels: {reason.reason if reason else 'on'}",
         f"memory: {llm.memory}",

@@ -113,7 +113,7 @@ def weights(index: CheckpointIndex, dtype: torch.dtype, draft: bool) -> str:
 def kernels(device: torch.device) -> str:
     """How a device computes steps, and why not by kernels."""
     if device.type == "cpu":
-        reason, own = cpu_unsupported(), "products by numba or torch, by measurement at load"
+        reason, own = cpu_unsupported(), "products by numba"
     else:
         reason, own = Capability.of(device).triton, "Triton, where the layer has one"
     return f"{device}: {own if reason is None else f'torch ({reason.reason})'}"

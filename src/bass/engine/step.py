@@ -20,16 +20,13 @@ from bass.interfaces import Drafter, Scorer, Verifier, Warp
 from bass.interfaces.answers import INTEGERS, check_complete, check_dense, check_probs
 from bass.ops.batch_state import (
     clipped,
-    commit,
-    pack_report,
+    finished,
     unpack_numbers,
     unpack_tokens,
     valid_part,
     window,
-    with_target_flags,
 )
 from bass.ops.noise import step_noise
-from bass.ops.sampling import token_logprobs
 from bass.records import Draft, Noise, Sequences, Verdict, Window, copied
 
 
@@ -220,13 +217,8 @@ class SpeculativeStep(Step):
         if self.is_first("verifier"):
             check_verdict(self.verifier, answer, logits)
         verdict = Verdict(answer.tokens.to(torch.int64), answer.accepted.to(torch.int64))
-        logprobs = token_logprobs(logits, verdict.tokens)
-        emitted = commit(sequences, verdict, logits.shape[2])
-        judged = emitted
-        if self.verifier.judges_jointly:
-            judged = torch.where(emitted > 0, draft.lengths + 1, 0)
-        flags = with_target_flags(flags, probs, judged)
-        report = pack_report(sequences, draft, flags, verdict, emitted, logprobs)
+        jointly = self.verifier.judges_jointly
+        report, emitted = finished(sequences, draft, flags, verdict, logits, probs, jointly)
         return report, emitted, verdict
 
     def proposed(

@@ -15,11 +15,11 @@ from einops import einsum, rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.kernels import cpu, hopper
+from bass.kernels import hopper
 from bass.kernels import triton as kernels
 from bass.kernels.shapes import FUSED_DIMS as FUSED_DIMS
 from bass.kernels.shapes import Blocks, Padded, Pool, Positions, Queries
-from bass.ops import cpu_products, dispatch, kv_store
+from bass.ops import dispatch, kv_store
 from bass.records import AttentionRule, PaddedView, PagedView, Projection, RaggedView
 
 Sinks = Float[Tensor, " heads"] | None  # a learned score of each query head
@@ -222,10 +222,11 @@ def hopper_projection(
 def supports_projection_on_cpu(projection: Projection, view: PaddedView) -> bool:
     """Whether the CPU's kernel supports the projection: it completes, stores and attends."""
     y, rotation = projection.partial_sums, projection.rotation
+    cpu = dispatch.cpu_step_kernels(y.flatten(3))
     return (
-        len(y) == 1
+        cpu is not None
+        and len(y) == 1
         and projection.sinks is None
-        and cpu_products.fused(y.view(1, -1, y.shape[3] * y.shape[4]))
         and cpu.attention.supports(y[0], view.k, view.v)
         and (rotation is None or _covers(rotation.tables[0], y, view))
         and kv_store.known_norm(projection.qk_norm)
@@ -242,7 +243,7 @@ def cpu_projection(
 ) -> Queries:
     """Complete a supported projection, store its keys and values, and attend."""
     rotation = projection.rotation
-    return cpu.attention.store_and_attend(
+    return dispatch.cpu_kernels().attention.store_and_attend(
         projection.partial_sums[0],
         kv_store.norm_of(projection.qk_norm),
         None if rotation is None else rotation.tables,

@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from bass.kernels import cpu
 from bass.kernels import triton as kernels
 from bass.kernels.flags import (
     IMPOSSIBLE_TOKEN,
@@ -23,7 +22,8 @@ from bass.kernels.flags import (
     TOLERANCE,
     UNKNOWN_TOKEN,
 )
-from bass.ops import cpu_products, dispatch
+from bass.ops import dispatch
+from bass.ops.sampling import token_logprobs
 from bass.records import Draft, Sequences, Verdict
 
 MOST_LAST = 256  # tokens of a row by the kernel, which is compiled for each power of two
@@ -122,10 +122,10 @@ def distribution_flags(
     probs: Float[Tensor, "batch k vocab"], counted: Int[Tensor, " batch"]
 ) -> Int[Tensor, " batch"]:
     """The flags of the first `counted[b]` distributions of each row."""
-    if cpu_products.step(probs):
-        return cpu.rejection_sampling.distribution_flags(probs, counted)
-    counts = torch.arange(probs.shape[1], device=probs.device) < counted[:, None]
     total, least = probs.sum(2, dtype=torch.float32), probs.amin(2)
+    if probs.is_cpu and bool(((least >= 0) & ((total - 1).abs() <= TOLERANCE)).all()):
+        return torch.zeros_like(counted)  # where the host reads values without waiting
+    counts = torch.arange(probs.shape[1], device=probs.device) < counted[:, None]
     finite = counts & total.isfinite()
     flags = NOT_FINITE * (counts & ~finite).any(1) + NEGATIVE * (finite & (least < 0)).any(1)
     return flags + NOT_ONE * (finite & (least >= 0) & ((total - 1).abs() > TOLERANCE)).any(1)
@@ -141,12 +141,10 @@ def window(rows: Sequences, draft: Draft) -> Window:
         return kernels.batch_state.window(
             rows.tokens, rows.lens, rows.active, draft.tokens, draft.lengths
         )
-    if cpu_products.step(draft.tokens, draft.lengths, rows.tokens):
-        return cpu.batch_state.window(
-            rows.tokens, rows.lens, rows.active, draft.tokens, draft.lengths
-        )
-    current, position = last(rows, 1)
-    tokens = torch.cat((current, draft.tokens), 1)
+    position = torch.where(rows.active, rows.lens - 1, -1)[:, None]
+    tokens = torch.cat((rows.tokens.gather(1, position.clamp(min=0)), draft.tokens), 1)
+    if not draft.tokens.shape[1]:
+        return tokens, position
     ahead = torch.arange(tokens.shape[1], device=tokens.device)
     fed = (ahead <= draft.lengths[:, None]) & (position >= 0)
     return tokens, torch.where(fed, position + ahead, -1)
@@ -162,6 +160,44 @@ def leading(kept: Bool[Tensor, "batch k"], lengths: Int[Tensor, " batch"]) -> In
     return (kept & counts).cumprod(1).sum(1)
 
 
+def finished(
+    rows: Sequences,
+    draft: Draft,
+    flags: Int[Tensor, " batch"],
+    verdict: Verdict,
+    logits: Float[Tensor, "batch window vocab"],
+    probs: Float[Tensor, "batch window vocab"],
+    jointly: bool,
+) -> tuple[Int[Tensor, "batch report"], Int[Tensor, " batch"]]:
+    """Commit a verdict: the report of the step, and the number of tokens that each row emitted.
+
+    flags: of the draft; the report adds those of the distributions (`probs`) that decide the
+    emitted tokens, or, if the verifier judges `jointly`, the whole window.
+    """
+    (batch, width), vocab = verdict.tokens.shape, logits.shape[2]
+    cpu = dispatch.cpu_kernels(
+        logits, probs, draft.probs, draft.tokens, draft.lengths, verdict.tokens, verdict.accepted
+    )
+    if cpu is not None:
+        emitted = torch.empty_like(rows.lens)
+        report = rows.lens.new_empty(batch, 4 + 4 * width)
+        given = (
+            rows.end_tokens, verdict.tokens, verdict.accepted, draft.tokens, draft.lengths,
+            draft.probs, flags, logits, probs,
+        )  # fmt: skip
+        cpu.step.finish(
+            8 * logits.numel(), rows.tokens, rows.lens, rows.limits, rows.active, rows.steps,
+            *(None if one is None else one.contiguous() for one in given), emitted, report, report,
+            batch, rows.tokens.stride(0), width - 1, rows.end_tokens.shape[1], vocab, jointly,
+        )  # fmt: skip
+        return report, emitted
+    logprobs = token_logprobs(logits, verdict.tokens)
+    emitted = commit(rows, verdict, vocab)
+    judged = torch.where(emitted > 0, draft.lengths + 1, 0) if jointly else emitted
+    flags = with_target_flags(flags, probs, judged)
+    return pack_report(rows, draft, flags, verdict, emitted, logprobs), emitted
+
+
 def commit(rows: Sequences, verdict: Verdict, vocab: int) -> Int[Tensor, " batch"]:
     """Append each active row's verdict, cut after its first end token and at its limit.
 
@@ -172,11 +208,6 @@ def commit(rows: Sequences, verdict: Verdict, vocab: int) -> Int[Tensor, " batch
     if dispatch.use_kernels(rows.lens):
         state = rows.tokens, rows.lens, rows.limits, rows.active, rows.steps
         return kernels.batch_state.commit(
-            *state, rows.end_tokens, verdict.tokens, verdict.accepted, vocab
-        )
-    if cpu_products.step(rows.tokens, verdict.tokens, verdict.accepted):
-        state = rows.tokens, rows.lens, rows.limits, rows.active, rows.steps
-        return cpu.batch_state.commit(
             *state, rows.end_tokens, verdict.tokens, verdict.accepted, vocab
         )
     tokens, size = verdict.tokens.clamp(0, vocab - 1), verdict.tokens.shape[1]
@@ -214,10 +245,6 @@ def pack_report(
     if dispatch.use_kernels(emitted):
         return kernels.batch_state.pack_report(
             *state, verdict.tokens, logprobs, draft.tokens, draft.probs
-        )
-    if cpu_products.step(logprobs, draft.probs, draft.tokens):
-        return cpu.batch_state.pack_report(
-            state, verdict.tokens, logprobs, draft.tokens, draft.probs
         )
     numbers = torch.stack([one.to(torch.int64) for one in state], 1)
     floats = torch.cat((logprobs, drawn_probs(draft, logprobs)), 1).to(torch.float64)

@@ -1,5 +1,10 @@
-"""Whether an operation uses a kernel."""
+"""Which kernels serve an operation: Triton's, Hopper's, those for CPUs, or none.
 
+`BASS_CPU_PRODUCTS=torch` leaves a CPU to torch (`kernel`: the default).
+"""
+
+import importlib
+import os
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -7,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bass.errors import OptionError
 from bass.kernels import triton as kernels
 from bass.kernels.support import (
     FirstUse,
@@ -24,11 +30,14 @@ __all__ = [
     "Unsupported",
     "compiled_ahead",
     "compiles_ahead",
-    "cpu_unsupported",
+    "cpu_kernels",
+    "cpu_kernels_in_words",
+    "cpu_step_kernels",
     "existing_kernels_only",
     "few_rows",
     "has_gradient",
     "hopper",
+    "load_cpu_kernels",
     "runs_kernels",
     "triton_unsupported",
     "unsupported",
@@ -37,6 +46,10 @@ __all__ = [
 
 MOST_ROWS = 512  # of a step; a prefill has more, and is bound by arithmetic
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+CPU_DTYPES = (torch.float32, torch.int64)  # of a step on a CPU, but for matrices
+MOST_CPU_ROWS = 64  # of a step on a CPU, whose passes are replayed; a prompt has more
+VARIABLE = "BASS_CPU_PRODUCTS"
+_cpu: list[Any] = []  # the package of kernels for CPUs, once a model on a CPU is loaded
 
 
 @dataclass(frozen=True)
@@ -98,3 +111,46 @@ def few_rows(x: Tensor, *weights: Tensor | None) -> bool:
 def has_gradient(*tensors: Tensor | None) -> bool:
     """Whether torch records a gradient of any of them, which kernels do not have."""
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+def load_cpu_kernels() -> None:
+    """Let a CPU use its kernels from now on; compiles what this machine has not compiled yet.
+
+    Raises `OptionError` for an unknown value of BASS_CPU_PRODUCTS.
+    """
+    chosen = os.environ.get(VARIABLE, "kernel")
+    if chosen not in ("kernel", "torch"):
+        raise OptionError(f"`{VARIABLE}={chosen}` is unknown: give kernel or torch, or unset it.")
+    _cpu.clear()
+    if chosen == "kernel" and cpu_unsupported() is None:
+        _cpu.append(importlib.import_module("bass.kernels.cpu"))
+
+
+def cpu_kernels(*tensors: Tensor | None, types: tuple[torch.dtype, ...] = CPU_DTYPES) -> Any:
+    """The package `bass.kernels.cpu` if it serves these tensors; None: torch does."""
+    if (
+        _cpu
+        and all(t is None or (t.is_cpu and t.dtype in types) for t in tensors)
+        and not has_gradient(*tensors)
+    ):
+        return _cpu[0]
+    return None
+
+
+def cpu_step_kernels(x: Tensor, *weights: Tensor | None) -> Any:
+    """The same for the rows x of a step: few, so that its passes are replayed (`ops.recorded`), and
+    weights without gaps. Tokens have an axis of 1.
+    """
+    if 0 < x.numel() <= MOST_CPU_ROWS * x.shape[-1] and all(
+        w is None or w.is_contiguous() for w in weights
+    ):
+        return cpu_kernels(x, *weights)
+    return None
+
+
+def cpu_kernels_in_words() -> str:
+    """What computes on a CPU, and why, if it is torch, in a few words."""
+    reason = cpu_unsupported()
+    if _cpu or reason is None:
+        return "numba" if _cpu else "torch"
+    return f"torch ({reason.reason})"

@@ -4,9 +4,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.kernels import cpu
 from bass.kernels import triton as kernels
-from bass.ops import cpu_products, dispatch
+from bass.ops import dispatch
 
 
 def embedding(
@@ -20,6 +19,7 @@ def embedding(
     """
     if dispatch.use_kernels(table) and not dispatch.has_gradient(table):
         return kernels.embedding.embedded(table, tokens)
-    if cpu_products.few(tokens, table):
-        return cpu.embedding.embedded(table, tokens)
+    cpu = dispatch.cpu_step_kernels(tokens[..., None], table)
+    if cpu is not None:
+        return cpu.rows.embedded(table, tokens)
     return F.embedding(tokens, table)

@@ -10,15 +10,14 @@ row chose are read. Elsewhere torch does, expert by expert.
 from typing import Any, final
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int, Num, UInt8
 from torch import Tensor, nn
 
 from bass.kernels import triton as kernels
-from bass.ops import cpu_products, dispatch
+from bass.ops import dispatch
 from bass.ops.activation import IN_KERNELS, Activation, gate
 from bass.ops.group_quantized import dequantized
-from bass.ops.linear import Linear, Operand, Rows, Summed, linear
+from bass.ops.linear import Linear, Operand, Rows, Summed, linear, whole_product
 
 
 class Experts(nn.Module):
@@ -150,9 +149,9 @@ def weighted_sum(
     for expert in chosen.unique().tolist():  # sync: no GPU comes here without gradients
         row, choice = (chosen == expert).nonzero(as_tuple=True)
         gate_up = _matrix(layer.gate_up, layer.gate_up_scale, layer.count, expert, x.dtype)
-        inner = gate(_product(x[row], gate_up, gate_up_bias[expert]), layer.act)
+        inner = gate(whole_product(x[row], gate_up, gate_up_bias[expert]), layer.act)
         down = _matrix(layer.down, layer.down_scale, layer.count, expert, x.dtype)
-        out = _product(inner, down, down_bias[expert]) * weights[row, choice, None]
+        out = whole_product(inner, down, down_bias[expert]) * weights[row, choice, None]
         y = y.index_add(0, row, out.to(x.dtype))
     return y
 
@@ -194,9 +193,3 @@ def _matrix(
         return weight[rows]
     group = 2 * weight.shape[1] // len(scale)
     return dequantized(weight[rows], scale[:, rows], None, group, dtype)
-
-
-def _product(
-    x: Float[Tensor, "rows in"], w: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
-) -> Float[Tensor, "rows out"]:
-    return cpu_products.product(x, w, bias) if x.is_cpu else F.linear(x, w, bias)

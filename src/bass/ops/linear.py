@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from bass.kernels import hopper
 from bass.kernels import triton as kernels
-from bass.ops import cpu_products, dispatch
+from bass.ops import dispatch
 from bass.ops.activation import IN_KERNELS, Activation, gate
 from bass.ops.group_quantized import GroupQuantizedLinear
 from bass.ops.norms import ProjectionNorm
@@ -57,10 +57,8 @@ class Linear(nn.Module):
         return dense(x, self.weight, self.bias)
 
     def whole(self, x: Float[Tensor, "*rows in"]) -> Float[Tensor, "*rows out"]:
-        """The product by torch, or the way that was chosen for a CPU."""
-        if x.is_cpu:
-            return cpu_products.product(x, self.weight, self.bias)
-        return F.linear(x, self.weight, self.bias)
+        """The product by torch, or by a CPU's kernel."""
+        return whole_product(x, self.weight, self.bias)
 
 
 @final
@@ -256,7 +254,28 @@ def dense(
         and len(rows := x.reshape(-1, x.shape[-1])) <= kernels.small_m_gemm.MOST_ROWS
     ):
         return _summed(gemm(rows, weight).linear(rows, weight, bias, None, None, x.dtype), x)
-    return cpu_products.product(x, weight, bias) if x.is_cpu else F.linear(x, weight, bias)
+    return whole_product(x, weight, bias)
+
+
+def whole_product(
+    x: Float[Tensor, "*rows in"], w: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
+) -> Float[Tensor, "*rows out"]:
+    """x Wᵀ + b for any number of rows, by torch or a CPU's kernel."""
+    y = by_cpu_kernel(x, w, bias)
+    return F.linear(x, w, bias) if y is None else y
+
+
+def by_cpu_kernel(
+    x: Float[Tensor, "*rows in"],
+    w: Float[Tensor, "out in"],
+    bias: Float[Tensor, " out"] | None,
+    act: str | None = None,
+) -> Float[Tensor, "*rows columns"] | None:
+    """x Wᵀ + b, with `act` gated, by a CPU's kernel; None if none supports it."""
+    cpu = dispatch.cpu_kernels(x, w, bias, types=(torch.float32, torch.bfloat16))
+    if cpu is None or not cpu.gemm.supports(x, w):
+        return None
+    return cpu.gemm.product(x.reshape(-1, x.shape[-1]), w, bias, act).view(*x.shape[:-1], -1)
 
 
 def activated_linear(
@@ -294,11 +313,9 @@ def gated_linear(
             )
             return y.view(*like.shape[:-1], -1)
     if like.is_cpu and type(layer) is Linear and act in IN_KERNELS:
-        given = x if isinstance(x, Tensor) else x.tensor()
-        y = cpu_products.gated(given, layer.weight, layer.bias, IN_KERNELS[act])
-        if y is not None:
-            return y
-        return gate(layer.whole(given), act)
+        complete = x if isinstance(x, Tensor) else x.tensor()
+        y = by_cpu_kernel(complete, layer.weight, layer.bias, IN_KERNELS[act])
+        return gate(layer.whole(complete), act) if y is None else y
     return gate(product.tensor(), act)
 
 

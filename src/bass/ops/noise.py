@@ -16,9 +16,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.kernels import cpu
 from bass.kernels import triton as kernels
-from bass.ops import cpu_products, dispatch
+from bass.ops import dispatch
 from bass.records import Noise
 
 # integer tensors or NumPy arrays: the generator uses operations that both have
@@ -54,8 +53,9 @@ def uniforms(
     """float64 uniforms in (0, 1) on a grid of 2^-32, four streams per slot of the row's step."""
     if dispatch.use_kernels(keys):
         return kernels.noise.uniforms(keys, steps, slots, domain)
-    if cpu_products.in_use() and keys.is_cpu:
-        return cpu.noise.uniforms(keys, steps, slots, domain)
+    cpu = dispatch.cpu_kernels(keys)
+    if cpu is not None:
+        return cpu.step.uniforms(keys, steps, slots, domain)
     if keys.device.type == "cpu":
         # For arrays this small NumPy takes less than half of torch's time.
         words = torch.from_numpy(_words(keys.numpy(), steps.numpy(), np.arange(slots), domain))

@@ -14,8 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from bass.kernels import cpu
-from bass.ops import cpu_products
+from bass.ops import dispatch
 
 MOST_PROGRAMS = 64  # of a model on a cache, each with the buffers of a pass
 Tensors = tuple[Tensor, ...]
@@ -34,7 +33,8 @@ class RecordedPasses:
     @staticmethod
     def supports(tokens: Int[Tensor, "batch window"]) -> bool:
         """Whether a pass of these tokens may be recorded."""
-        return cpu_products.few(tokens) and not torch.is_grad_enabled()
+        kernels = dispatch.cpu_step_kernels(tokens[..., None])
+        return kernels is not None and not torch.is_grad_enabled()
 
     def __call__(
         self,
@@ -52,11 +52,11 @@ class RecordedPasses:
         if key not in self._programs or (program is not None and program.stale):
             if len(self._programs) >= MOST_PROGRAMS:
                 self._programs.clear()
-            inputs = tokens.clone(), positions.clone()  # with addresses of their own
-            with cpu.program.Recording() as recording:
+            inputs = tokens.clone(), positions.clone()
+            with dispatch.cpu_kernels().program.Recording() as recording:
                 outputs = run(*inputs)
             self._programs[key] = recording.program(inputs, outputs)
-            return outputs
+            return tuple(one.clone() for one in outputs)  # a program's own are written again
         if program is None:
             return run(tokens, positions)
-        return program((tokens.contiguous(), positions.contiguous()))
+        return program((tokens, positions))

@@ -17,9 +17,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bass.kernels import cpu, hopper
+from bass.kernels import hopper
 from bass.kernels import triton as kernels
-from bass.ops import cpu_products, dispatch
+from bass.ops import dispatch
 from bass.ops.linear import Linear, Operand, Product, Rows, Summed, quantized_to, rows_of
 from bass.ops.norms import LayerNorm, OffsetRMSNorm, RMSNorm
 
@@ -87,14 +87,14 @@ class Residual:
         self._pending = ()
         return self._base
 
-    def normed_on_cpu(self, norm: Any) -> Float[Tensor, "batch window hidden"]:
-        """A norm by the CPU's kernel, which adds a pending product; completes the stream."""
+    def normed_on_cpu(self, norm: Any, cpu: Any) -> Float[Tensor, "batch window hidden"]:
+        """A norm by the CPU's kernels, which add a pending product; completes the stream."""
         pending = self._pending
         added = pending[0].product.tensor() if len(pending) == 1 and pending[0].plain else None
         base = self._base if added is not None else self.tensor()
         eps = norm.eps if isinstance(norm, LayerNorm) else norm.unit.eps
         bias = norm.bias if isinstance(norm, LayerNorm) else None
-        self._base, y = cpu.norms.add_norm(base, added, norm.weight, bias, eps, KINDS[type(norm)])
+        self._base, y = cpu.rows.add_norm(base, added, norm.weight, bias, eps, KINDS[type(norm)])
         self._pending = ()
         return y
 
@@ -199,8 +199,10 @@ class Normed(Operand):
             return rows.x.view(like.shape)
         if _by_kernel(like, norm):
             return self._residual.rows(norm, None).x.view(like.shape)
-        if _by_cpu_kernel(like, norm):
-            return self._residual.normed_on_cpu(norm)
+        known: Any = norm if type(norm) in KINDS else None
+        cpu = None if known is None else dispatch.cpu_step_kernels(like, known.weight)
+        if cpu is not None:
+            return self._residual.normed_on_cpu(norm, cpu)
         return norm(self._residual.tensor())
 
     def rows(self, layer: nn.Module) -> Rows:
@@ -220,10 +222,6 @@ def _by_kernel(like: Tensor, norm: Any) -> bool:
     return (
         dispatch.use_kernels(like) and type(norm) in KINDS and dispatch.few_rows(like, norm.weight)
     )
-
-
-def _by_cpu_kernel(like: Tensor, norm: Any) -> bool:
-    return type(norm) in KINDS and cpu_products.fused(like, norm.weight)
 
 
 def _numbers(norm: Any) -> Any:

@@ -17,9 +17,8 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
-from bass.kernels import cpu
 from bass.kernels import triton as kernels
-from bass.ops import cpu_products, dispatch
+from bass.ops import dispatch
 from bass.records import History
 from bass.sampling_params import SAMPLING_OPTIONS
 
@@ -90,10 +89,9 @@ def warp(
             history.end_tokens,
             history.drafted,
         )
-    if cpu_products.step(logits) and without_penalties(history.sampling):
-        return cpu.sampling.warp(logits, history.sampling)
-    if history.sampling.is_cpu and all_greedy(history.sampling):
-        return most_probable_token(logits.to(wide))
+    cpu = dispatch.cpu_kernels(logits)
+    if cpu is not None and without_penalties(history.sampling):
+        return cpu.step.warp(logits, history.sampling)
     options = Columns.of(history.sampling, wide)
     logits = edited(logits, history, options).to(wide)
     if "sampled" not in options.used:
@@ -107,11 +105,6 @@ def warp(
     if "greedy" in options.used:
         probs = torch.where(greedy, most_probable_token(logits), probs)
     return probs
-
-
-def all_greedy(sampling: Float64[Tensor, "batch options"]) -> bool:
-    """Whether every row takes its most probable token, without penalties. Rows are on a CPU."""
-    return bool((sampling.numpy()[:, 0] == 0).all()) and without_penalties(sampling)
 
 
 def without_penalties(sampling: Float64[Tensor, "batch options"]) -> bool:
@@ -162,8 +155,9 @@ def draw(
     """
     if dispatch.use_kernels(probs):
         return kernels.rejection_sampling.draw(probs, uniform)
-    if cpu_products.step(probs) and uniform.dtype == torch.float64:
-        return cpu.rejection_sampling.draw(probs, uniform)
+    cpu = dispatch.cpu_kernels(probs) if uniform.dtype == torch.float64 else None
+    if cpu is not None:
+        return cpu.step.draw(probs, uniform)
     running = probs.to(torch.float64).cumsum(-1)
     threshold = uniform.to(torch.float64).unsqueeze(-1) * running[..., -1:]
     drawn = torch.searchsorted(running, threshold, right=True).squeeze(-1)
@@ -181,8 +175,6 @@ def token_logprobs(
     wide = torch.promote_types(logits.dtype, torch.float32)
     if wide == torch.float32 and dispatch.use_kernels(logits):
         return kernels.sampling.token_logprobs(logits, tokens)
-    if cpu_products.step(logits, tokens):
-        return cpu.sampling.token_logprobs(logits, tokens)
     logprobs, known = logits.to(wide).log_softmax(-1), (tokens >= 0) & (tokens < logits.shape[2])
     at = torch.where(known, tokens, 0)[..., None]
     return torch.where(known, logprobs.gather(2, at)[..., 0], torch.nan)

@@ -7,9 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.kernels import cpu
 from bass.kernels import triton as kernels
-from bass.ops import cpu_products, dispatch
+from bass.ops import dispatch
 from bass.ops.sampling import draw
 from bass.records import Draft, Noise, Verdict
 
@@ -23,13 +22,6 @@ def rejection(
     is drawn from `next_probs`.
     """
     k = draft.tokens.shape[1]
-    if cpu_products.step(draft.tokens, draft.probs, draft.lengths, target_probs):
-        uniforms = noise.uniforms
-        return Verdict(
-            *cpu.rejection_sampling.verdict(
-                draft.tokens, draft.probs, draft.lengths, target_probs, uniforms
-            )
-        )
     if k == 0:
         return emit(draft, torch.zeros_like(draft.lengths), target_probs[:, 0], noise)
     accept = noise.accept[:, :k]
@@ -104,6 +96,8 @@ def emit(
     if dispatch.use_kernels(probs):
         tokens = kernels.rejection_sampling.emit(draft.tokens, accepted, probs, noise.residual)
         return Verdict(tokens, accepted)
+    if not draft.tokens.shape[1]:
+        return Verdict(draw(probs, noise.residual[:, 0])[:, None], accepted)
     last = draw(probs, noise.residual.gather(1, accepted[:, None])[:, 0])
     tokens = torch.cat((draft.tokens, draft.tokens.new_zeros(len(last), 1)), 1)
     return Verdict(tokens.scatter(1, accepted[:, None], last[:, None]), accepted)

@@ -1,4 +1,4 @@
-"""Defects of the kernels for CPUs, and of their choice."""
+"""Defects of the kernels for CPUs."""
 
 from support.mutants.killers import BY_CPU, BY_CPU_PROGRAM, BY_CPU_STEP
 from support.mutants.mutant import Mutant
@@ -27,7 +27,7 @@ MUTANTS = (
     ),
     Mutant(
         "a CPU's noise swaps the halves of the key",
-        "cpu.noise._uniforms",
+        "cpu.step._uniforms",
         "low, high = key & MASK, key >> SHIFT",
         "high, low = key & MASK, key >> SHIFT",
         (BY_CPU,),
@@ -35,36 +35,29 @@ MUTANTS = (
     Mutant(
         "a CPU's threads begin a recorded kernel before the one before has ended",
         "cpu.runtime._region",
-        "_call(kernel[0], kernel[1])\nbarrier()",
-        "_call(kernel[0], kernel[1])",
+        "_call(kernel, packed)\nbarrier()",
+        "_call(kernel, packed)",
         (BY_CPU_PROGRAM,),
     ),
     Mutant(
-        "buffers of a CPU's program overlap at the launch that ends one and begins the other",
-        "cpu.program._offsets",
-        "other.life[0] <= last",
-        "other.life[0] < last",
+        "tensors of a CPU's program share memory that is in use",
+        "cpu.program.Memory.take",
+        "weakref.finalize(owner, self._free.append, block)",
+        "self._free.append(block)",
         (BY_CPU_PROGRAM,),
     ),
     Mutant(
         "a CPU's top-p drops the token that reaches the sum",
-        "cpu.sampling._floor",
-        "count == 0 or total >= mass",
-        "count == 0 or total + heap[0] >= mass",
-        (BY_CPU_STEP,),
-    ),
-    Mutant(
-        "a CPU's verdict draws from the target after a rejection",
-        "cpu.rejection_sampling._verdict",
-        "used = some",
-        "used = False",
+        "cpu.step._floor",
+        "p[i] if p[i] >= floor else ZERO",
+        "p[i] if p[i] > floor else ZERO",
         (BY_CPU_STEP,),
     ),
     Mutant(
         "a CPU's step goes on after an end token",
-        "cpu.batch_state._commit",
-        "first_end >= own",
-        "True",
+        "cpu.step.finish",
+        "ended |= token == ends[row * count + end]",
+        "ended |= False",
         (BY_CPU_STEP,),
     ),
     Mutant(

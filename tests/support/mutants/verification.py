@@ -255,23 +255,23 @@ MUTANTS = (
     ),
     Mutant(
         "a warp's distributions are not looked at",
-        "SpeculativeStep.judged",
+        "batch_state.finished",
         "with_target_flags(flags, probs, judged)",
         "flags",
         (f"{IMPOSSIBLE}::test_a_warp_that_makes_no_distribution_of_finite_logits_is_named",),
     ),
     Mutant(
         "a joint verdict relies on distributions that a warp made none",
-        "SpeculativeStep.judged",
+        "batch_state.finished",
         "draft.lengths + 1",
         "emitted",
         (f"{IMPOSSIBLE}::test_a_distribution_of_the_target_that_is_none_changes_no_law",),
     ),
     Mutant(
         "a distribution of the target that decides nothing ends the run",
-        "SpeculativeStep.judged",
-        "judged = emitted",
-        "judged = emitted + 1",
+        "batch_state.finished",
+        "torch.where(emitted > 0, draft.lengths + 1, 0) if jointly else emitted",
+        "torch.where(emitted > 0, draft.lengths + 1, 0) if jointly else emitted + 1",
         (f"{IMPOSSIBLE}::test_a_distribution_of_the_target_that_is_none_changes_no_law",),
     ),
     Mutant(

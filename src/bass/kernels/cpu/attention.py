@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from numba import njit
 from torch import Tensor
 
-from bass.kernels.cpu.runtime import bits, compiled, double, empty, floats, integers, own_share
+from bass.kernels.cpu.runtime import compiled, empty, floats, own_share, unpacked
 from bass.kernels.shapes import HeadNorm
 
 
@@ -43,9 +43,9 @@ def _completed(y, at, norm, weight, offset, eps, angles, cos, sin, out, to, dim)
 
 @njit(cache=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
 @no_type_check
-def _attended(q, at, k, v, base, step, first, last, scale, softcap, scores, out, to, dim):
-    """One query over the positions [first, last)."""
-    largest = -math.inf
+def _attended(q, at, k, v, base, step, first, last, scale, softcap, out, to, dim):
+    """One query over the positions [first, last); its scores are stored behind it."""
+    largest, scores = -math.inf, at + dim
     for p in range(first, last):
         dot, key = np.float32(0), base + p * step
         for i in range(dim):
@@ -53,17 +53,17 @@ def _attended(q, at, k, v, base, step, first, last, scale, softcap, scores, out,
         dot *= scale
         if softcap > 0:
             dot = softcap * math.tanh(dot / softcap)
-        scores[p] = dot
+        q[scores + p] = dot
         largest = max(largest, dot)
     total = 0.0
     for i in range(dim):
         out[to + i] = 0
     for p in range(first, last):
-        weight, value = math.exp(scores[p] - largest), base + p * step
+        weight, value = math.exp(q[scores + p] - largest), base + p * step
         total += weight
-        scores[p] = weight
+        q[scores + p] = weight
         for i in range(dim):
-            out[to + i] += scores[p] * v[value + i]
+            out[to + i] += q[scores + p] * v[value + i]
     inverse = 1 / total
     for i in range(dim):
         out[to + i] *= inverse
@@ -72,54 +72,48 @@ def _attended(q, at, k, v, base, step, first, last, scale, softcap, scores, out,
 @compiled
 @no_type_check
 def _store_and_attend(argument):
-    a = integers(argument)
-    y, cos, sin, positions = floats(a[0]), floats(a[1]), floats(a[2]), integers(a[3])
-    k, v, out, scratch = floats(a[4]), floats(a[5]), floats(a[6]), floats(a[7])
-    batch, window, heads, kv_heads, dim = a[8], a[9], a[10], a[11], a[12]
-    row_step, extent, seen = a[13], a[14], a[15]
-    scale, softcap = np.float32(double(a[16])), np.float32(double(a[17]))
-    norm, offset, eps, threads = floats(a[18]), np.float32(a[19]), double(a[20]), a[21]
+    (
+        y, cos, sin, positions, k, v, out, scratch, batch, window, heads, kv_heads, dim, row_step,
+        extent, seen, scale, softcap, norm, offset, eps, threads,
+    ) = unpacked(argument, "FiiIFFFFiiiiiiiiddiidi")  # fmt: skip
+    rotates, normed, cos, sin, norm = cos != 0, norm != 0, floats(cos), floats(sin), floats(norm)
+    scale, softcap, offset = np.float32(scale), np.float32(softcap), np.float32(offset)
     group, all_heads, items = heads // kv_heads, heads + 2 * kv_heads, batch * kv_heads
     for item in own_share(items, threads):
         b, head = item // kv_heads, item % kv_heads
         base, step = b * row_step + head * dim, kv_heads * dim
-        query, scores = item * (dim + extent), item * (dim + extent) + dim
-        weight = (heads + head) * dim if a[18] else -1
+        query = item * (dim + extent)  # in scratch: a query, then its scores
+        weight = (heads + head) * dim if normed else -1
         for w in range(window):
             own, place = positions[b * window + w], (b * window + w) * all_heads
             if own >= 0:
-                angles, to = own * dim if a[1] else -1, base + own * step
+                angles, to = own * dim if rotates else -1, base + own * step
                 key = (place + heads + head) * dim
                 _completed(y, key, norm, weight, offset, eps, angles, cos, sin, k, to, dim)
                 for i in range(dim):
                     v[to + i] = y[key + kv_heads * dim + i]
         for w in range(window):
             own, place = positions[b * window + w], (b * window + w) * all_heads
-            angles = own * dim if a[1] else -1
+            angles = own * dim if rotates else -1
             for h in range(head * group, (head + 1) * group):
                 to = ((b * window + w) * heads + h) * dim
                 if own < 0:
                     for i in range(dim):
                         out[to + i] = 0
                     continue
-                weight = h * dim if a[18] else -1
+                weight = h * dim if normed else -1
                 _completed(
                     y, (place + h) * dim, norm, weight, offset, eps, angles, cos, sin, scratch,
                     query, dim,
                 )  # fmt: skip
                 first = max(own + 1 - seen, 0)
                 _attended(
-                    scratch, query, k, v, base, step, first, own + 1, scale, softcap,
-                    floats(a[7] + scores * 4), out, to, dim,
+                    scratch, query, k, v, base, step, first, own + 1, scale, softcap, out, to, dim
                 )  # fmt: skip
 
 
-def supports(
-    y: Float[Tensor, "batch window all_heads dim"],
-    k: Float[Tensor, "batch extent kv_heads dim"],
-    v: Float[Tensor, "batch extent kv_heads dim"],
-) -> bool:
-    """Whether the kernel supports the projection and the cache's view."""
+def supports(y: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Whether the kernel supports the projection and the cache's view: see `store_and_attend`."""
     return (
         y.dtype == k.dtype == v.dtype == torch.float32
         and y.shape[-1] % 2 == 0
@@ -154,7 +148,7 @@ def store_and_attend(
         2 * out.numel() * span,
         y, *(tables or (None, None)), positions, k, v, out, scratch, batch, width,
         count - 2 * kv_heads, kv_heads, dim, k.stride(0), extent,
-        extent if window is None else window, bits(scale), bits(softcap or 0.0),
-        *((None, 0, 0) if norm is None else (norm.weight, norm.offset, bits(norm.eps))),
+        extent if window is None else window, float(scale), float(softcap or 0),
+        *((None, 0, 0.0) if norm is None else (norm.weight, norm.offset, float(norm.eps))),
     )  # fmt: skip
     return out

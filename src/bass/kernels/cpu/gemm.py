@@ -7,18 +7,19 @@ first cache for all rows of x. x and the sums are float32.
 """
 
 import math
-from typing import Any, no_type_check
+from typing import no_type_check
 
 import torch
-from jaxtyping import Float
 from numba import njit
 from torch import Tensor
 
-from bass.kernels.cpu.runtime import compiled, empty, floats, integers, own_share
-from bass.kernels.cpu.tiles import LANES, MOST, WIDTHS, tile
+from bass.kernels.cpu.runtime import compiled, empty, floats, own_share, unpacked
+from bass.kernels.cpu.tiles import FEATURES, LANES, MOST, WIDTHS, tile
 
 BLOCK = 12  # rows of W: a multiple of each of `WIDTHS`
 MOST_ROWS = 256  # of x, for which W is read once; more of them may leave the caches
+# rows of bfloat16 from which torch is faster, where the processor multiplies bfloat16 itself
+LEAST_HALF_ROWS = 5 if FEATURES.get("avx512bf16", False) else 1 << 62
 ACTIVATIONS = ("silu", "gelu", "relu", "gelu_tanh", "relu2")
 
 
@@ -37,14 +38,8 @@ def _columns(w, x, y, rows, size, count, stride, half):
         at = 0
         while at < count:
             full = at + width <= count
-            tile(
-                kind + full,
-                w + at * size * itemsize,
-                x + done * size * 4,
-                y + (done * stride + at) * 4,
-                size,
-                stride,
-            )
+            weights, to = w + at * size * itemsize, y + (done * stride + at) * 4
+            tile(kind + full, weights, x + done * size * 4, to, size, stride)
             at += width if full else 1
         done += share
 
@@ -55,25 +50,6 @@ def _share(count, threads):
     """The range of a thread's columns, in whole blocks."""
     own = own_share((count + BLOCK - 1) // BLOCK, threads)
     return own.start * BLOCK, min(own.stop * BLOCK, count)
-
-
-@compiled
-@no_type_check
-def _linear(argument):
-    a = integers(argument)
-    w, x, y, bias, rows, columns, size, half, threads = (
-        a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8]
-    )  # fmt: skip
-    itemsize = 2 if half else 4
-    first, last = _share(columns, threads)
-    for at in range(first, last, BLOCK):
-        count = min(BLOCK, last - at)
-        _columns(w + at * size * itemsize, x, y + at * 4, rows, size, count, columns, half)
-        if bias:
-            out, add = floats(y), floats(bias)
-            for row in range(rows):
-                for i in range(at, at + count):
-                    out[row * columns + i] += add[i]
 
 
 @njit(cache=True, error_model="numpy")
@@ -93,72 +69,52 @@ def _activated(gate, act):
 
 @compiled
 @no_type_check
-def _gated(argument):
-    a = integers(argument)
-    w, x, both, y, bias, rows, inner, size, half, act, threads = (
-        a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10]
-    )  # fmt: skip
-    itemsize, columns = 2 if half else 4, 2 * inner
-    first, last = _share(inner, threads)
+def _linear(argument):
+    w, x, sums, bias, y, rows, columns, size, half, act, threads = unpacked(argument, "iiiiFiiiiii")
+    itemsize, halves = 2 if half else 4, 1 if act < 0 else 2
+    own = columns // halves
+    totals, add = floats(sums), floats(bias)
+    first, last = _share(own, threads)
     for at in range(first, last, BLOCK):
         count = min(BLOCK, last - at)
-        for begin in (at, inner + at):
-            _columns(
-                w + begin * size * itemsize, x, both + begin * 4, rows, size, count, columns, half
-            )
-        parts, out, add = floats(both), floats(y), floats(bias)
-        for row in range(rows):
-            for i in range(at, at + count):
-                gate, up = parts[row * columns + i], parts[row * columns + inner + i]
-                if bias:
-                    gate, up = gate + add[i], up + add[inner + i]
-                out[row * inner + i] = _activated(gate, act) * up
+        for begin in range(at, columns, own):
+            weights, to = w + begin * size * itemsize, sums + begin * 4
+            _columns(weights, x, to, rows, size, count, columns, half)
+            if bias:
+                for row in range(rows):
+                    for i in range(begin, begin + count):
+                        totals[row * columns + i] += add[i]
+        if halves == 2:
+            for row in range(rows):
+                for i in range(at, at + count):
+                    gate, up = totals[row * columns + i], totals[row * columns + own + i]
+                    y[row * own + i] = _activated(gate, act) * up
 
 
-def supports(w: Tensor) -> bool:
-    """Whether the kernels support the matrix."""
+def supports(x: Tensor, w: Tensor) -> bool:
+    """Whether the kernel computes these rows with the matrix.
+
+    Where the processor multiplies bfloat16 itself, torch is faster from `LEAST_HALF_ROWS` rows on.
+    """
+    size = w.shape[1]
     return (
         w.dtype in (torch.float32, torch.bfloat16)
+        and x.dtype == w.dtype
         and w.is_contiguous()
-        and w.shape[1] % LANES == 0
-        and w.shape[1] > 0
+        and size % LANES == 0
+        and 0 < size <= x.numel()
+        and (w.dtype == torch.float32 or x.numel() < size * LEAST_HALF_ROWS)
     )
 
 
-def linear(
-    x: Float[Tensor, "rows in"], w: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
-) -> Float[Tensor, "rows out"]:
-    """x Wᵀ + b in x's type, which is W's."""
+def product(x: Tensor, w: Tensor, bias: Tensor | None, act: str | None = None) -> Tensor:
+    """x Wᵀ + b in x's type, which is W's; with `act`, a gated product."""
     (rows, size), columns, half = x.shape, w.shape[0], x.dtype == torch.bfloat16
-    wide, add = _floats(x), _floats(bias)
-    y = empty(rows, columns)
+    wide, add = x.float().contiguous(), None if bias is None else bias.float().contiguous()
+    code = -1 if act is None else ACTIVATIONS.index(act)
+    y = empty(rows, columns if act is None else columns // 2)
+    both = None if act is None else empty(min(rows, MOST_ROWS), columns)
     for x_part, y_part in zip(wide.split(MOST_ROWS), y.split(MOST_ROWS), strict=True):
-        own = len(x_part)
-        _linear(own * columns * size, w, x_part, y_part, add, own, columns, size, half)
+        own, sums = len(x_part), y_part if both is None else both
+        _linear(own * columns * size, w, x_part, sums, add, y_part, own, columns, size, half, code)
     return y.bfloat16() if half else y
-
-
-def gated(
-    x: Float[Tensor, "rows in"],
-    w: Float[Tensor, "twice in"],
-    bias: Float[Tensor, " twice"] | None,
-    act: str,
-) -> Float[Tensor, "rows inner"]:
-    """act(gate) · up in x's type; the first half of W's rows give the gates."""
-    (rows, size), inner, half = x.shape, w.shape[0] // 2, x.dtype == torch.bfloat16
-    wide, add = _floats(x), _floats(bias)
-    both, y = empty(2 * min(rows, MOST_ROWS) * inner), empty(rows, inner)
-    for x_part, y_part in zip(wide.split(MOST_ROWS), y.split(MOST_ROWS), strict=True):
-        own = len(x_part)
-        _gated(
-            2 * own * inner * size, w, x_part, both, y_part, add, own, inner, size, half,
-            ACTIVATIONS.index(act),
-        )  # fmt: skip
-    return y.bfloat16() if half else y
-
-
-def _floats(values: Tensor | None) -> Any:
-    """The numbers in float32, without gaps; None for None."""
-    if values is None or (values.dtype == torch.float32 and values.is_contiguous()):
-        return values
-    return values.float().contiguous()

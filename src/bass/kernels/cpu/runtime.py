@@ -1,6 +1,6 @@
 """Runs kernels in the threads of torch's OpenMP pool.
 
-A kernel is a C function of one pointer, to 64-bit integers: addresses and sizes, the number of
+A kernel is a C function of one pointer, to 64-bit integers: addresses and numbers, the number of
 threads last. Every thread calls it and takes its share of the work by its number. OpenMP may give a
 region fewer threads than it is asked for, so the region itself writes their number.
 """
@@ -34,6 +34,18 @@ thread_number = types.ExternalFunction("bass_thread_number", types.int32())
 team_size = types.ExternalFunction("bass_team_size", types.int32())
 barrier = types.ExternalFunction("bass_barrier", types.void())
 
+LEAST_WORK = 1 << 16  # multiplications: fewer take less time than to wake another thread
+Argument = int | float | Tensor | None
+# of the arguments of a kernel: their letters in `unpacked`
+KINDS = {
+    "i": types.int64,
+    "d": types.float64,
+    "I": types.CPointer(types.int64),
+    "F": types.CPointer(types.float32),
+    "D": types.CPointer(types.float64),
+    "B": types.CPointer(types.uint8),
+}
+
 
 @njit(cache=True, error_model="numpy")
 @no_type_check
@@ -43,84 +55,37 @@ def own_share(count, threads):
     return range(count * me // threads, count * (me + 1) // threads)
 
 
-LEAST_WORK = 1 << 16  # multiplications: fewer take less time than to wake another thread
-
-
-class Recordings(threading.local):
-    """The recordings in progress of each thread: of each launch the kernel's address and its
-    arguments.
+@intrinsic(prefer_literal=True)
+def unpacked(typing: Any, packed: Any, kinds: Any) -> Any:
+    """The arguments of a kernel: for each letter of `kinds`, a literal, a number (i: integer,
+    d: float64) or the numbers at an address (I, F, D: integers, float32, float64; B: bytes).
     """
+    found = types.Tuple([KINDS[letter] for letter in kinds.literal_value])
 
-    def __init__(self) -> None:
-        self.launches: list[list[tuple[int, tuple[Any, ...]]]] = []
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        read = builder.bitcast if packed == types.voidptr else builder.inttoptr
+        numbers = read(arguments[0], ir.IntType(64).as_pointer())
+        values = []
+        for i, kind in enumerate(found):
+            value = builder.load(builder.gep(numbers, [ir.Constant(ir.IntType(64), i)]))
+            if isinstance(kind, types.CPointer):
+                value = builder.inttoptr(value, context.get_value_type(kind))
+            elif kind == types.float64:
+                value = builder.bitcast(value, ir.DoubleType())
+            values.append(value)
+        return context.make_tuple(builder, found, values)
 
-
-recordings = Recordings()
-
-
-def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """A tensor on the CPU, whatever torch's default type and device are."""
-    return torch.empty(shape, dtype=dtype, device="cpu")
-
-
-def _function(function: Callable[[Any], None]) -> Any:
-    """The function compiled for C."""
-    signature = types.void(types.voidptr)
-    try:
-        return cfunc(signature, cache=True, error_model="numpy")(function)
-    except RuntimeError:  # no folder is writable
-        return cfunc(signature, error_model="numpy")(function)
+    return found(packed, kinds), code
 
 
-def compiled(function: Callable[[Any], None]) -> Callable[..., None]:
-    """The kernel as a function of its work, in multiplications, and of integers and tensors, which
-    it gets as addresses (None: 0). It is compiled once per machine, where numba finds a folder.
-    """
-    address: Any = _function(function).address
-    alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
+@intrinsic
+def floats(typing: Any, address: Any) -> Any:
+    """The float32 numbers at an address."""
 
-    def run(work: int, *arguments: int | Tensor | None) -> None:
-        if recordings.launches:
-            recordings.launches[-1].append((address, arguments))
-        threads = torch.get_num_threads() if work >= LEAST_WORK else 1
-        packed = (ctypes.c_int64 * (len(arguments) + 1))(*map(as_integer, arguments), 1)
-        if threads == 1:
-            alone(packed)
-        else:
-            pair = (ctypes.c_int64 * 3)(address, ctypes.addressof(packed), len(arguments))
-            in_parallel((ctypes.c_int64 * 2)(ctypes.addressof(pair), 1), threads)
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], ir.FloatType().as_pointer())
 
-    return run
-
-
-def as_integer(argument: int | Tensor | None) -> int:
-    """An argument as the kernel gets it."""
-    if isinstance(argument, Tensor):
-        return argument.data_ptr()
-    return argument or 0
-
-
-def _pointer(kind: Any, element: ir.Type) -> Any:
-    """An intrinsic that reads an address as a pointer to numbers."""
-
-    @intrinsic
-    def pointer(typing: Any, address: Any) -> Any:
-        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            value = arguments[0]
-            if signature.args[0] == types.voidptr:
-                return builder.bitcast(value, element.as_pointer())
-            return builder.inttoptr(value, element.as_pointer())
-
-        given = types.voidptr if address == types.voidptr else types.int64
-        return types.CPointer(kind)(given), code
-
-    return pointer
-
-
-integers = _pointer(types.int64, ir.IntType(64))
-floats = _pointer(types.float32, ir.FloatType())
-doubles = _pointer(types.float64, ir.DoubleType())
-bytes_ = _pointer(types.uint8, ir.IntType(8))
+    return KINDS["F"](types.int64), code
 
 
 @intrinsic
@@ -128,55 +93,93 @@ def _call(typing: Any, function: Any, argument: Any) -> Any:
     """Call the kernel at an address."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        byte = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [byte]).as_pointer()
-        kernel, packed = (
-            builder.inttoptr(value, to) for value, to in zip(arguments, (kind, byte), strict=True)
-        )
-        builder.call(kernel, [packed])
+        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64).as_pointer()])
+        kernel = builder.inttoptr(arguments[0], kind.as_pointer())
+        builder.call(kernel, [arguments[1]])
         return context.get_dummy_value()
 
-    return types.void(types.int64, types.int64), code
+    return types.void(types.int64, KINDS["I"]), code
+
+
+def _function(function: Callable[[Any], None]) -> Any:
+    """The function compiled for C: once per machine."""
+    return cfunc(types.void(types.voidptr), cache=True, error_model="numpy")(function)
 
 
 @no_type_check
 def _region(argument):
     """Run kernels one after the other: of each the address, its arguments, and their number."""
-    a = integers(argument)
-    for i in range(a[1]):
-        kernel = integers(a[0] + 24 * i)
-        integers(kernel[1])[kernel[2]] = team_size()  # all threads write the same
+    table, count = unpacked(argument, "ii")
+    for i in range(count):
+        _, packed, size = unpacked(table + 24 * i, "iIi")
+        packed[size] = team_size()  # all threads write the same
     barrier()
-    for i in range(a[1]):
-        kernel = integers(a[0] + 24 * i)
-        _call(kernel[0], kernel[1])
+    for i in range(count):
+        kernel, packed, _ = unpacked(table + 24 * i, "iIi")
+        _call(kernel, packed)
         barrier()
 
 
 _kernels: Any = _function(_region)
+_C_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_alone = _C_FUNCTION(_kernels.address)
 
 
-def in_parallel(argument: Any, threads: int) -> None:
-    """Run `_region` in up to this number of threads."""
-    if threads == 1:
-        _alone(argument)
-    else:
-        _parallel(_kernels.address, argument, threads, 0)
+class Region:
+    """Runs kernels in one parallel region. launches: of each its address and `pack`ed arguments."""
+
+    def __init__(self, launches: list[tuple[int, Any]]) -> None:
+        numbers = [
+            number
+            for address, packed in launches
+            for number in (address, ctypes.addressof(packed), len(packed) - 1)
+        ]
+        self.launches, self._table = launches, (ctypes.c_int64 * len(numbers))(*numbers)
+        self._argument = (ctypes.c_int64 * 2)(ctypes.addressof(self._table), len(launches))
+
+    def run(self, threads: int) -> None:
+        """Run them in up to this number of threads."""
+        if threads == 1:
+            _alone(self._argument)
+        else:
+            _parallel(_kernels.address, self._argument, threads, 0)
 
 
-_alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_kernels.address)
+here = threading.local()  # `recording`: that of this thread, if one is in progress
 
 
-@intrinsic
-def double(typing: Any, packed: Any) -> Any:
-    """The inverse of `bits`."""
+def compiled(function: Callable[[Any], None]) -> Callable[..., None]:
+    """The kernel as a function of its work, in multiplications, and of its arguments."""
+    address: Any = _function(function).address
+    alone = _C_FUNCTION(address)
 
-    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.bitcast(arguments[0], ir.DoubleType())
+    def run(work: int, *arguments: Argument) -> None:
+        recording = getattr(here, "recording", None)
+        if recording is not None:
+            recording.launch(address, arguments)
+        threads = torch.get_num_threads() if work >= LEAST_WORK else 1
+        if threads == 1:
+            alone(pack(arguments))
+        else:
+            Region([(address, pack(arguments))]).run(threads)
 
-    return types.float64(types.int64), code
+    return run
 
 
-def bits(value: float) -> int:
-    """A float64 as an argument of a kernel."""
-    return int.from_bytes(struct.pack("<d", value), "little", signed=True)
+def pack(arguments: tuple[Argument, ...]) -> Any:
+    """The arguments as a kernel gets them, for one thread."""
+    return (ctypes.c_int64 * (len(arguments) + 1))(*map(_as_integer, arguments), 1)
+
+
+def _as_integer(argument: Argument) -> int:
+    """A tensor's address, the bits of a float64, or 0 for None."""
+    if isinstance(argument, Tensor):
+        return argument.data_ptr()
+    if isinstance(argument, float):
+        return int.from_bytes(struct.pack("<d", argument), "little", signed=True)
+    return argument or 0
+
+
+def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """A tensor on the CPU, whatever torch's default type and device are."""
+    return torch.empty(shape, dtype=dtype, device="cpu")

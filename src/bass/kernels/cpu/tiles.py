@@ -18,7 +18,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 LANES = 8
-WIDE = binding.get_host_cpu_features().get("avx512dq", False)
+FEATURES = binding.get_host_cpu_features()
+WIDE = FEATURES.get("avx512dq", False)
 # rows of W in a tile, by its rows of x (from 1), in at most 16 registers of 8 floats or 32 of 16;
 # one or two rows of x wait for memory, which is fastest in order
 WIDTHS = (1, 1, 6, 12, 6, 6) if WIDE else (4, 4, 3, 3, 2, 2)

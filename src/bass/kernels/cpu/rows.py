@@ -1,7 +1,4 @@
-"""A norm of the residual stream after the addition of a product, in float32.
-
-s' = s + product ;  y = norm(s')        in one pass over each row
-"""
+"""Rows of the residual stream in float32: embedded tokens, and norms after an added product."""
 
 import math
 from typing import no_type_check
@@ -10,23 +7,40 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bass.kernels.cpu.runtime import bits, compiled, double, floats, integers, own_share
+from bass.kernels.cpu.runtime import compiled, empty, floats, own_share, unpacked
 
 KINDS = ("rms", "offset_rms", "layer")
 
 
 @compiled
 @no_type_check
+def _embedded(argument):
+    table, tokens, out, rows, size, vocab, threads = unpacked(argument, "FIFiiii")
+    for row in own_share(rows, threads):
+        known, first = 0 <= tokens[row] < vocab, tokens[row] * size
+        for i in range(size):
+            out[row * size + i] = table[first + i] if known else math.nan
+
+
+def embedded(table: Tensor, tokens: Tensor) -> Tensor:
+    """The rows of the table for the tokens; NaN for an invalid token."""
+    (vocab, size), tokens = table.shape, tokens.contiguous()
+    out = empty(*tokens.shape, size)
+    _embedded(0, table, tokens, out, tokens.numel(), size, vocab)
+    return out
+
+
+@compiled
+@no_type_check
 def _add_norm(argument):
-    a = integers(argument)
-    base, add, stream, y = floats(a[0]), floats(a[1]), floats(a[2]), floats(a[3])
-    weight, bias = floats(a[4]), floats(a[5])
-    rows, size, kind, eps, threads = a[6], a[7], a[8], double(a[9]), a[10]
+    base, add, stream, y, weight, bias, rows, size, kind, eps, threads = unpacked(
+        argument, "FiFFiiiiidi"
+    )
     for row in own_share(rows, threads):
         first, last = row * size, (row + 1) * size
-        if a[1]:
+        if add:
             for i in range(first, last):
-                stream[i] = base[i] + add[i]
+                stream[i] = base[i] + floats(add)[i]
         mean = 0.0
         if kind == 2:
             for i in range(first, last):
@@ -38,10 +52,10 @@ def _add_norm(argument):
         scale = 1 / math.sqrt(squares / size + eps)
         for i in range(first, last):
             unit = (stream[i] - mean) * scale
-            if a[4]:
-                unit *= weight[i - first] + (1.0 if kind == 1 else 0.0)
-            if a[5]:
-                unit += bias[i - first]
+            if weight:
+                unit *= floats(weight)[i - first] + (1.0 if kind == 1 else 0.0)
+            if bias:
+                unit += floats(bias)[i - first]
             y[i] = unit
 
 
@@ -53,12 +67,12 @@ def add_norm(
     eps: float,
     kind: str,
 ) -> tuple[Float[Tensor, "*rows size"], Float[Tensor, "*rows size"]]:
-    """The stream with the product added, and its norm. `kind`: of `KINDS`."""
+    """s' = s + product and norm(s'), in one pass over each row. `kind`: of `KINDS`."""
     base, size = base.contiguous(), base.shape[-1]
     add = None if product is None else product.contiguous()
     stream, y = base if add is None else torch.empty_like(base), torch.empty_like(base)
     _add_norm(
         0, base, add, stream, y, weight, bias, base.numel() // size, size, KINDS.index(kind),
-        bits(eps),
+        float(eps),
     )  # fmt: skip
     return stream, y
