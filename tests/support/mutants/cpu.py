@@ -82,10 +82,10 @@ MUTANTS = (
         (BY_CPU_PROGRAM,),
     ),
     Mutant(
-        "a CPU's top-p drops the token that reaches the sum",
+        "a CPU's top-k keeps one token more",
         "cpu.step._floor",
-        "p[i] if p[i] >= floor else ZERO",
-        "p[i] if p[i] > floor else ZERO",
+        "number >= count",
+        "number > count",
         (BY_CPU_STEP,),
     ),
     Mutant(
