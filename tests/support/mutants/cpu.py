@@ -49,8 +49,8 @@ MUTANTS = (
     Mutant(
         "a CPU's top-p drops the token that reaches the sum",
         "cpu.step._floor",
-        "p[i] if p[i] >= floor else ZERO",
-        "p[i] if p[i] > floor else ZERO",
+        "number >= count",
+        "number > count",
         (BY_CPU_STEP,),
     ),
     Mutant(
