@@ -37,7 +37,7 @@ QUICK := tests/laws/test_0_enumeration.py tests/laws/test_1_greedy.py tests/unit
 quick: $(VENV)/installed-dev  ## the inner loop: properties on tables and quick unit tests (1 to 2 minutes)
 	OMP_NUM_THREADS=1 $(PYTEST) -n 2 $(QUICK)
 
-test: $(VENV)/installed-dev  ## set up, then run the tests (6 minutes)
+test: $(VENV)/installed-dev  ## set up, then run the tests (4 minutes)
 	OMP_NUM_THREADS=1 $(PYTEST) -n 2
 
 lint: $(VENV)/installed-dev  ## ruff and pyright

@@ -62,29 +62,6 @@ def is_data(value: Any) -> bool:
     return value is None or isinstance(value, str | int | float)
 
 
-def fits(value: Any, hint: Any) -> bool:
-    """Whether a value has a simple type as it is.
-
-    Integers are numbers too; True and False are not.
-    """
-    origin, inside = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return any(fits(value, one) for one in inside)
-    if origin is Literal:
-        return any(value is one or (type(value) is type(one) and value == one) for one in inside)
-    if origin is list:
-        return isinstance(value, list) and all(fits(one, inside[0]) for one in value)
-    if origin is dict:
-        return isinstance(value, dict) and all(
-            fits(key, inside[0]) and fits(one, inside[1]) for key, one in value.items()
-        )
-    if hint is Any:
-        return True
-    if not isinstance(hint, type) or isinstance(value, bool):
-        return hint is bool
-    return isinstance(value, hint) or (hint is float and isinstance(value, int))
-
-
 def in_words(hint: Any) -> str:
     """The type of an annotation in words, for messages."""
     origin, inside = typing.get_origin(hint), typing.get_args(hint)

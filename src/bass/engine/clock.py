@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import final
 
-from bass.engine.requests import Trace
+from bass.engine.requests import RunRecord
 
 
 @final
@@ -21,7 +21,7 @@ class Clock:
     includes them.
     """
 
-    trace: Trace
+    trace: RunRecord
 
     def __post_init__(self) -> None:
         self.began = self.idle = time.perf_counter()

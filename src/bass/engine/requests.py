@@ -77,7 +77,7 @@ class StepRecord:
 
 
 @dataclass
-class Trace:
+class RunRecord:
     """Record of a run: its steps, and the end of each request's prefill.
 
     Times are in seconds since the run began and exclude `capture_seconds`, the time that preparing

@@ -13,7 +13,7 @@ from bass.engine.checks import check_accepted, check_draft, check_emitted, check
 from bass.engine.clock import Clock
 from bass.engine.passes import Pass, work_of
 from bass.engine.prefill import PREFILL_WINDOW, caught_up_columns
-from bass.engine.requests import EXCLUDED, Emission, Request, StepRecord, Trace
+from bass.engine.requests import EXCLUDED, Emission, Request, RunRecord, StepRecord
 from bass.engine.schedule import Schedule, StepPlan
 from bass.engine.step import Step, StepReport
 from bass.errors import RequestError, explained
@@ -74,7 +74,7 @@ class EngineRun:
     time_budget: float | None = None
 
     def __post_init__(self) -> None:
-        self.trace = Trace()
+        self.trace = RunRecord()
         self.over = False  # ended, or closed
         self.run_status = RunStatus()
         self.schedule = Schedule(self.requests, self.sequences, self.step)

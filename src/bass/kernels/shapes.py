@@ -19,7 +19,7 @@ FUSED_DIMS = (64, 128, 256)  # of a head, that Hopper's attention supports
 
 
 @dataclass(frozen=True)
-class HeadNorm:
+class HeadNormArguments:
     """A norm of each head of q and k. `offset`: the weights are their distance from 1."""
 
     weight: Float[Tensor, " heads_dim"]

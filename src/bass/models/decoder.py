@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bass.interfaces import Attend, Decoder
 from bass.models.config import FamilyConfig
-from bass.models.layers import Block, LayerFactory, Parallel, PreNorm, SandwichNorm
+from bass.models.layers import DecoderBlock, LayerFactory, Parallel, PreNorm, SandwichNorm
 from bass.models.sources import GPT, LLAMA, SANDWICH, Names, WeightSource, named_sources
 from bass.ops.embedding import embedding
 from bass.ops.linear import dense
@@ -57,7 +57,7 @@ class CausalDecoder(nn.Module, Decoder):
         self.norm = self.last_norm(c, make)
 
     @abstractmethod
-    def block(self, c: Any, make: LayerFactory, layer: int) -> Block:
+    def block(self, c: Any, make: LayerFactory, layer: int) -> DecoderBlock:
         """A block of the config `c`; `make` has its sizes, device and type."""
         ...
 
@@ -109,7 +109,7 @@ class CausalDecoder(nn.Module, Decoder):
         for layer, (x, rotation) in enumerate(self.streams(window, attend)):
             if layer in layers:
                 features[layer] = x.tensor()
-            if layer == last and isinstance(block := self.blocks[last], Block):
+            if layer == last and isinstance(block := self.blocks[last], DecoderBlock):
                 attend.store(last, block.project(x, rotation))
                 break
         return tuple(features[layer] for layer in layers)
@@ -139,7 +139,7 @@ class RotaryDecoder(CausalDecoder):
         trained = c.max_position_embeddings
         self.rotary = make.rotary(c.rope_theta, trained, c.rope_scaling, c.rotary_dim)
 
-    def block(self, c: Any, make: LayerFactory, layer: int) -> Block:
+    def block(self, c: Any, make: LayerFactory, layer: int) -> DecoderBlock:
         return PreNorm(make.norm(), make.attention(), make.norm(), make.gated_mlp())
 
     def rotations(self, positions: Int[Tensor, "batch window"]) -> Iterable[Rotation | None]:
@@ -157,7 +157,7 @@ class GemmaDecoder(RotaryDecoder):
         # rounded to the type of the weights
         self.scale = torch.tensor(c.hidden_size**0.5, dtype=make.dtype).item()
 
-    def block(self, c: Any, make: LayerFactory, layer: int) -> Block:
+    def block(self, c: Any, make: LayerFactory, layer: int) -> DecoderBlock:
         attention = make.attention(c.attention_bias, c.attention_bias, self.qk_norm(make))
         mlp = make.gated_mlp()
         return SandwichNorm(make.norm(), attention, make.norm(), make.norm(), mlp, make.norm())
@@ -187,7 +187,7 @@ class GPTDecoder(CausalDecoder):
     def setup(self, c: Any, make: LayerFactory) -> None:
         self.position_embed = make.empty(c.n_positions, c.n_embd)
 
-    def block(self, c: Any, make: LayerFactory, layer: int) -> Block:
+    def block(self, c: Any, make: LayerFactory, layer: int) -> DecoderBlock:
         attention = make.attention(bias=True, out_bias=True)
         return PreNorm(make.norm(), attention, make.norm(), make.mlp())
 
@@ -216,7 +216,7 @@ class SharedNormDecoder(CausalDecoder):
     def setup(self, c: Any, make: LayerFactory) -> None:
         self.rotary = make.rotary(10000.0, c.n_positions, None, c.rotary_dim)
 
-    def block(self, c: Any, make: LayerFactory, layer: int) -> Block:
+    def block(self, c: Any, make: LayerFactory, layer: int) -> DecoderBlock:
         return Parallel(make.norm(), make.attention(), None, make.mlp())
 
     def rotations(self, positions: Int[Tensor, "batch window"]) -> Iterable[Rotation | None]:

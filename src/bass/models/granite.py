@@ -12,7 +12,7 @@ from bass.interfaces import Attend
 from bass.models.config import GatedConfig
 from bass.models.decoder import RotaryDecoder
 from bass.models.fields import Positive, Size
-from bass.models.layers import Block, GatedMLP, LayerFactory, SparseMLP
+from bass.models.layers import DecoderBlock, GatedMLP, LayerFactory, SparseMLP
 from bass.ops.residual import Residual
 from bass.records import AttentionRule, Rotation
 
@@ -43,7 +43,7 @@ class GraniteConfig(GatedConfig):
         return (AttentionRule(self.attention_multiplier),) * self.num_hidden_layers
 
 
-class ScaledBlock(Block):
+class ScaledBlock(DecoderBlock):
     """x + by · attention(norm(x)), then x + by · mlp(norm(x))."""
 
     def __init__(self, by: float, *layers: Any) -> None:

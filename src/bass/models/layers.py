@@ -140,7 +140,7 @@ class Attention(nn.Module):
         return linear(attend(layer, self.project(x, rotation)).flatten(-2), self.out)
 
 
-class Block(nn.Module):
+class DecoderBlock(nn.Module):
     """Attention and an MLP, each with its norm. A subclass defines the order of both:
     `__call__(x, rotation, attend, layer)` maps the residual stream to the next one.
     """
@@ -163,7 +163,7 @@ class Block(nn.Module):
         return self.attention.project(x.normed(self.attention_norm), rotation)
 
 
-class PreNorm(Block):
+class PreNorm(DecoderBlock):
     """x + attention(norm(x)), then x + mlp(norm(x))."""
 
     def __call__(
@@ -173,7 +173,7 @@ class PreNorm(Block):
         return x.plus(self.mlp(x.normed(self.mlp_norm)))
 
 
-class PostNorm(Block):
+class PostNorm(DecoderBlock):
     """norm(x + attention(x)), then norm(x + mlp(x))."""
 
     def project(self, x: Residual, rotation: Rotation | None) -> Projection:
@@ -187,7 +187,7 @@ class PostNorm(Block):
         return Residual(x.plus(self.mlp(x.tensor())).normed(self.mlp_norm).tensor())
 
 
-class ReorderedNorm(Block):
+class ReorderedNorm(DecoderBlock):
     """x + norm(attention(x)), then x + norm(mlp(x)) (OLMo 2)."""
 
     def project(self, x: Residual, rotation: Rotation | None) -> Projection:
@@ -201,7 +201,7 @@ class ReorderedNorm(Block):
         return x.plus(self.mlp(x.tensor()), through=self.mlp_norm)
 
 
-class Parallel(Block):
+class Parallel(DecoderBlock):
     """x + attention(norm(x)) + mlp(norm(x)), with one norm or two."""
 
     def __call__(
@@ -213,7 +213,7 @@ class Parallel(Block):
         return x.plus(attended).plus(self.mlp(read_by_mlp))
 
 
-class SandwichNorm(Block):
+class SandwichNorm(DecoderBlock):
     """x + norm(attention(norm(x))), then x + norm(mlp(norm(x))) (Gemma 2)."""
 
     def __init__(

@@ -33,11 +33,11 @@ def known_norm(norm: Any) -> bool:
     return norm is None or (isinstance(norm, HeadNorm) and norm.scale in SCALES)
 
 
-def norm_of(norm: Any) -> shapes.HeadNorm | None:
+def norm_of(norm: Any) -> shapes.HeadNormArguments | None:
     """A known norm's parameters for a kernel."""
     if norm is None:
         return None
-    return shapes.HeadNorm(norm.weight, norm.unit.eps, norm.scale is offset_scaled)
+    return shapes.HeadNormArguments(norm.weight, norm.unit.eps, norm.scale is offset_scaled)
 
 
 def store(

@@ -16,7 +16,7 @@ from numba import njit
 from torch import Tensor
 
 from bass.kernels.cpu.runtime import compiled, empty, floats, own_share, unpacked
-from bass.kernels.shapes import HeadNorm
+from bass.kernels.shapes import HeadNormArguments
 
 
 @njit(cache=True, error_model="numpy")
@@ -124,7 +124,7 @@ def supports(y: Tensor, k: Tensor, v: Tensor) -> bool:
 
 def store_and_attend(
     y: Float[Tensor, "batch window all_heads dim"],
-    norm: HeadNorm | None,
+    norm: HeadNormArguments | None,
     tables: tuple[Tensor, Tensor] | None,
     positions: Int[Tensor, "batch window"],
     k: Float[Tensor, "batch extent kv_heads dim"],

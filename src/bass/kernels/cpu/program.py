@@ -26,7 +26,7 @@ _EMPTY = (_aten.empty.memory_format, _aten.empty_like.default, _aten.new_empty.d
 Tensors = tuple[Tensor, ...]
 
 
-class Memory:
+class ProgramMemory:
     """Blocks for tensors; a block is free again when its tensor and all its views are gone."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Recording(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.launches: list[tuple[int, Any]] = []
-        self.memory = Memory()
+        self.memory = ProgramMemory()
         self.read: dict[int, Tensor] = {}  # tensors outside the memory, by their addresses
         self.foreign: str | None = None
 

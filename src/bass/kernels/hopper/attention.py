@@ -32,7 +32,7 @@ from torch import Tensor
 from bass.kernels.hopper import attention_kernel
 from bass.kernels.hopper.cut import rows_in_block
 from bass.kernels.hopper.gemm import descriptor, multiprocessors
-from bass.kernels.shapes import FUSED_DIMS, HeadNorm, Pool, Positions, Queries
+from bass.kernels.shapes import FUSED_DIMS, HeadNormArguments, Pool, Positions, Queries
 
 KINDS = (torch.float16, torch.bfloat16)
 # queries times heads of a group, by dimensions of a head; of more, three kernels take less time
@@ -88,7 +88,7 @@ def stages_for(programs: int, heads: int, dim: int, processors: int) -> int:
 
 def ragged(
     window: Float[Tensor, "parts batch window every dim"],
-    norm: HeadNorm | None,
+    norm: HeadNormArguments | None,
     angles: tuple[Float[Tensor, "context dim"], Float[Tensor, "context dim"]] | None,
     k: Pool,
     v: Pool,

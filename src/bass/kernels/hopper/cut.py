@@ -14,7 +14,7 @@ EVEN = 0.95  # of all multiprocessors busy: enough not to cut tiles
 
 
 @dataclass(frozen=True)
-class Cut:
+class ProductSchedule:
     """How a product is cut:
 
     `blocks` of a tile, of `width` numbers of each row, `stages` of them in flight; `pieces` of a
@@ -37,7 +37,7 @@ def rows_in_block(rows: int) -> int:
 @functools.cache
 def cut_for(
     n: int, k: int, rows: int, size: int, gated: bool, processors: int, whole: bool = False
-) -> Cut:
+) -> ProductSchedule:
     """How to cut a product of `rows` rows with a matrix of n rows (gated: twice n) of k numbers of
     `size` bytes. whole: no tile is divided into summands, as an activation function requires.
     """
@@ -58,4 +58,6 @@ def cut_for(
     first = [((tile * blocks + 1) * programs - 1) // total for tile in range(tiles)]
     last = [((tile + 1) * blocks * programs - 1) // total for tile in range(tiles)]
     pieces = max(b - a + 1 for a, b in zip(first, last, strict=True))
-    return Cut(rows_in_block(rows), width, blocks, max(2, ROOM // stage), programs, pieces)
+    return ProductSchedule(
+        rows_in_block(rows), width, blocks, max(2, ROOM // stage), programs, pieces
+    )

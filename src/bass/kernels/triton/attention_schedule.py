@@ -23,7 +23,7 @@ SCRATCH = 48 * 1024
 
 
 @dataclass(frozen=True)
-class Cut:
+class AttentionSchedule:
     """Blocks of `rows` queries; `keys` keys at a time, `stages` of these in flight, by `warps`
     warps; a row's keys in `splits`. many: a prefill.
     """
@@ -43,7 +43,7 @@ def power_of_2(size: int) -> int:
 
 def cut_for(
     queries: int, span: int, dim: int, size: int, heads: int, shared: int, splits: int | None
-) -> Cut:
+) -> AttentionSchedule:
     """How to cut the attention of `queries` queries times heads of a group over up to `span` keys
     of `dim` numbers of `size` bytes.
 
@@ -67,7 +67,7 @@ def cut_for(
     stages = max(2, min(stages, 1 + (shared - SCRATCH) // (2 * keys * width * size)))
     alone = queue == ALONE and not many
     large = rows > 64 or (alone and (rows == 32 or width >= WIDE))
-    return Cut(rows, keys, stages, 8 if large else 4, splits, many)
+    return AttentionSchedule(rows, keys, stages, 8 if large else 4, splits, many)
 
 
 def splits_for(programs: int, keys: int, least: int = SPLIT_KEYS) -> int:

@@ -306,7 +306,7 @@ def _down_experts(
 
 
 @dataclass(frozen=True)
-class Tile:
+class ExpertTile:
     """BN rows of w, BK numbers at a time, `stages` of them in flight."""
 
     bn: int
@@ -322,18 +322,18 @@ class Tile:
 
 def tiles_for(
     block_rows: int, inner: int, size: int, blocks: int, packed: tuple[bool, bool]
-) -> tuple[Tile, Tile]:
+) -> tuple[ExpertTile, ExpertTile]:
     """How the products of gates and ups, and those of outputs, are cut: for few rows of each
     expert, bound by bytes, or for many. packed: in MXFP4, whose BK are bytes.
     """
 
-    def tile(n: int, packed: bool) -> Tile:
+    def tile(n: int, packed: bool) -> ExpertTile:
         if block_rows > FEWEST:
-            return Tile(64, 64, 4, 2) if packed else Tile(128, 64, 3, 8)
+            return ExpertTile(64, 64, 4, 2) if packed else ExpertTile(128, 64, 3, 8)
         even = evenness(blocks * -(-n // 64)) > EVEN
         if packed:  # two warps: four have instructions whose operands take longer to arrange
-            return Tile(64 if even else 32, 64, 4, 2)
-        return Tile(64, 128, 4, 4) if even else Tile(32, 128, 6, 2)
+            return ExpertTile(64 if even else 32, 64, 4, 2)
+        return ExpertTile(64, 128, 4, 4) if even else ExpertTile(32, 128, 6, 2)
 
     return tile(2 * inner, packed[0]), tile(size, packed[1])
 

@@ -14,7 +14,7 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.kernels.shapes import HeadNorm
+from bass.kernels.shapes import HeadNormArguments
 from bass.kernels.triton.launch import dependent, wait_for_inputs
 
 HEADS = 4  # of one program
@@ -96,7 +96,7 @@ def _rotate_and_store(
 def rotate_and_store(
     parts: Float[Tensor, "parts batch window every dim"],
     angles: tuple[Float[Tensor, "context dim"], Float[Tensor, "context dim"]] | None,
-    norm: HeadNorm | None,
+    norm: HeadNormArguments | None,
     positions: Int[Tensor, "batch window"],
     k: Float[Tensor, "*slots kv_heads dim"],
     v: Float[Tensor, "*slots kv_heads dim"],
