@@ -21,13 +21,11 @@ from bass.errors import CheckpointError, counted
 
 _START = "base_model.model."
 _PAIR = re.compile(r"(?P<module>.+)\.lora_(?P<part>[AB])(\.\w+)?\.weight")
-# matrices that `peft` saves whole without listing them, as they may have been resized
-_ENDS = re.compile(r"(.*\.)?(embed_tokens|wte|embed_in|word_embeddings|lm_head|embed_out)\.weight")
 # fields that change the computation in a way that is not merged, unless empty
 _UNSUPPORTED = (
     "use_dora", "layer_replication", "trainable_token_indices", "target_parameters", "lora_bias",
     "alora_invocation_tokens", "use_qalora", "use_bdlora", "arrow_config", "kasa_config",
-    "megatron_config", "monteclora_config", "velora_config",
+    "megatron_config", "monteclora_config", "velora_config", "modules_to_save",
 )  # fmt: skip
 # what other fields must be; other ways to start training change the weights of the base model
 _REQUIRED = {
@@ -40,15 +38,14 @@ _REQUIRED = {
 @final
 @dataclass(frozen=True)
 class Update:
-    """What happens to one tensor: `whole` replaces it, if there is one, and `scale` B A is added.
+    """`scale` B A is added to one matrix.
 
-    a, b, whole: names of tensors of the adapter. transposed: the tensor is stored [in, out].
+    a, b: names of tensors of the adapter. transposed: the matrix is stored [in, out].
     """
 
-    a: str = ""
-    b: str = ""
-    scale: float = 0.0
-    whole: str = ""
+    a: str
+    b: str
+    scale: float
     transposed: bool = False
 
 
@@ -58,13 +55,12 @@ class Adapter:
     """A LoRA adapter whose config and header have been read.
 
     updates: by the names of the base model's tensors, as the adapter has them, or, after `checked`,
-    as the checkpoint has them. saved: names of modules that the adapter holds whole.
+    as the checkpoint has them.
     """
 
     folder: Path
     files: TensorFiles
     updates: dict[str, Update]
-    saved: list[str]
 
     @classmethod
     def read(cls, folder: Path) -> "Adapter":
@@ -82,39 +78,40 @@ class Adapter:
             fields = "`, `".join(f"{name}={config[name]!r:.60}" for name in wrong)
             raise _unmerged(folder, f"is an adapter with `{fields}`")
         files = TensorFiles(folder, (path,), read_header(path))
-        return cls(folder, files, _updates(files, config), config.get("modules_to_save", []))
+        return cls(folder, files, _updates(files, config))
 
     def checked(self, base: Any) -> "Adapter":
         """The adapter by the names of a checkpoint, a `CheckpointIndex`. Raises `CheckpointError`
         for an update of a tensor that the model does not have, or has in another shape.
         """
         sources = {tensor: s for s in base.sources.values() for tensor in s.tensors}
-        (embed, head), stored = base.ends, base.sources["embed"].tensors[0]
-        # a tied embedding is stored under its own name, or under that of the head
-        tied = base.decoder.head is None
-        ends = {embed: stored, head: embed if stored == head else head} if tied else {}
         found: dict[str, Update] = {}
         unknown: list[str] = []
         for name, update in self.updates.items():
             # as a folder of the text half has it, and with the prefix of the family or without
             names, prefix = [name, name.replace("language_model.", "", 1)], base.decoder.prefix
             names += [n.removeprefix(prefix) for n in names] + [prefix + n for n in names]
-            own = next((ends.get(n, n) for n in names if n in ends or n in sources), None)
+            own = next((n for n in names if n in sources), None)
             if own is None:
                 unknown.append(name)
                 continue
-            matrix = own if own in sources else stored
-            found[own] = replace(update, transposed=sources[matrix].transposed)
-            for shape in self._shapes(found[own]):
-                self._require_shape(own, shape, base.files.stored[matrix].shape, base)
+            found[own] = replace(update, transposed=sources[own].transposed)
+            shape = self.files.stored[update.b].shape[0], self.files.stored[update.a].shape[1]
+            shape, wanted = (
+                shape[:: -1 if found[own].transposed else 1],
+                base.files.stored[own].shape,
+            )
+            if shape != wanted:
+                raise CheckpointError(
+                    f"`{self.folder}` has {[*shape]} for `{own}`, which is {[*wanted]} in "
+                    f"`{base.folder}`: give the adapter of this model."
+                )
         # towers of other modalities are left out, as those of the checkpoint are
         if unknown := [name for name in unknown if not (found and of_tower(name))]:
             raise CheckpointError(
                 f"`{self.folder}` adapts {counted(len(unknown), 'tensor')} that `{base.folder}` "
                 f"does not have ({some(sorted(unknown))}): give the adapter of this model."
             )
-        if tied and not self._alike(found.get(stored), found.get(ends[head])):
-            raise _unmerged(self.folder, "changes the tied embedding and head differently")
         return replace(self, updates=found)
 
     def merged(self, name: str, part: Tensor) -> Tensor:
@@ -122,53 +119,13 @@ class Adapter:
         if (update := self.updates.get(name)) is None:
             return part
         reader = TensorReader(self.files, torch.device("cpu"))
-        if update.whole:
-            part = reader[update.whole].to(part.device)
-        if not update.a:
-            return part
         a, b = (reader[own].to(part.device, torch.float32) for own in (update.a, update.b))
         product = b @ a
         return part.float() + update.scale * (product.T if update.transposed else product)
 
-    def _shapes(self, update: Update) -> list[tuple[int, ...]]:
-        """The shapes of the tensors that an update gives."""
-        held = self.files.stored
-        shapes = [held[update.whole].shape] if update.whole else []
-        if update.a:
-            product = held[update.b].shape[0], held[update.a].shape[1]
-            shapes.append(product[::-1] if update.transposed else product)
-        return shapes
-
-    def _require_shape(
-        self, name: str, shape: tuple[int, ...], wanted: tuple[int, ...], base: Any
-    ) -> None:
-        if shape == wanted:
-            return
-        if name in base.ends and shape[1:] == wanted[1:]:
-            raise CheckpointError(
-                f"`{self.folder}` was trained with {shape[0]:,} tokens, and `{base.folder}` has "
-                f"{wanted[0]:,}: resize the model to these tokens, merge the adapter with `peft`, "
-                "and give the merged folder."
-            )
-        raise CheckpointError(
-            f"`{self.folder}` has {[*shape]} for `{name}`, which is {[*wanted]} in "
-            f"`{base.folder}`: give the adapter of this model."
-        )
-
-    def _alike(self, embedding: Update | None, head: Update | None) -> bool:
-        """Whether an embedding and the head that is tied to it stay equal."""
-        if embedding is None or head is None:  # saved as the tied matrix, unless it is listed
-            whole = "" if embedding is None else f".{embedding.whole}"
-            listed = any(f".{module}." in whole for module in self.saved)
-            return head is None and not listed and (embedding is None or not embedding.a)
-        reader = TensorReader(self.files, torch.device("cpu"))
-        lora = embedding.a or head.a
-        return not lora and torch.equal(reader[embedding.whole], reader[head.whole])
-
 
 def _updates(files: TensorFiles, config: dict[str, Any]) -> dict[str, Update]:
     """The updates by the names of the base model's tensors."""
-    found: dict[str, Update] = {}
     pairs: dict[str, dict[str, str]] = {}
     wrong: list[str] = []
     for name in files.stored:
@@ -176,11 +133,8 @@ def _updates(files: TensorFiles, config: dict[str, Any]) -> dict[str, Update]:
         while bare.startswith(_START):  # doubled or not, and around wrappers such as `_orig_mod.`
             bare = without_wrappers(bare.removeprefix(_START))
         bare = without_wrappers(bare).replace(".base_layer.", ".")
-        saved = any(f"{module}." in f"{bare}." for module in config.get("modules_to_save", []))
         if (pair := _PAIR.fullmatch(bare)) is not None:
             pairs.setdefault(pair["module"], {})[pair["part"]] = name
-        elif saved or _ENDS.fullmatch(bare):
-            found[bare] = Update(whole=name)
         else:
             wrong.append(name)
     wrong += [name for pair in pairs.values() if len(pair) < 2 for name in pair.values()]
@@ -188,6 +142,7 @@ def _updates(files: TensorFiles, config: dict[str, Any]) -> dict[str, Update]:
         first = some(sorted(wrong))
         what = f"has {counted(len(wrong), 'tensor')} in no pair of LoRA matrices ({first})"
         raise _unmerged(files.folder, what)
+    found: dict[str, Update] = {}
     for module, pair in pairs.items():
         rank = files.stored[pair["A"]].shape[0]
         # as `peft`: the first pattern that is the module's name, or its end after a dot
@@ -195,8 +150,7 @@ def _updates(files: TensorFiles, config: dict[str, Any]) -> dict[str, Update]:
         matching = (value for one, value in patterns if re.match(rf"(.*\.)?({one})$", module))
         alpha = next(matching, config.get("lora_alpha", 8))
         scale = alpha / (rank**0.5 if config.get("use_rslora") else rank)
-        whole = found.get(f"{module}.weight", Update()).whole
-        found[f"{module}.weight"] = Update(pair["A"], pair["B"], scale, whole)
+        found[f"{module}.weight"] = Update(pair["A"], pair["B"], scale)
     return found
 
 
