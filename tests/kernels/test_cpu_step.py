@@ -149,7 +149,7 @@ def test_what_a_step_does_to_its_rows(seed: int, batch: int, k: int, ends: int) 
         made.limits.copy_(made.lens + torch.randint(1, 6, (batch,), generator=random(seed + 3)))
         made.active.copy_(torch.rand(batch, generator=random(seed + 4)) < 0.7)
         window = batch_state.window(made, draft)
-        report, counts = batch_state.finished(
+        report, counts = batch_state.commit_and_report(
             made, draft, accepted, Verdict(emitted, accepted), logits, probs, seed % 3 == 0
         )
         numbers, (tokens, logprobs, drafts, floats) = report[:, :6], unpacked(report)

@@ -91,7 +91,8 @@ class CheckpointIndex:
         them, as in `transformers`.
         """
         if self.scheme is not None:
-            quantization = self.scheme.alone(quantization, self.folder)
+            self.scheme.refuse_other(quantization, self.folder)
+            quantization = None
         embed, second = self.sources.get("embed"), self.second_head
         if embed and second and device.type != "meta" and not self._same(embed.tensors[0], second):
             raw, kind = self.raw | {"tie_word_embeddings": False}, type(self.decoder)

@@ -201,10 +201,7 @@ class EngineRun:
         It requires a policy with constant lengths and a shape that does not depend on this step's
         report.
         """
-        if (
-            not (getattr(self.policy, "constant_length", False) and self.step.overlaps)
-            or self.time_budget is not None
-        ):
+        if not (self.policy.constant_length and self.step.overlaps) or self.time_budget is not None:
             return None
         after = self.schedule.plan_ahead(plan)
         if after is None:

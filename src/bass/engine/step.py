@@ -20,7 +20,7 @@ from bass.interfaces import Drafter, Scorer, Verifier, Warp
 from bass.interfaces.answers import INTEGERS, check_complete, check_dense, check_probs
 from bass.ops.batch_state import (
     clipped,
-    finished,
+    commit_and_report,
     unpack_numbers,
     unpack_tokens,
     valid_part,
@@ -218,7 +218,9 @@ class SpeculativeStep(Step):
             check_verdict(self.verifier, answer, logits)
         verdict = Verdict(answer.tokens.to(torch.int64), answer.accepted.to(torch.int64))
         jointly = self.verifier.judges_jointly
-        report, emitted = finished(sequences, draft, flags, verdict, logits, probs, jointly)
+        report, emitted = commit_and_report(
+            sequences, draft, flags, verdict, logits, probs, jointly
+        )
         return report, emitted, verdict
 
     def proposed(

@@ -88,8 +88,9 @@ class DraftMethod(ABC):
     `batch_invariant`: a row's draft does not depend on the other rows. False for a batch-wide
     drafter, such as one that learns from the committed tokens of all rows. Its output still has the
     target's distribution, but the tokens of a row and seed depend on the batch; a run's summary
-    says so. It is built for each call; the drafter of another method, for which CUDA
-    graphs are captured, serves later calls too, whose prompts begin in rows that `reserve` assigns.
+    says so. With CUDA graphs a batch-invariant drafter is built once for each size of batch, and
+    serves later calls too, whose prompts begin in rows that `reserve` assigns; any other is built
+    for each call.
     """
 
     paper: ClassVar[str] = ""

@@ -1,9 +1,8 @@
 """The contract of draft-length policies. It imports NumPy, not torch."""
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Collection
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
@@ -22,16 +21,6 @@ class DraftLengthPolicy(ABC, Generic[State]):
     max_length: int
     constant_length: ClassVar[bool] = False
     paper: ClassVar[str] = ""
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if "steady" in vars(cls):
-            warnings.warn(
-                f"`{cls.__name__}.steady` is now `constant_length`: rename it.",
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            cls.constant_length = vars(cls)["steady"]
 
     @property
     def draft_lengths(self) -> Collection[int]:

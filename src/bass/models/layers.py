@@ -1,4 +1,4 @@
-"""Layers and blocks of all families. Parameters start empty: `weights.load_decoder` or a trainer
+"""Layers and blocks of all families. Parameters start empty: `CheckpointIndex.load` or a trainer
 fills them.
 
 Layers define `__call__` themselves: that of `nn.Module` first looks for hooks, which takes 5 % of a

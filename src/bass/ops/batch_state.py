@@ -160,7 +160,7 @@ def leading(kept: Bool[Tensor, "batch k"], lengths: Int[Tensor, " batch"]) -> In
     return (kept & counts).cumprod(1).sum(1)
 
 
-def finished(
+def commit_and_report(
     rows: Sequences,
     draft: Draft,
     flags: Int[Tensor, " batch"],

@@ -34,7 +34,7 @@ WIDENED = 1 << 24
 class Linear(nn.Module):
     """y = x Wᵀ + b; the weight has shape [out, in], the bias is None unless requested.
 
-    Parameters start empty: `weights.load_decoder` or a trainer fills them.
+    Parameters start empty: `CheckpointIndex.load` or a trainer fills them.
     """
 
     def __init__(

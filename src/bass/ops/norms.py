@@ -66,7 +66,7 @@ class OffsetRMSNorm(nn.Module):
 class HeadNorm(nn.Module):
     """RMSNorm of each head of q and k. The heads of q share their weights, and so do those of k.
 
-    The weights are repeated for every head (`qk_norm_sources`), so q and k need one operation.
+    The weights are repeated for every head, so q and k need one operation.
     """
 
     def __init__(

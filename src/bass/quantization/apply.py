@@ -19,9 +19,13 @@ from bass.quantization.methods import NoQuantization
 
 
 def quantizable(decoder: CausalDecoder) -> list[str]:
-    """The names of the linear layers in the decoder's blocks. Raises `OptionError` without any."""
+    """The names of the linear layers in the decoder's blocks, but for routers of mixtures, which
+    choose the experts. Raises `OptionError` without any.
+    """
     names = [
-        f"blocks.{name}" for name, layer in decoder.blocks.named_modules() if type(layer) is Linear
+        f"blocks.{name}"
+        for name, layer in decoder.blocks.named_modules()
+        if type(layer) is Linear and not name.endswith(".router")
     ]
     if not names:
         raise OptionError(

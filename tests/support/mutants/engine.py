@@ -258,7 +258,7 @@ MUTANTS = (
     Mutant(
         "a step is launched ahead of what its policy learns",
         "EngineRun._launched_ahead",
-        "getattr(self.policy, 'constant_length', False)",
+        "self.policy.constant_length",
         "True",
         (f"{SOON}::test_a_policy_that_learns_has_each_report_before_the_next_step",),
     ),

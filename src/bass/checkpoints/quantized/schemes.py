@@ -199,7 +199,7 @@ class Scheme:
     method: str
     layouts_of: LayoutsOf
 
-    def alone(self, quantization: Quantization | None, folder: Path) -> None:
+    def refuse_other(self, quantization: Quantization | None, folder: Path) -> None:
         """Raise `OptionError` for a quantization of what is already quantized."""
         if quantization is not None and not isinstance(quantization, NoQuantization):
             raise OptionError(
