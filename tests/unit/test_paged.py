@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import bass
 from bass.drafters import NoDrafter
+from bass.engine.batch_rows import BatchRows, room_for
 from bass.engine.prefill import feed_prompts
 from bass.engine.requests import Request
-from bass.engine.slots import Slots, room_for
 from bass.interfaces import RowStore
 from bass.records import (
     AttentionRule,
@@ -120,7 +120,7 @@ class Engine:
         capacity = max(request.limit for request in self.requests)
         rows = Sequences.empty(self.batch, capacity, [], CPU)
         queue = deque(range(len(self.requests)))
-        self.slots = Slots(
+        self.slots = BatchRows(
             rows,
             self.store,
             NoDrafter(),

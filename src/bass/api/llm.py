@@ -26,12 +26,12 @@ from bass.api.requests import Prompts, requests_for
 from bass.api.results import Result
 from bass.drafters import NoDrafter
 from bass.engine.assembly import Strategies
+from bass.engine.batch_rows import room_for
 from bass.engine.cost import NOTHING, PairCost, measure_peaks, model_cost
 from bass.engine.engines import EngineCache
 from bass.engine.memory import Memory
 from bass.engine.requests import Request
 from bass.engine.run import EngineRun
-from bass.engine.slots import room_for
 from bass.engine.warm_up import compiled, first_prefills, first_windows
 from bass.errors import OptionError, RequestError, check_flag
 from bass.policies import Fixed

@@ -167,7 +167,7 @@ class EngineRun:
             return state
         admitted, fed = self.schedule.admit()
         if len(admitted):
-            served = self.schedule.slots.requests[admitted].tolist()
+            served = self.schedule.rows.requests[admitted].tolist()
             state = self.policy.reset(state, admitted)  # may write to `admitted`
             self.trace.prompt_tokens_fed += fed
             self.trace.prefilled |= dict.fromkeys(served, clock.now)

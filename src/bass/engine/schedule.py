@@ -7,8 +7,8 @@ from typing import final
 
 import numpy as np
 
+from bass.engine.batch_rows import BatchRows
 from bass.engine.requests import Request
-from bass.engine.slots import Slots
 from bass.engine.step import Step
 from bass.records import Sequences
 
@@ -35,7 +35,7 @@ class Schedule:
     def __post_init__(self) -> None:
         batch, self.capacity = len(self.sequences.lens), self.sequences.capacity
         self.lens, self.limits = [0] * batch, [0] * batch
-        self.slots = Slots(
+        self.rows = BatchRows(
             self.sequences,
             self.step.target,
             self.step.drafter,
@@ -48,17 +48,17 @@ class Schedule:
     @property
     def busy(self) -> bool:
         """Whether a request is running or waiting."""
-        return self.slots.busy
+        return self.rows.busy
 
     @property
     def waiting(self) -> bool:
         """Whether a request is waiting for a row."""
-        return bool(self.slots.queue)
+        return bool(self.rows.queue)
 
     @property
     def serving(self) -> list[int]:
         """The request of each row, -1 for none."""
-        return self.slots.requests.tolist()
+        return self.rows.requests.tolist()
 
     @property
     def most_generated(self) -> int:
@@ -68,11 +68,11 @@ class Schedule:
 
     def admit(self) -> tuple[np.ndarray, int]:
         """Prefill waiting requests into idle rows; return the rows and the number of tokens fed."""
-        admitted, fed = self.slots.admit(self.requests)
+        admitted, fed = self.rows.admit(self.requests)
         self.step.log.take()  # a prefill is not part of a step
         self.lens = self.lens.copy()  # the report of the last step may hold the same list
         for row in admitted.tolist():
-            request = self.requests[self.slots.requests[row]]
+            request = self.requests[self.rows.requests[row]]
             self.lens[row], self.limits[row] = len(request.prompt), request.limit
         return admitted, fed
 
@@ -113,9 +113,9 @@ class Schedule:
 
     def finish(self, request: int) -> None:
         """End a request early; its row becomes free."""
-        for row in np.flatnonzero(self.slots.requests == request):
+        for row in np.flatnonzero(self.rows.requests == request):
             self.sequences.active[row] = False
-            self.slots.release(int(row))
+            self.rows.release(int(row))
 
     def released(self, active: list[int], serving: list[int]) -> list[int]:
         """The rows that still serve their request of `serving`; those that are done become idle."""
@@ -124,5 +124,5 @@ class Schedule:
         if not all(active):
             for row in rows:
                 if not active[row]:
-                    self.slots.release(row)
+                    self.rows.release(row)
         return rows

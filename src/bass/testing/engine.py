@@ -13,13 +13,13 @@ from bass.caches import PaddedCache
 from bass.drafters import ModelDraft
 from bass.drafters.validity import built, features_of
 from bass.engine.assembly import ModelPair, Storage, Strategies, assemble
+from bass.engine.batch_rows import room_for
 from bass.engine.drafter_context import RunContext, check_features, draw_for
 from bass.engine.graphs import GraphedStep
 from bass.engine.requests import Request, StepRecord
 from bass.engine.run import EngineRun
 from bass.engine.scorer import ModelScorer
 from bass.engine.shapes import StepShapes
-from bass.engine.slots import room_for
 from bass.engine.step import SpeculativeStep
 from bass.errors import PairingError
 from bass.interfaces import (

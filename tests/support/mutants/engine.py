@@ -162,7 +162,7 @@ MUTANTS = (
     ),
     Mutant(
         "an idle row lends its prompt",
-        "Slots.admit",
+        "BatchRows.admit",
         (
             "{tuple(all_requests[r].prompt): row for row, r in "
             "reversed(list(enumerate(self.requests))) if r >= 0}"
@@ -178,7 +178,7 @@ MUTANTS = (
     ),
     Mutant(
         "a prompt is copied from the wrong row",
-        "Slots.admit",
+        "BatchRows.admit",
         "donors[tuple(all_requests[request].prompt)]",
         "0 * donors[tuple(all_requests[request].prompt)]",
         (
@@ -188,7 +188,7 @@ MUTANTS = (
     ),
     Mutant(
         "a new prompt inherits the steps of the last",
-        "Slots._start",
+        "BatchRows._start",
         "s.steps[index] = 0",
         "",
         (ALONE,),
@@ -278,7 +278,7 @@ MUTANTS = (
     ),
     Mutant(
         "rows in flight begin again at every admission",
-        "Slots.admit",
+        "BatchRows.admit",
         "(np.arange(len(self.requests)), self.capacities.copy())",
         "(np.arange(len(self.requests)), 0 * self.capacities)",
         (ROOM,),

@@ -13,7 +13,7 @@ from bass.records import CacheBudget, RowAssignment, Sequences, copied
 
 
 @dataclass
-class Slots:
+class BatchRows:
     """The requests in the rows of a batch.
 
     prefill: feeds all tokens of prompts but the last to the rows from the given one on. requests:
