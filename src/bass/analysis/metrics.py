@@ -9,14 +9,15 @@ step.
 import inspect
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, final
 
 import numpy as np
 import pandas as pd
 
 from bass.analysis.frames import CALL, Measurement
-from bass.analysis.statistics import Comparison, compare
+from bass.analysis.statistics import Comparison, Interval, compare, interval
+from bass.errors import unknown_name
 
 Better = Literal["higher", "lower", "neither"]
 Over = Literal["repeats", "prompts"]
@@ -33,6 +34,7 @@ _UNITS = {
 }
 _SCALES = {"seconds": 1e3, "seconds per token": 1e3, "share": 100.0}
 _HEADINGS = {"acceptance_rate": "accepted", "mbu": "MBU", "mfu": "MFU"}
+_LEAST = {"tau": 1.0, "tau_of_requests": 1.0, "draft_cost_ratio": -math.inf}  # of others 0
 
 
 def number(value: float | None, unit: str = "") -> str:
@@ -120,8 +122,7 @@ def tokens(m: Measurement) -> Value:
 
 
 def tau(m: Measurement) -> Value:
-    """Mean acceptance length: committed tokens / target calls, bonus and correction included,
-    pooled over requests.
+    """Mean acceptance length: committed tokens / target calls, bonus and correction included.
 
     vLLM: mean acceptance length, which is 1 + accepted / drafts there, over calls with a draft.
     SGLang: accept length. Spec-Bench: #Mean accepted tokens.
@@ -147,7 +148,7 @@ def drafted_per_call(m: Measurement) -> Value:
 
 
 def acceptance_rate(m: Measurement) -> Value:
-    """Accepted / drafted tokens, pooled. It falls with the length of drafts that are equally good.
+    """Accepted / drafted tokens. It falls with the length of drafts that are equally good.
 
     vLLM: draft acceptance rate.
     """
@@ -523,11 +524,23 @@ def independent(m: Measurement, name: str) -> pd.Series:
     Acceptance has a value per prompt, over all its samples, turns and repeats, since samples of one
     prompt are correlated, and repeats of greedy decoding are copies.
     """
+    if name not in METRICS:
+        raise unknown_name("metric", name, METRICS)
     metric = METRICS[name]
     parts = m.split("prompt" if metric.over == "prompts" else "repeat")
     values = {unit: metric.function(part) for unit, part in parts.items()}
     found = {unit: value for unit, value in values.items() if value is not None}
     return pd.Series(found, dtype=float, name=name)
+
+
+def mean(values: pd.Series) -> Interval:
+    """The mean of independent values, with the part of its interval that the metric can have."""
+    metric, found = METRICS[str(values.name)], interval(values.to_numpy())
+    if found.low is None or found.high is None:
+        return found
+    most = 1.0 if metric.unit == "share" and found.mean <= 1 else math.inf
+    low, high = max(found.low, _LEAST.get(metric.name, 0.0)), min(found.high, most)
+    return replace(found, low=low, high=high)
 
 
 def paired(a: pd.Series, b: pd.Series) -> Comparison:
@@ -550,11 +563,7 @@ def acceptance_by_position(m: Measurement) -> list[Value]:
 
     NeMo-Skills: conditional acceptance rate.
     """
-    accepted_to = m.rows["accepted"].to_numpy()
-    return [
-        _ratio(float((accepted_to > i).sum()), reached or 0.0)
-        for i, reached in enumerate(reached_by_position(m))
-    ]
+    return _shares_accepted(m, reached_by_position(m))
 
 
 def reached_by_position(m: Measurement) -> list[Value]:
@@ -569,11 +578,7 @@ def unconditional_acceptance_by_position(m: Measurement) -> list[Value]:
 
     vLLM: per-position acceptance rate, which it counts over all drafts, long enough or not.
     """
-    accepted_to = m.rows["accepted"].to_numpy()
-    return [
-        _ratio(float((accepted_to > i).sum()), judged or 0.0)
-        for i, judged in enumerate(judged_by_position(m))
-    ]
+    return _shares_accepted(m, judged_by_position(m))
 
 
 def judged_by_position(m: Measurement) -> list[Value]:
@@ -598,6 +603,11 @@ def accepted_by_length(m: Measurement) -> list[Value]:
     """Entry n: the mean number of accepted tokens of the target calls that drafted n."""
     means = m.rows.groupby("drafted")["accepted"].mean()
     return [float(means[n]) if n in means.index else None for n in range(_longest(m) + 1)]
+
+
+def _shares_accepted(m: Measurement, counts: list[Value]) -> list[Value]:
+    accepted_to = m.rows["accepted"].to_numpy()
+    return [_ratio(float((accepted_to > i).sum()), n or 0.0) for i, n in enumerate(counts)]
 
 
 def _longest(m: Measurement) -> int:
