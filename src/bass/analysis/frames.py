@@ -110,18 +110,17 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def steps_frame(lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """One row per step; `requests`, `drafted`, `accepted` and `emitted` are lists of its rows."""
-    return pd.DataFrame(lines, columns=_columns([*CALL, "step", *_STEP], lines))
+    return _frame([*CALL, "step", *_STEP], lines)
 
 
 def requests_frame(lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """One row per request; `token_ids` and `logprobs` are lists."""
     first = [*CALL, "request", "prompt", "turn", "category", "seed"]
-    frame = pd.DataFrame(lines, columns=_columns([*first, *_REQUEST], lines))
-    return frame.astype({"prefill_seconds": float, "seconds": float})
+    return _frame([*first, *_REQUEST], lines).astype({"prefill_seconds": float, "seconds": float})
 
 
-def _columns(known: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys([*known, *(lines[0] if lines else ())]))
+def _frame(known: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    return pd.DataFrame(lines, columns=[*dict.fromkeys([*known, *(lines[0] if lines else ())])])
 
 
 class Counts(NamedTuple):
@@ -153,9 +152,7 @@ class Measurement:
     facts: Mapping[str, Any] = field(default_factory=dict)
     plain: "Measurement | None" = None
     part: pd.DataFrame | None = field(default=None, repr=False)  # its rows, of a larger one
-    _parts: dict[str, dict[Any, "Measurement"]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    _parts: dict[str, dict] = field(default_factory=dict, init=False, repr=False)  # by column
 
     @classmethod
     def of_call(
@@ -182,13 +179,12 @@ class Measurement:
         if self.part is not None:
             return self.part
         steps = self.steps
-        counts = [len(row) for row in steps["requests"]]
         lists = {
             name: np.concatenate([np.zeros(0, dtype=np.int64), *map(np.asarray, steps[name])])
             for name in _PER_ROW
         }
         active = lists["requests"] >= 0
-        numbers = np.repeat(np.arange(len(steps)), counts)[active]
+        numbers = np.repeat(np.arange(len(steps)), [*map(len, steps["requests"])])[active]
         flat = steps[[*CALL, "step", "at", "k"]].iloc[numbers].reset_index(drop=True)
         flat["request"] = lists["requests"][active].astype(np.int64)
         for name in ("drafted", "accepted", "emitted"):
@@ -264,17 +260,11 @@ class Measurement:
         keys = pd.MultiIndex.from_frame(self.steps[CALL])
         steps = dict(list(self.steps.groupby(single.reindex(keys).to_numpy())))
         rows = dict(list(self.rows.groupby(column)))
-        none = self.steps[:0], self.rows[:0]
-        return {
-            value: Measurement(
-                steps.get(value, none[0]),
-                requests,
-                self.facts,
-                plain.get(value),
-                rows.get(value, none[1]),
-            )
-            for value, requests in self.requests.groupby(column)
-        }
+        found = {}
+        for value, requests in self.requests.groupby(column):
+            own = steps.get(value, self.steps[:0]), requests, self.facts, plain.get(value)
+            found[value] = Measurement(*own, rows.get(value, self.rows[:0]))
+        return found
 
     def where(self, **columns: Any) -> "Measurement":
         """The part of these values of columns of the requests, such as `category="qa"`.

@@ -164,13 +164,8 @@ def token_acceptance_rate(m: Measurement) -> Value:
     return _ratio(m.counts.accepted, m.counts.reached)
 
 
-def wasted_drafted_tokens(m: Measurement) -> Value:
-    """Drafted tokens that were not committed: drafted - accepted."""
-    return float(m.counts.drafted - m.counts.accepted) if m.counts.calls else None
-
-
 def wasted_per_token(m: Measurement) -> Value:
-    """Drafted tokens that were not committed, for each committed token."""
+    """Drafted tokens that were not committed, drafted - accepted, for each committed token."""
     return _ratio(m.counts.drafted - m.counts.accepted, m.counts.emitted)
 
 
@@ -299,19 +294,17 @@ def goodput(m: Measurement) -> Value:
 
     A request of one token has a tpot of 0. It applies where a limit was set. vLLM: request_goodput.
     """
-    limits = [m.facts.get(f"{name}_limit") for name in ("ttft", "tpot", "e2e")]
+    names = ("ttft_limit", "tpot_limit", "e2e_limit")
+    limits = np.array([m.facts.get(name) or np.inf for name in names])
     total = float(m.call_seconds.sum())
-    if not total or limits == [None] * 3:
+    if not total or np.isinf(limits).all():
         return None
     ended = (m.requests["prefill_seconds"].fillna(0.0) + m.requests["seconds"]).to_numpy()
     good = 0
     for times, end, reason in zip(m.token_times, ended, m.requests["finish_reason"], strict=True):
         if reason != "time" and len(times):
             gap = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 0.0
-            good += all(
-                limit is None or value <= limit
-                for value, limit in zip((times[0], gap, end), limits, strict=True)
-            )
+            good += all(limits >= (times[0], gap, end))
     return good / total
 
 
@@ -470,7 +463,6 @@ _ROWS: tuple[tuple[Function, str, Better, Over], ...] = (
     (drafted_per_call, "tokens per call", "neither", "prompts"),
     (acceptance_rate, "share", "higher", "prompts"),
     (token_acceptance_rate, "share", "higher", "prompts"),
-    (wasted_drafted_tokens, "tokens", "lower", "repeats"),
     (wasted_per_token, "tokens per token", "lower", "prompts"),
     (share_without_draft, "share", "neither", "repeats"),
     (padding_waste, "share", "lower", "repeats"),
@@ -529,8 +521,7 @@ def independent(m: Measurement, name: str) -> pd.Series:
     metric = METRICS[name]
     parts = m.split("prompt" if metric.over == "prompts" else "repeat")
     values = {unit: metric.function(part) for unit, part in parts.items()}
-    found = {unit: value for unit, value in values.items() if value is not None}
-    return pd.Series(found, dtype=float, name=name)
+    return pd.Series(values, dtype=float, name=name).dropna()
 
 
 def mean(values: pd.Series) -> Interval:
@@ -601,8 +592,8 @@ def accepted_histogram(m: Measurement) -> list[Value]:
 
 def accepted_by_length(m: Measurement) -> list[Value]:
     """Entry n: the mean number of accepted tokens of the target calls that drafted n."""
-    means = m.rows.groupby("drafted")["accepted"].mean()
-    return [float(means[n]) if n in means.index else None for n in range(_longest(m) + 1)]
+    means = m.rows.groupby("drafted")["accepted"].mean().to_dict()
+    return [means.get(n) for n in range(_longest(m) + 1)]
 
 
 def _shares_accepted(m: Measurement, counts: list[Value]) -> list[Value]:
@@ -615,8 +606,7 @@ def _longest(m: Measurement) -> int:
 
 
 def _histogram(m: Measurement, column: str) -> list[Value]:
-    counts = np.bincount(m.rows[column].to_numpy(), minlength=_longest(m) + 1)
-    return [float(count) for count in counts]
+    return np.bincount(m.rows[column], minlength=_longest(m) + 1).astype(float).tolist()
 
 
 PROFILES: dict[str, Callable[[Measurement], list[Value]]] = {

@@ -223,7 +223,7 @@ def acceptance(run: "Run", panels: Panels) -> Plot | None:
     for ax, number, name, cells in lines:
         of_cells = [run.measurement(cell) for cell in cells.values()]
         reached, shares = (
-            pd.DataFrame([dict(enumerate(PROFILES[profile](one))) for one in of_cells], dtype=float)
+            pd.DataFrame([PROFILES[profile](one) for one in of_cells], dtype=float)
             for profile in ("reached_by_position", "acceptance_by_position")
         )
         count = reached.sum()
@@ -253,12 +253,10 @@ def step_parts(run: "Run", panels: Panels) -> Plot | None:
     bars = {label(run, cell): parts for cell, parts in measured.items() if cell in shown}
     frame = pd.DataFrame(bars).T.fillna(0.0)
     figure, (ax,) = new_figure()
-    left = np.zeros(len(frame))
+    left, edge = frame.cumsum(axis=1) - frame, {"edgecolor": colours()["page"], "linewidth": 0.5}
     for name, colour, hatch in zip(frame, SERIES, HATCHES * 2, strict=False):
-        bar = ax.barh(range(len(frame)), frame[name], left=left, label=str(name), hatch=hatch)
-        for patch in bar:
-            patch.set(facecolor=colours()[colour], edgecolor=colours()["page"], linewidth=0.5)
-        left = left + frame[name].to_numpy()
+        drawn: Any = {"label": str(name), "hatch": hatch, "facecolor": colours()[colour]} | edge
+        ax.barh(range(len(frame)), frame[name], left=left[name], **drawn)
     names = ["\n".join(textwrap.wrap(str(name), 24)) for name in frame.index]
     height = 0.08 + 0.16 * (1 + max(name.count("\n") for name in names))  # inches of a bar
     figure.set_figheight(max(1.8, 0.9 + height * len(names)))

@@ -65,9 +65,8 @@ def report(run: "Run") -> str:
         chosen=chosen,
         data=embedded(pictures, json.loads(texts.read_text()) if texts.exists() else []),
         words=[
-            (METRICS[name].heading, f"{METRICS[name].doc} A cell has its mean over {over}.")
-            for name in COLUMNS
-            for over in [METRICS[name].over]
+            (one.heading, f"{one.doc} A cell has its mean over {one.over}.")
+            for one in map(METRICS.__getitem__, COLUMNS)
         ],
     )
 

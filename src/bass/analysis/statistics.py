@@ -23,14 +23,14 @@ class Interval:
     n: int
 
 
-def interval(values: Sequence[float] | np.ndarray, level: float = LEVEL) -> Interval:
+def interval(values: Sequence[float] | np.ndarray) -> Interval:
     """Student's t interval of the mean of independent values."""
     found = np.asarray(values, dtype=float)
     n = len(found)
     mean = float(found.mean()) if n else math.nan
     if n < 2:
         return Interval(mean, None, None, n)
-    half = float(stdtrit(n - 1, (1 + level) / 2) * found.std(ddof=1) / math.sqrt(n))
+    half = float(stdtrit(n - 1, (1 + LEVEL) / 2) * found.std(ddof=1) / math.sqrt(n))
     return Interval(mean, mean - half, mean + half, n)
 
 
