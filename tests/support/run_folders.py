@@ -2,6 +2,7 @@
 the format of `bass ablate`.
 """
 
+import itertools
 import json
 import zlib
 from collections.abc import Collection, Mapping, Sequence
@@ -22,7 +23,7 @@ FACTS = {"bandwidth": 4e9, "flops": 1e12, "peak_memory_bytes": 50_000_000, "devi
 PARTS = {"draft": 2.0, "verify": 3.0, "sample": 0.5, "host": 0.4}
 MADE = {"bass": "0.1.0", "commit": "abc1234", "torch": "2.13", "device": "cpu"}
 MANIFEST = MADE | {
-    "name": "lengths", "about": "Draft lengths.", "axes": ["method", "batch"], "python": "3.11",
+    "name": "lengths", "about": "Draft lengths.", "axes": ["method"], "python": "3.11",
     "created": "2025-01-02T03:04:05+00:00", "platform": "Linux", "remarks": [],
     "config": {"target": "models/target"},
 }  # fmt: skip
@@ -73,21 +74,26 @@ def write_run(
     lossy: Collection[str] = (),
     failed: Collection[str] = (),
     new: Collection[str] = (),
+    temperatures: Sequence[float] = (),
     **manifest: Any,
 ) -> Path:
     """A run folder with the axes `method` and `batch`, whose cells have the ids METHOD-bBATCH.
 
     methods: label to draft length. categories: of the prompts, of which each is a call; by default
     two prompts without one. slower: the factor of a method's times. lossy: methods that are not
-    lossless. failed, new: ids of cells in that state. manifest: replaces its entries.
+    lossless. failed, new: ids of cells in that state. temperatures: a third axis, with ids
+    METHOD-tTEMPERATURE-bBATCH. manifest: replaces its entries.
     """
-    cells = []
-    for batch in batches:
+    cells, axes = [], ["method", *(["temperature"] if temperatures else []), "batch"]
+    for batch, temperature in itertools.product(batches, temperatures or [None]):
+        own = {} if temperature is None else {"temperature": temperature}
+        tail = "".join(f"-t{value}" for value in own.values())
         for method, k in methods.items():
-            name, caveat = f"{method}-b{batch}", "`typical` keeps likely tokens of the draft"
+            caveat = "`typical` keeps likely tokens of the draft"
+            name = f"{method}{tail}-b{batch}"
             cells.append({
-                "id": name, "labels": {"method": method, "batch": batch},
-                "settings": {"policy.k": k, "batch": batch}, "work": f"work-{batch}",
+                "id": name, "labels": {"method": method, **own, "batch": batch},
+                "settings": {"policy.k": k, "batch": batch}, "work": f"work{tail}-{batch}",
                 "autoregressive": k == 0, "lossless": method not in lossy,
                 "caveat": caveat if method in lossy else "", "batch_invariant": True,
             })  # fmt: skip
@@ -109,7 +115,9 @@ def write_run(
                 summary = {"cell": name, "key": "", "seconds": 1.0, "facts": facts}
                 summary |= {"state": ended[0], "error": ended[1], "made_with": MADE | {"files": {}}}
                 (where / "summary.json").write_text(json.dumps(summary))
-    (folder / "manifest.json").write_text(json.dumps(MANIFEST | {"cells": cells} | manifest))
+    (folder / "manifest.json").write_text(
+        json.dumps(MANIFEST | {"axes": axes, "cells": cells} | manifest)
+    )
     (folder / "texts.json").write_text(json.dumps(TEXTS))
     return folder
 

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -17,7 +16,8 @@ from bass.analysis.frames import (
     step_lines,
     steps_frame,
 )
-from bass.analysis.metrics import METRICS, measure
+from bass.analysis.metrics import METRICS, mean, measure
+from bass.analysis.statistics import interval
 from bass.errors import OptionError, RunFolderError
 from support.drawn_calls import Drawn, runs
 from support.run_folders import METHODS, write_run
@@ -73,7 +73,7 @@ def test_a_cell_is_compared_with_the_fastest_autoregressive_one_of_its_work(run:
     assert row["plain"] == "autoregressive-b1"
     assert row["speedup_all"] == pytest.approx(plain["all"] / row["all"])
     assert row["speedup"] == pytest.approx(row["tokens_per_second"] / plain["tokens_per_second"])
-    assert np.isnan(plain["speedup"])
+    assert plain["speedup"] == plain["speedup_all"] == 1
     assert run.speedup("autoregressive-b1") is None
     slower = run.speedup("split-b1", "all")
     assert slower is not None
@@ -105,8 +105,27 @@ def test_a_cell_has_the_mean_of_its_independent_values_and_the_metrics_of_its_pa
     assert sum(part.counts.emitted for part in parts) == m.counts.emitted
     assert sum(len(part.steps) for part in parts) == len(m.steps)
     assert [measure(part)["tau"] for part in parts] == pytest.approx(values.tolist())
-    with pytest.raises(OptionError, match="No request has `category` 'history'"):
+    with pytest.raises(OptionError, match=r"Unknown category `history`\. Known: math, qa"):
         m.where(category="history")
+
+
+def test_an_interval_holds_values_that_the_metric_can_have(tmp_path: Path) -> None:
+    """Two values far apart: Student's interval alone would reach below zero."""
+    run = bass.open_run(write_run(tmp_path / "run", {"bass": 8}, [1], repeats=2, tokens=4))
+    for name, least in (("all", 0.0), ("tau", 1.0)):
+        found = run.interval("bass-b1", name)
+        around = interval(run.values("bass-b1", name).to_numpy())
+        assert (found.mean, found.high, found.n) == (around.mean, around.high, 2)
+        assert found.low == max(around.low, least)
+    far = pd.Series([0.5, 1.0], name="acceptance_rate")
+    assert (mean(far).low, mean(far).high) == (0.0, 1.0)
+    assert mean(far.rename("draft_cost_ratio")).low < 0
+
+
+def test_a_run_says_what_it_is_and_an_unknown_metric_is_an_error(run: bass.Run) -> None:
+    assert repr(run) == f"<Run {str(run.folder)!r}: lengths, 6 of 8 cells finished>"
+    with pytest.raises(OptionError, match=r"Unknown metric `tokens_per_secnd`\. Did you mean"):
+        run.compare("bass-b1", "fixed-b1", "tokens_per_secnd")
 
 
 def test_metrics_that_do_not_apply_are_nan(run: bass.Run) -> None:

@@ -118,7 +118,7 @@ def test_autoregressive_decoding_commits_one_token_a_call_and_has_no_acceptance_
     measured = measure(replace(m, plain=m))
     assert measured["tau"] == measured["share_without_draft"] == measured["speedup_limit"] == 1
     assert measured["exact_match_rate"] == 1
-    assert measured["wasted_drafted_tokens"] == measured["drafted_per_call"] == 0
+    assert measured["wasted_per_token"] == measured["drafted_per_call"] == 0
     missing = {"acceptance_rate", "token_acceptance_rate", "draft_cost_ratio", "goodput"}
     assert not measured.keys() & (missing | {"predicted_speedup", "first_divergence"})
 
@@ -249,7 +249,6 @@ def test_a_call_by_hand() -> None:
             "acceptance_rate": 3 / 6,
             # two were rejected; the second row's draft beyond its end was not judged
             "token_acceptance_rate": 3 / 5,
-            "wasted_drafted_tokens": 3.0,
             "wasted_per_token": 3 / 5,
             "share_without_draft": 0.0,
             "padding_waste": 1 - 9 / 12,  # windows of 4 and 2 for two rows; 3+1, 2+1, 1+1 used

@@ -13,7 +13,7 @@ import bass
 from bass.analysis.frames import Measurement
 from bass.analysis.metrics import PROFILES
 from bass.analysis.picture import MOST_BYTES, embedded, kinds, picture
-from bass.analysis.plots import pass_curves, plots
+from bass.analysis.plots import MOST_BARS, pass_curves, plots
 from bass.analysis.report import report, report_of_evaluation
 from bass.analysis.tables import table, verdicts
 from bass.cli import main
@@ -116,6 +116,71 @@ def test_a_line_for_each_method_has_the_values_of_the_table(run: bass.Run) -> No
             bounds = scale * rows[[f"{column}_low", f"{column}_high"]].dropna().to_numpy()
             assert ends == pytest.approx(bounds)
         assert [text.get_text() for text in ax.get_xticklabels()] == ["1", "4", "8"]
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> bass.Run:
+    """Ten methods at two temperatures and two batches; autoregressive decoding is the slowest."""
+    methods = {"plain": 0} | {f"fixed-{k}": k for k in range(1, 10)}
+    folder = tmp_path_factory.mktemp("runs") / "grid"
+    slower = {"plain": 9.0}
+    return bass.open_run(write_run(folder, methods, (1, 2), slower=slower, temperatures=(0.0, 0.5)))
+
+
+def test_works_have_panels_and_autoregressive_decoding_is_never_left_out(grid: bass.Run) -> None:
+    frame = table(grid)
+    found = {plot.name: plot for plot in plots(grid, frame)}
+    assert {plot.name: len(plot.figure.axes) for plot in found.values()} == {
+        name: 1 if name == "step-parts" else 2 for name in NAMES
+    }
+    ranks = frame["all"].groupby([frame["temperature"], frame["batch"]]).rank()
+    means = ranks.groupby(frame["method"]).mean().drop("plain").sort_values()
+    shown = {"plain", *means.index[:7]}
+    for temperature, ax in zip(("0.0", "0.5"), found["all"].figure.axes, strict=True):
+        assert ax.get_title() == f"temperature {temperature}"
+        assert {line.get_label() for line in ax.lines} == shown
+        highest = max(max(map(float, line.get_ydata())) for line in ax.lines)
+        assert ax.get_ylim()[1] > highest
+        for line in ax.lines:
+            of = (frame["method"] == line.get_label()) & (
+                frame["temperature"] == float(temperature)
+            )
+            assert np.asarray(line.get_ydata()) == pytest.approx(1e3 * frame["all"][of].to_numpy())
+    colours = [
+        {line.get_label(): line.get_color() for line in ax.lines} for ax in found["all"].figure.axes
+    ]
+    assert colours[0] == colours[1]
+    assert " 8 of 10 methods are shown: autoregressive" in found["all"].caption
+    assert "methods are shown" not in found["step-parts"].caption
+
+
+def test_the_parts_of_a_step_are_those_of_the_methods_shown_and_the_caption_counts_them(
+    grid: bass.Run,
+) -> None:
+    frame = table(grid)
+    found = {plot.name: plot for plot in plots(grid, frame)}
+    drawn = {line.get_label() for line in found["all"].figure.axes[0].lines}
+    [ax] = found["step-parts"].figure.axes
+    names = [text.get_text().replace("\n", " ") for text in ax.get_yticklabels()]
+    assert len(names) == MOST_BARS
+    assert {name.partition(",")[0] for name in names} <= drawn
+    batches = [name.rpartition(" ")[2] for name in names]
+    assert batches.count("2") == 2 * (len(drawn) - 1)  # plain drafts nothing, and has no parts
+    assert "16 of 36 settings are shown" in found["step-parts"].caption
+
+
+def test_the_page_says_which_settings_have_pictures(
+    grid: bass.Run, page: str, run: bass.Run
+) -> None:
+    text = report(grid)
+    data = json.loads(re.findall(r'id="pictures">(.*?)</script>', text, re.DOTALL)[0])
+    titles = [one["title"] for one in data["pictures"]]
+    assert [title.partition(",")[0] for title in titles] == [f"fixed-{k}" for k in range(1, 5)]
+    assert all(title.endswith("batch 2") for title in titles)
+    assert "4 of 40 settings are here" in text
+    assert "settings are here" in page
+    assert "Mean acceptance length: committed tokens / target calls" in text
+    assert "A cell has its mean over prompts." in text
 
 
 def test_acceptance_pools_the_batches_of_a_method(run: bass.Run) -> None:

@@ -58,6 +58,8 @@ def test_a_wide_interval_is_undecided() -> None:
     assert wide.undecided
     assert wide.text == "undecided (n = 3)"
     assert wide.median == 9.0
+    assert np.isnan(wide.bounds).all()
+    assert narrow.bounds == (narrow.low, narrow.high)
     assert compare([1.0], [2.0]).text == "undecided (n = 1)"
     copies = compare([2.0, 2.0, 2.0], [1.0, 1.0, 1.0])  # repeats that are copies
     assert (copies.p, copies.undecided, copies.ratio) == (1.0, True, 2.0)

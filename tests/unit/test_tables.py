@@ -131,16 +131,40 @@ def test_a_method_is_the_fastest_only_if_that_is_decided(tmp_path: Path) -> None
     assert table(once)["speedup_all_low"].isna().sum() == 2
 
 
-def test_a_method_that_wins_in_latency_and_loses_in_throughput_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("slower", "tokens", "repeats", "loses", "noted"),
+    [(2.2, 60, 5, True, True), (2.2, 24, 3, True, False), (1.0, 24, 3, False, False)],
+)
+def test_a_method_that_wins_in_latency_and_loses_in_throughput_is_named_if_both_are_decided(
+    tmp_path: Path, slower: float, tokens: int, repeats: int, loses: bool, noted: bool
+) -> None:
     """With long drafts at a large batch, the mean request ends long before the last one."""
-    for slower in (2.2, 1.0):
-        methods = {"plain": 0, "bass": 8}
-        folder = write_run(tmp_path / str(slower), methods, [8], slower={"bass": slower})
-        found = table(bass.open_run(folder))
-        assert found["speedup_all"]["bass-b8"] > 1
-        loses = found["speedup"]["bass-b8"] < 1
-        assert loses == (slower == 2.2)
-        assert loses == any("wins in mean latency" in note for note in found.attrs["notes"])
+    methods, factors = {"plain": 0, "bass": 8}, {"bass": slower}
+    folder = write_run(tmp_path / "run", methods, [8], repeats, tokens, slower=factors)
+    found = table(bass.open_run(folder))
+    row = found.loc["bass-b8"]
+    assert row["speedup_all"] > 1
+    assert (row["speedup"] < 1) == loses
+    assert (row["speedup_all_low"] > 1 and row["speedup_high"] < 1) == noted
+    [*notes] = [note for note in found.attrs["notes"] if "wins in mean latency" in note]
+    assert len(notes) == noted
+    for note in notes:
+        assert f"loses in tokens/s, {row['speedup']:.3f} ({row['speedup_low']:.3f} to " in note
+
+
+def test_a_value_has_its_interval_however_wide_or_its_count(tmp_path: Path) -> None:
+    methods = {"bass": 4}
+    once = shown(table(bass.open_run(write_run(tmp_path / "once", methods, [1], repeats=1))))
+    assert once["all, ms per token"]["bass-b1"].endswith(" (n = 1)")
+    frame = table(bass.open_run(write_run(tmp_path / "twice", methods, [1], repeats=2, tokens=4)))
+    assert frame["all_high"]["bass-b1"] > 3 * frame["all_low"]["bass-b1"]
+    assert re.fullmatch(r"\S+ \(\S+ to \S+\)", shown(frame)["all, ms per token"]["bass-b1"])
+
+
+def test_the_note_on_speedups_names_the_cell_of_each_work(run: bass.Run) -> None:
+    notes = "\n".join(table(run).attrs["notes"])
+    assert "(`autoregressive, batch 1`, `autoregressive, batch 4`)" in notes
+    assert "means over prompts (tau, accepted)" in notes
 
 
 def test_speedups_need_autoregressive_decoding(tmp_path: Path) -> None:

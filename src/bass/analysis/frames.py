@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 import numpy as np
 import pandas as pd
 
-from bass.analysis.statistics import Comparison, Interval, interval
-from bass.errors import OptionError, RunFolderError, unknown_name
+from bass.analysis.statistics import Comparison, Interval
+from bass.errors import RunFolderError, unknown_name
 
 if TYPE_CHECKING:
     from bass.api.results import Completion
@@ -55,7 +55,11 @@ def step_lines(
     """
     lines = []
     for number, record in enumerate(steps):
-        line = {name: _plain(value) for name, value in vars(record).items() if name != "work"}
+        line = {
+            name: value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+            for name, value in vars(record).items()
+            if name != "work"
+        }
         if not drafts:
             line |= {"draft_tokens": None, "draft_probs": None}
         elif record.draft_probs is not None:
@@ -65,11 +69,6 @@ def step_lines(
             ]
         lines.append(coordinates | {"step": number} | line | vars(record.work))
     return lines
-
-
-def _plain(value: Any) -> Any:
-    """A value of NumPy as one of Python."""
-    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
 
 
 def request_lines(
@@ -111,18 +110,17 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def steps_frame(lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """One row per step; `requests`, `drafted`, `accepted` and `emitted` are lists of its rows."""
-    return pd.DataFrame(lines, columns=_columns([*CALL, "step", *_STEP], lines))
+    return _frame([*CALL, "step", *_STEP], lines)
 
 
 def requests_frame(lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """One row per request; `token_ids` and `logprobs` are lists."""
     first = [*CALL, "request", "prompt", "turn", "category", "seed"]
-    frame = pd.DataFrame(lines, columns=_columns([*first, *_REQUEST], lines))
-    return frame.astype({"prefill_seconds": float, "seconds": float})
+    return _frame([*first, *_REQUEST], lines).astype({"prefill_seconds": float, "seconds": float})
 
 
-def _columns(known: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys([*known, *(lines[0] if lines else ())]))
+def _frame(known: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    return pd.DataFrame(lines, columns=[*dict.fromkeys([*known, *(lines[0] if lines else ())])])
 
 
 class Counts(NamedTuple):
@@ -154,6 +152,7 @@ class Measurement:
     facts: Mapping[str, Any] = field(default_factory=dict)
     plain: "Measurement | None" = None
     part: pd.DataFrame | None = field(default=None, repr=False)  # its rows, of a larger one
+    _parts: dict[str, dict] = field(default_factory=dict, init=False, repr=False)  # by column
 
     @classmethod
     def of_call(
@@ -180,13 +179,12 @@ class Measurement:
         if self.part is not None:
             return self.part
         steps = self.steps
-        counts = [len(row) for row in steps["requests"]]
         lists = {
             name: np.concatenate([np.zeros(0, dtype=np.int64), *map(np.asarray, steps[name])])
             for name in _PER_ROW
         }
         active = lists["requests"] >= 0
-        numbers = np.repeat(np.arange(len(steps)), counts)[active]
+        numbers = np.repeat(np.arange(len(steps)), [*map(len, steps["requests"])])[active]
         flat = steps[[*CALL, "step", "at", "k"]].iloc[numbers].reset_index(drop=True)
         flat["request"] = lists["requests"][active].astype(np.int64)
         for name in ("drafted", "accepted", "emitted"):
@@ -200,15 +198,10 @@ class Measurement:
     @functools.cached_property
     def counts(self) -> Counts:
         """The sums over all rows."""
-        rows = {name: self.rows[name].to_numpy() for name in ("drafted", "judged", "accepted")}
-        reached = np.minimum(rows["judged"], rows["accepted"] + 1).sum()
-        return Counts(
-            len(self.rows),
-            int(rows["drafted"].sum()),
-            int(rows["accepted"].sum()),
-            int(self.rows["emitted"].to_numpy().sum()),
-            int(reached),
-        )
+        names = ("drafted", "accepted", "emitted", "judged")
+        rows = {name: self.rows[name].to_numpy() for name in names}
+        rows["judged"] = np.minimum(rows["judged"], rows["accepted"] + 1)  # reached
+        return Counts(len(self.rows), *(int(values.sum()) for values in rows.values()))
 
     @functools.cached_property
     def tokens(self) -> int:
@@ -260,10 +253,6 @@ class Measurement:
             self._parts[column] = self._split(column)
         return self._parts[column]
 
-    @functools.cached_property
-    def _parts(self) -> "dict[str, dict[Any, Measurement]]":
-        return {}
-
     def _split(self, column: str) -> "dict[Any, Measurement]":
         plain = {} if self.plain is None else self.plain.split(column)
         calls = self.requests.groupby(CALL)[column].agg(["min", "max"])
@@ -271,17 +260,11 @@ class Measurement:
         keys = pd.MultiIndex.from_frame(self.steps[CALL])
         steps = dict(list(self.steps.groupby(single.reindex(keys).to_numpy())))
         rows = dict(list(self.rows.groupby(column)))
-        none = self.steps[:0], self.rows[:0]
-        return {
-            value: Measurement(
-                steps.get(value, none[0]),
-                requests,
-                self.facts,
-                plain.get(value),
-                rows.get(value, none[1]),
-            )
-            for value, requests in self.requests.groupby(column)
-        }
+        found = {}
+        for value, requests in self.requests.groupby(column):
+            own = steps.get(value, self.steps[:0]), requests, self.facts, plain.get(value)
+            found[value] = Measurement(*own, rows.get(value, self.rows[:0]))
+        return found
 
     def where(self, **columns: Any) -> "Measurement":
         """The part of these values of columns of the requests, such as `category="qa"`.
@@ -290,12 +273,8 @@ class Measurement:
         """
         found = self
         for column, value in columns.items():
-            parts = found.split(column)
-            if value not in parts:
-                raise OptionError(
-                    f"No request has `{column}` {value!r}; there are "
-                    f"{', '.join(map(repr, parts)) or 'none'}."
-                )
+            if value not in (parts := found.split(column)):
+                raise unknown_name(column, str(value), map(str, parts))
             found = parts[value]
         return found
 
@@ -349,14 +328,21 @@ class Run:
         return [cell for cell, one in summaries.items() if one and one["state"] == "done"]
 
     @functools.cached_property
+    def works(self) -> dict[str, list[str]]:
+        """The finished cells of each work, which are compared with each other."""
+        found: dict[str, list[str]] = {}
+        for cell in self.finished:
+            found.setdefault(self.entries[cell]["work"], []).append(cell)
+        return found
+
+    @functools.cached_property
     def plains(self) -> dict[str, str]:
         """The cell of autoregressive decoding that each finished cell is compared with.
 
         It does the same work, and is the one with the lowest mean latency (metric `all`).
         """
         found: dict[str, str] = {}
-        for work in dict.fromkeys(self.entries[cell]["work"] for cell in self.finished):
-            cells = [cell for cell in self.finished if self.entries[cell]["work"] == work]
+        for cells in self.works.values():
             plains = [cell for cell in cells if self.entries[cell]["autoregressive"]]
             if plains:
                 fastest = min(plains, key=lambda cell: self.values(cell, "all").mean())
@@ -365,13 +351,10 @@ class Run:
 
     def measurement(self, cell: str) -> Measurement:
         """The steps and requests of a cell; `plain` is that of its cell in `plains`."""
-        own = self._own(cell)
-        if cell not in self.finished or self.plains.get(cell, cell) == cell:
-            return own
-        if (cell, True) not in self._measured:
-            plain = self._own(self.plains[cell])
-            self._measured[cell, True] = replace(own, plain=plain, part=own.rows)
-        return self._measured[cell, True]
+        own, plain = self._own(cell), self.plains.get(cell, cell)
+        if plain != cell and (cell, True) not in self._measured:
+            self._measured[cell, True] = replace(own, plain=self._own(plain), part=own.rows)
+        return own if plain == cell else self._measured[cell, True]
 
     def _own(self, cell: str) -> Measurement:
         """The measurement of a cell without its plain one."""
@@ -392,7 +375,9 @@ class Run:
 
     def interval(self, cell: str, metric: str) -> Interval:
         """The mean of a metric over its independent values, and its interval."""
-        return interval(self.values(cell, metric).to_numpy())
+        from bass.analysis.metrics import mean
+
+        return mean(self.values(cell, metric))
 
     def compare(self, cell: str, other: str, metric: str) -> Comparison:
         """The ratio of two cells' means of a metric, over the values that both have."""
@@ -417,8 +402,8 @@ class Run:
         """One row per cell: its value on each axis, its state, then its metrics.
 
         Index: the id. `plain`: the cell that it is compared with. `speedup`, `speedup_all`: the
-        ratios of means to it, of tokens/s and of the mean latency. A metric is NaN where it does
-        not apply, and in cells that have not finished.
+        ratios of means to it, of tokens/s and of the mean latency, 1 in that cell itself. A metric
+        is NaN where it does not apply, and in cells that have not finished.
         """
         from bass.analysis.metrics import METRICS
 
@@ -431,7 +416,8 @@ class Run:
             if cell in self.finished:
                 for name, metric in SPEEDUPS.items():
                     ratio = self.speedup(cell, metric)
-                    row[name] = None if ratio is None else ratio.ratio
+                    own = 1.0 if self.plains.get(cell) == cell else None
+                    row[name] = own if ratio is None else ratio.ratio
                 row |= {name: self.values(cell, name).mean() for name in METRICS}
             found.append(row)
         return pd.DataFrame(found).set_index("id")
@@ -461,6 +447,10 @@ class Run:
         from bass.analysis.tables import to_text
 
         return to_text(self, format)
+
+    def __repr__(self) -> str:
+        done = f"{len(self.finished)} of {len(self.entries)} cells finished"
+        return f"<Run {str(self.folder)!r}: {self.manifest['name']}, {done}>"
 
     def _repr_html_(self) -> str:
         """The table, for a notebook."""

@@ -9,14 +9,15 @@ step.
 import inspect
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, final
 
 import numpy as np
 import pandas as pd
 
 from bass.analysis.frames import CALL, Measurement
-from bass.analysis.statistics import Comparison, compare
+from bass.analysis.statistics import Comparison, Interval, compare, interval
+from bass.errors import unknown_name
 
 Better = Literal["higher", "lower", "neither"]
 Over = Literal["repeats", "prompts"]
@@ -33,6 +34,7 @@ _UNITS = {
 }
 _SCALES = {"seconds": 1e3, "seconds per token": 1e3, "share": 100.0}
 _HEADINGS = {"acceptance_rate": "accepted", "mbu": "MBU", "mfu": "MFU"}
+_LEAST = {"tau": 1.0, "tau_of_requests": 1.0, "draft_cost_ratio": -math.inf}  # of others 0
 
 
 def number(value: float | None, unit: str = "") -> str:
@@ -120,8 +122,7 @@ def tokens(m: Measurement) -> Value:
 
 
 def tau(m: Measurement) -> Value:
-    """Mean acceptance length: committed tokens / target calls, bonus and correction included,
-    pooled over requests.
+    """Mean acceptance length: committed tokens / target calls, bonus and correction included.
 
     vLLM: mean acceptance length, which is 1 + accepted / drafts there, over calls with a draft.
     SGLang: accept length. Spec-Bench: #Mean accepted tokens.
@@ -147,7 +148,7 @@ def drafted_per_call(m: Measurement) -> Value:
 
 
 def acceptance_rate(m: Measurement) -> Value:
-    """Accepted / drafted tokens, pooled. It falls with the length of drafts that are equally good.
+    """Accepted / drafted tokens. It falls with the length of drafts that are equally good.
 
     vLLM: draft acceptance rate.
     """
@@ -163,13 +164,8 @@ def token_acceptance_rate(m: Measurement) -> Value:
     return _ratio(m.counts.accepted, m.counts.reached)
 
 
-def wasted_drafted_tokens(m: Measurement) -> Value:
-    """Drafted tokens that were not committed: drafted - accepted."""
-    return float(m.counts.drafted - m.counts.accepted) if m.counts.calls else None
-
-
 def wasted_per_token(m: Measurement) -> Value:
-    """Drafted tokens that were not committed, for each committed token."""
+    """Drafted tokens that were not committed, drafted - accepted, for each committed token."""
     return _ratio(m.counts.drafted - m.counts.accepted, m.counts.emitted)
 
 
@@ -298,19 +294,17 @@ def goodput(m: Measurement) -> Value:
 
     A request of one token has a tpot of 0. It applies where a limit was set. vLLM: request_goodput.
     """
-    limits = [m.facts.get(f"{name}_limit") for name in ("ttft", "tpot", "e2e")]
+    names = ("ttft_limit", "tpot_limit", "e2e_limit")
+    limits = np.array([m.facts.get(name) or np.inf for name in names])
     total = float(m.call_seconds.sum())
-    if not total or limits == [None] * 3:
+    if not total or np.isinf(limits).all():
         return None
     ended = (m.requests["prefill_seconds"].fillna(0.0) + m.requests["seconds"]).to_numpy()
     good = 0
     for times, end, reason in zip(m.token_times, ended, m.requests["finish_reason"], strict=True):
         if reason != "time" and len(times):
             gap = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 0.0
-            good += all(
-                limit is None or value <= limit
-                for value, limit in zip((times[0], gap, end), limits, strict=True)
-            )
+            good += all(limits >= (times[0], gap, end))
     return good / total
 
 
@@ -469,7 +463,6 @@ _ROWS: tuple[tuple[Function, str, Better, Over], ...] = (
     (drafted_per_call, "tokens per call", "neither", "prompts"),
     (acceptance_rate, "share", "higher", "prompts"),
     (token_acceptance_rate, "share", "higher", "prompts"),
-    (wasted_drafted_tokens, "tokens", "lower", "repeats"),
     (wasted_per_token, "tokens per token", "lower", "prompts"),
     (share_without_draft, "share", "neither", "repeats"),
     (padding_waste, "share", "lower", "repeats"),
@@ -523,11 +516,22 @@ def independent(m: Measurement, name: str) -> pd.Series:
     Acceptance has a value per prompt, over all its samples, turns and repeats, since samples of one
     prompt are correlated, and repeats of greedy decoding are copies.
     """
+    if name not in METRICS:
+        raise unknown_name("metric", name, METRICS)
     metric = METRICS[name]
     parts = m.split("prompt" if metric.over == "prompts" else "repeat")
     values = {unit: metric.function(part) for unit, part in parts.items()}
-    found = {unit: value for unit, value in values.items() if value is not None}
-    return pd.Series(found, dtype=float, name=name)
+    return pd.Series(values, dtype=float, name=name).dropna()
+
+
+def mean(values: pd.Series) -> Interval:
+    """The mean of independent values, with the part of its interval that the metric can have."""
+    metric, found = METRICS[str(values.name)], interval(values.to_numpy())
+    if found.low is None or found.high is None:
+        return found
+    most = 1.0 if metric.unit == "share" and found.mean <= 1 else math.inf
+    low, high = max(found.low, _LEAST.get(metric.name, 0.0)), min(found.high, most)
+    return replace(found, low=low, high=high)
 
 
 def paired(a: pd.Series, b: pd.Series) -> Comparison:
@@ -550,11 +554,7 @@ def acceptance_by_position(m: Measurement) -> list[Value]:
 
     NeMo-Skills: conditional acceptance rate.
     """
-    accepted_to = m.rows["accepted"].to_numpy()
-    return [
-        _ratio(float((accepted_to > i).sum()), reached or 0.0)
-        for i, reached in enumerate(reached_by_position(m))
-    ]
+    return _shares_accepted(m, reached_by_position(m))
 
 
 def reached_by_position(m: Measurement) -> list[Value]:
@@ -569,11 +569,7 @@ def unconditional_acceptance_by_position(m: Measurement) -> list[Value]:
 
     vLLM: per-position acceptance rate, which it counts over all drafts, long enough or not.
     """
-    accepted_to = m.rows["accepted"].to_numpy()
-    return [
-        _ratio(float((accepted_to > i).sum()), judged or 0.0)
-        for i, judged in enumerate(judged_by_position(m))
-    ]
+    return _shares_accepted(m, judged_by_position(m))
 
 
 def judged_by_position(m: Measurement) -> list[Value]:
@@ -596,8 +592,13 @@ def accepted_histogram(m: Measurement) -> list[Value]:
 
 def accepted_by_length(m: Measurement) -> list[Value]:
     """Entry n: the mean number of accepted tokens of the target calls that drafted n."""
-    means = m.rows.groupby("drafted")["accepted"].mean()
-    return [float(means[n]) if n in means.index else None for n in range(_longest(m) + 1)]
+    means = m.rows.groupby("drafted")["accepted"].mean().to_dict()
+    return [means.get(n) for n in range(_longest(m) + 1)]
+
+
+def _shares_accepted(m: Measurement, counts: list[Value]) -> list[Value]:
+    accepted_to = m.rows["accepted"].to_numpy()
+    return [_ratio(float((accepted_to > i).sum()), n or 0.0) for i, n in enumerate(counts)]
 
 
 def _longest(m: Measurement) -> int:
@@ -605,8 +606,7 @@ def _longest(m: Measurement) -> int:
 
 
 def _histogram(m: Measurement, column: str) -> list[Value]:
-    counts = np.bincount(m.rows[column].to_numpy(), minlength=_longest(m) + 1)
-    return [float(count) for count in counts]
+    return np.bincount(m.rows[column], minlength=_longest(m) + 1).astype(float).tolist()
 
 
 PROFILES: dict[str, Callable[[Measurement], list[Value]]] = {

@@ -1,6 +1,7 @@
 """The plots of a report: a line for each method, with 95 % intervals.
 
-A method is what distinguishes cells on axes other than `batch`.
+A method is what distinguishes the cells of one work. Works that differ on another axis than
+`batch`, such as the temperature, have a panel each.
 """
 
 import functools
@@ -18,7 +19,8 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from bass.analysis.metrics import PROFILES
-from bass.analysis.tables import label
+from bass.analysis.statistics import MOST_SPAN
+from bass.analysis.tables import differing, label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,8 +38,9 @@ MOST_BARS = 16
 
 _OVER = (
     "Over the fastest autoregressive decoding of the same work, with 95 % intervals over paired "
-    "repeats. A point without an interval is undecided."
+    "repeats."
 )
+_WIDE = "A point without an interval is one value, or its interval spans more than a factor of 3."
 _LATENCY = "From the end of the prefill, mean over sequences. Lower is better."
 _RATE = "Tokens of all sequences, prefill included. Higher is better."
 BY_BATCH = {  # column of the table: title, label of the axis, caption
@@ -46,7 +49,7 @@ BY_BATCH = {  # column of the table: title, label of the axis, caption
     "all": ("Mean latency", "ms per token", f"{_LATENCY} 95 % intervals over repeats."),
     "tokens_per_second": ("Throughput", "tokens/s", f"{_RATE} 95 % intervals over repeats."),
 }
-Methods = Mapping[str, Mapping[int, str]]  # method to batch to cell
+Panels = Mapping[str, Mapping[str, Mapping[int, str]]]  # panel to method to batch to cell
 
 
 def asset(name: str) -> str:
@@ -125,85 +128,113 @@ def series(ax: "Axes", number: int, x: ArrayLike, y: ArrayLike, name: str, **opt
     ax.plot(x, y, label=name, color=colours()[SERIES[n]], **chosen | options)
 
 
-def _legend(figure: "Figure", ax: "Axes") -> None:
-    handles, labels = ax.get_legend_handles_labels()
-    if len(labels) > 1:
-        widest = 0.075 * max(map(len, labels)) + 0.6  # inches
-        columns = max(1, min(len(labels), 4, int(WIDTH / widest)))
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+def _lines(panels: Panels) -> "tuple[Figure, list[tuple[Axes, int, str, Mapping[int, str]]]]":
+    """A figure with the panels, and what each line has: axes, number, method, cells by batch."""
+    figure, axes = new_figure(len(panels))
+    names = [*dict.fromkeys(name for methods in panels.values() for name in methods)]
+    lines = []
+    for ax, (title, methods) in zip(axes, panels.items(), strict=True):
+        ax.set_title(title, fontsize=9)
+        lines += [(ax, names.index(name), name, cells) for name, cells in methods.items()]
+    return figure, lines
+
+
+def _legend(figure: "Figure") -> None:
+    pairs = [zip(*ax.get_legend_handles_labels(), strict=True) for ax in figure.axes]
+    handles = {label: handle for pair in pairs for handle, label in pair}
+    if len(handles) > 1:
+        widest = 0.075 * max(map(len, handles)) + 0.6  # inches
+        columns = max(1, min(len(handles), 4, int(WIDTH / widest)))
+        figure.legend([*handles.values()], [*handles], loc="outside lower center", ncols=columns)
 
 
 def plots(run: "Run", frame: pd.DataFrame) -> list[Plot]:
     """Every plot for which the finished cells of a run have data. frame: its table."""
-    lines = methods(run)
-    means = {name: frame.loc[[*cells.values()], "all"].mean() for name, cells in lines.items()}
-    fastest = sorted(means, key=lambda name: means[name])[: len(SERIES)]
-    shown = {name: cells for name, cells in lines.items() if name in fastest}
-    left = ""
-    if len(shown) < len(lines):
-        left = f" The {len(shown)} of {len(lines)} methods with the lowest mean latency are shown."
+    where = places(run)
+    ranks = frame["all"].groupby(where["work"]).rank().groupby(where["method"]).mean()
+    ranks[where.loc[[*run.plains.values()], "method"].unique()] = 0.0
+    shown = ranks.sort_values(kind="stable").index[: len(SERIES)]
+    panels: dict[str, dict[str, dict[int, str]]] = {}
+    for cell, row in (
+        where[where["method"].isin(shown)].sort_values("batch", kind="stable").iterrows()
+    ):
+        panels.setdefault(row["panel"], {}).setdefault(row["method"], {})[row["batch"]] = str(cell)
+    left = (
+        f" {len(shown)} of {len(ranks)} methods are shown: autoregressive decoding, and those with "
+        "the lowest mean latencies, ranked within each work."
+    ) * (len(shown) < len(ranks))
     with style():
-        found = [by_batch(frame, shown, column) for column in BY_BATCH]
-        found += [acceptance(run, shown), step_parts(run)]
-    return [replace(plot, caption=plot.caption + left) for plot in found if plot is not None]
+        found = [by_batch(frame, panels, column) for column in BY_BATCH]
+        found += [acceptance(run, panels)]
+        found = [replace(plot, caption=plot.caption + left) for plot in found if plot is not None]
+        parts = step_parts(run, panels)
+    return found if parts is None else [*found, parts]
 
 
-def methods(run: "Run") -> Methods:
-    """The finished cells by method and batch."""
-    found: dict[str, dict[int, str]] = {}
+def places(run: "Run") -> pd.DataFrame:
+    """The panel, method, batch and work of each finished cell.
+
+    Methods differ on the axes on which cells of one work do, else on all; panels on the other ones.
+    """
+    axes = {*differing(run, run.finished)} - {"batch"}
+    of_methods = {axis for cells in run.works.values() for axis in differing(run, cells)} or axes
+    found = []
     for cell in run.finished:
-        name = label(run, cell, without=["batch"])
         entry = run.entries[cell]
         batch = entry["labels"].get("batch", entry["settings"].get("batch"))
         if not isinstance(batch, int):
             batch = len(run.measurement(cell).steps["requests"].iloc[0])
-        found.setdefault(name, {})[batch] = cell
-    return {name: dict(sorted(cells.items())) for name, cells in found.items()}
+        panel = label(run, cell, without=[*of_methods, "batch"]) if axes - of_methods else ""
+        method = label(run, cell, without=[*(axes - of_methods), "batch"])
+        found.append((panel, method, batch, entry["work"]))
+    columns = ["panel", "method", "batch", "work"]
+    return pd.DataFrame(found, index=run.finished, columns=columns)
 
 
-def by_batch(frame: pd.DataFrame, methods: Methods, column: str) -> Plot | None:
+def by_batch(frame: pd.DataFrame, panels: Panels, column: str) -> Plot | None:
     """A column of the table by batch: a line for each method, with its intervals."""
     if frame[column].isna().all():
         return None
     title, ylabel, caption = BY_BATCH[column]
     scale = 1e3 if column == "all" else 1.0  # seconds in ms
-    batches = sorted({batch for cells in methods.values() for batch in cells})
-    figure, (ax,) = new_figure()
-    for number, (name, cells) in enumerate(methods.items()):
+    figure, lines = _lines(panels)
+    batches = sorted({batch for *_, cells in lines for batch in cells})
+    last = max(number for _, number, *_ in lines)
+    for ax, number, name, cells in lines:
         rows = frame.loc[[*cells.values()], [column, f"{column}_low", f"{column}_high"]]
-        mean, low, high = scale * rows.to_numpy().T
+        mean, low, high = scale * rows.to_numpy(dtype=float).T
+        low = np.where(high > MOST_SPAN * low, np.nan, low)
         # shifted, so that intervals do not hide each other
-        shift = 0.06 * (number - (len(methods) - 1) / 2)
+        shift = 0.06 * (number - last / 2)
         x = np.array([batches.index(batch) + shift for batch in cells])
         series(ax, number, x, mean, name)
         ax.vlines(x, low, high, color=ax.lines[-1].get_color(), linewidth=1.2)
-    ax.set_xticks(range(len(batches)), [str(batch) for batch in batches])
-    ax.set(xlabel="batch", ylabel=ylabel, xlim=(-0.5, len(batches) - 0.5))
-    ax.set_ylim(bottom=0)
-    _legend(figure, ax)
-    return Plot(column, title, caption, figure)
+    for ax in figure.axes:
+        ax.set_xticks(range(len(batches)), [str(batch) for batch in batches])
+        ax.set(xlabel="batch", ylabel=ylabel, xlim=(-0.5, len(batches) - 0.5))
+        ax.set_ylim(bottom=0)
+    _legend(figure)
+    return Plot(column, title, f"{caption} {_WIDE}", figure)
 
 
-def acceptance(run: "Run", methods: Methods) -> Plot | None:
+def acceptance(run: "Run", panels: Panels) -> Plot | None:
     """Conditional acceptance by position, over all batches of a method."""
-    lines: dict[str, pd.Series] = {}
-    for name, cells in methods.items():
+    figure, lines = _lines(panels)
+    for ax, number, name, cells in lines:
         of_cells = [run.measurement(cell) for cell in cells.values()]
         reached, shares = (
-            pd.DataFrame([dict(enumerate(PROFILES[profile](one))) for one in of_cells], dtype=float)
+            pd.DataFrame([PROFILES[profile](one) for one in of_cells], dtype=float)
             for profile in ("reached_by_position", "acceptance_by_position")
         )
         count = reached.sum()
-        lines[name] = 100 * ((reached * shares).sum() / count)[count >= FEW]
-    if all(line.empty for line in lines.values()):
-        return None
-    figure, (ax,) = new_figure()
-    for number, (name, line) in enumerate(lines.items()):
+        line = 100 * ((reached * shares).sum() / count)[count >= FEW]
         if len(line):
             series(ax, number, line.index.to_numpy() + 1, line.to_numpy(), name)
-    ax.set(xlabel="position in the draft", ylabel="% accepted", ylim=(0, 102))
-    ax.locator_params(axis="x", integer=True)
-    _legend(figure, ax)
+        ax.set(xlabel="position in the draft", ylabel="% accepted", ylim=(0, 102))
+        ax.locator_params(axis="x", integer=True)
+    if not any(ax.lines for ax in figure.axes):
+        return None
+    _legend(figure)
     caption = (
         "Of the drafts that have all tokens before a position accepted, the share accepted there, "
         f"over all batches. Positions reached fewer than {FEW} times are left out."
@@ -211,34 +242,37 @@ def acceptance(run: "Run", methods: Methods) -> Plot | None:
     return Plot("acceptance", "Acceptance by position", caption, figure)
 
 
-def step_parts(run: "Run") -> Plot | None:
+def step_parts(run: "Run", panels: Panels) -> Plot | None:
     """The time of a step by part, of the cells in which it was measured."""
-    bars: dict[str, Mapping[str, float]] = {}
-    for cell in run.finished:
-        parts = run.measurement(cell).facts.get("parts_ms")
-        if parts and len(bars) < MOST_BARS:
-            bars[label(run, cell)] = parts
-    if not bars:
+    measured = {c: p for c in run.finished if (p := run.measurement(c).facts.get("parts_ms"))}
+    lines = [cells for methods in panels.values() for cells in methods.values()]
+    batches = {cell: b for cells in lines for b, cell in cells.items() if cell in measured}
+    if not batches:
         return None
+    shown = sorted(batches, key=lambda cell: -batches[cell])[:MOST_BARS]
+    bars = {label(run, cell): parts for cell, parts in measured.items() if cell in shown}
     frame = pd.DataFrame(bars).T.fillna(0.0)
     figure, (ax,) = new_figure()
-    left = np.zeros(len(frame))
+    left, edge = frame.cumsum(axis=1) - frame, {"edgecolor": colours()["page"], "linewidth": 0.5}
     for name, colour, hatch in zip(frame, SERIES, HATCHES * 2, strict=False):
-        bar = ax.barh(range(len(frame)), frame[name], left=left, label=str(name), hatch=hatch)
-        for patch in bar:
-            patch.set(facecolor=colours()[colour], edgecolor=colours()["page"], linewidth=0.5)
-        left = left + frame[name].to_numpy()
+        drawn: Any = {"label": str(name), "hatch": hatch, "facecolor": colours()[colour]} | edge
+        ax.barh(range(len(frame)), frame[name], left=left[name], **drawn)
     names = ["\n".join(textwrap.wrap(str(name), 24)) for name in frame.index]
     height = 0.08 + 0.16 * (1 + max(name.count("\n") for name in names))  # inches of a bar
     figure.set_figheight(max(1.8, 0.9 + height * len(names)))
     ax.set_yticks(range(len(frame)), names)
     ax.set(xlabel="ms", ylim=(len(frame) - 0.4, -0.6))
     ax.grid(axis="y", visible=False)
-    _legend(figure, ax)
+    _legend(figure)
     caption = (
         "Parts of one step of the median draft length, each timed separately: drafting, the "
         "target's pass over the window, sampling with verification, and the host."
     )
+    if len(bars) < len(measured):
+        caption += (
+            f" {len(bars)} of {len(measured)} settings are shown: of the methods of the other "
+            "plots, the largest batches."
+        )
     return Plot("step-parts", "Time of a step by part", caption, figure)
 
 
@@ -260,7 +294,7 @@ def pass_curves(frame: pd.DataFrame) -> Plot:
                 ax.fill_between(x, *bounds, step="post", color=colour, alpha=0.15, linewidth=0)
             ax.set(xlabel="seconds", ylabel=ylabel, ylim=(-2, 102))
             ax.set_xlim(left=0)
-        _legend(figure, axes[0])
+        _legend(figure)
     caption = (
         "The share of problems solved by the samples that are finished within a number of seconds, "
         "with 95 % intervals over problems. First: by the sample that the model considers most "

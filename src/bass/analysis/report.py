@@ -11,7 +11,7 @@ import pandas as pd
 from bass.analysis.frames import TEXTS
 from bass.analysis.metrics import COLUMNS, METRICS
 from bass.analysis.picture import LETTERS, embedded, picture
-from bass.analysis.plots import asset, pass_curves, plots
+from bass.analysis.plots import asset, pass_curves, places, plots
 from bass.analysis.tables import ALL, label, shown, table, verdicts
 
 if TYPE_CHECKING:
@@ -50,7 +50,10 @@ def report(run: "Run") -> str:
     if failed:
         errors = pd.DataFrame({"cell": [*failed], "error": [*failed.values()]})
         tables.append(_table("Cells that failed", errors) | {"words": True})
-    pictures = [picture(label(run, cell), run.measurement(cell)) for cell in _pictured(run)]
+    cells = _pictured(run)
+    pictures = [picture(label(run, cell), run.measurement(cell)) for cell in cells]
+    chosen = f"{len(cells)} of {len(run.finished)} settings are here, so that the page stays small"
+    chosen = f"{chosen}: first the largest batch of each method." * (len(cells) < len(run.finished))
     texts = run.folder / TEXTS
     return _page(
         run.manifest,
@@ -59,8 +62,12 @@ def report(run: "Run") -> str:
         tables=tables,
         plots=drawn,
         pictures=pictures,
+        chosen=chosen,
         data=embedded(pictures, json.loads(texts.read_text()) if texts.exists() else []),
-        words=[(METRICS[name].heading, METRICS[name].doc) for name in COLUMNS],
+        words=[
+            (one.heading, f"{one.doc} A cell has its mean over {one.over}.")
+            for one in map(METRICS.__getitem__, COLUMNS)
+        ],
     )
 
 
@@ -79,13 +86,12 @@ def report_of_evaluation(
 
 
 def _pictured(run: "Run") -> Sequence[str]:
-    """The cells of the pictures: those that draft first, of them the largest batch first."""
-
-    def rank(cell: str) -> tuple[bool, int]:
-        rows = max(map(len, run.measurement(cell).steps["requests"]), default=0)
-        return run.entries[cell]["autoregressive"], -rows
-
-    return sorted(run.finished, key=rank)[:MOST_PICTURES]
+    """The cells of the pictures: the largest batch of each method, those that draft first."""
+    where = places(run)
+    where["plain"] = [run.entries[cell]["autoregressive"] for cell in where.index]
+    where = where.sort_values(["plain", "batch"], ascending=[True, False], kind="stable")
+    firsts = where.drop_duplicates("method").index
+    return [*dict.fromkeys([*firsts, *where.index])][:MOST_PICTURES]
 
 
 def _table(

@@ -22,20 +22,15 @@ class Interval:
     high: float | None
     n: int
 
-    @property
-    def undecided(self) -> bool:
-        """Whether there are no bounds, or they span more than a factor of 3."""
-        return self.low is None or self.high is None or self.high > MOST_SPAN * self.low
 
-
-def interval(values: Sequence[float] | np.ndarray, level: float = LEVEL) -> Interval:
+def interval(values: Sequence[float] | np.ndarray) -> Interval:
     """Student's t interval of the mean of independent values."""
     found = np.asarray(values, dtype=float)
     n = len(found)
     mean = float(found.mean()) if n else math.nan
     if n < 2:
         return Interval(mean, None, None, n)
-    half = float(stdtrit(n - 1, (1 + level) / 2) * found.std(ddof=1) / math.sqrt(n))
+    half = float(stdtrit(n - 1, (1 + LEVEL) / 2) * found.std(ddof=1) / math.sqrt(n))
     return Interval(mean, mean - half, mean + half, n)
 
 
@@ -56,9 +51,18 @@ class Comparison:
     n: int
 
     @property
+    def bounds(self) -> tuple[float, float]:
+        """The interval; NaN if it is missing or spans more than a factor of 3: no comparison with
+        it holds.
+        """
+        if self.low is None or self.high is None or self.high > MOST_SPAN * self.low:
+            return math.nan, math.nan
+        return self.low, self.high
+
+    @property
     def undecided(self) -> bool:
-        """Whether the interval is missing, or spans more than a factor of 3."""
-        return self.low is None or self.high is None or self.high > MOST_SPAN * self.low
+        """Whether there are no bounds."""
+        return math.isnan(self.bounds[0])
 
     @property
     def text(self) -> str:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from bass.analysis.frames import SPEEDUPS
-from bass.analysis.metrics import COLUMNS, METRICS, independent, number, speedup
-from bass.analysis.statistics import LEVEL, holm, interval
+from bass.analysis.metrics import COLUMNS, METRICS, independent, mean, number, speedup
+from bass.analysis.statistics import LEVEL, holm
 from bass.errors import RunFolderError, unknown_name
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ def table(run: "Run", categories: bool = True) -> pd.DataFrame:
     `speedup_all` (of the mean latency) and `speedup` (of tokens/s) over the fastest autoregressive
     decoding of the same work, each with `_low`, `_high`, `_median` (of the paired ratios) and `_p`
     (adjusted by Holm over the cells of one work); the metrics of `COLUMNS`, some with `_low` and
-    `_high`; `repeats`. Times are in seconds, shares from 0 to 1. Bounds that span more than
-    a factor of 3 are left out. `attrs["notes"]` has caveats, and reasons for missing values.
+    `_high`; `repeats`. Times are in seconds, shares from 0 to 1. A speed-up's bounds that span more
+    than a factor of 3 are left out. `attrs["notes"]` has caveats, and reasons for missing values.
 
     Raises RunFolderError if no cell is finished.
     """
@@ -71,7 +71,6 @@ def table(run: "Run", categories: bool = True) -> pd.DataFrame:
     family = ["work", *(["category"] if names else [])]
     for column in SPEEDUPS:
         frame[f"{column}_p"] = frame.groupby(family)[f"{column}_p"].transform(_holm)
-    frame["tau_low"] = frame["tau_low"].clip(lower=1.0)  # a call commits at least one token
     frame = frame.drop(columns="work")
     frame.attrs["notes"] = [*_notes(run, frame)]
     return frame
@@ -79,30 +78,22 @@ def table(run: "Run", categories: bool = True) -> pd.DataFrame:
 
 def _speedup(column: str, part: "Measurement", metric: str, is_plain: bool) -> dict[str, Any]:
     """The columns of a speed-up; the cell that others are compared with has 1, and no p."""
-    values: tuple[float | None, ...] = (None,) * len(PARTS)
-    if is_plain:
-        values = (1.0, 1.0, 1.0, 1.0, None)
-    elif part.plain is not None:
+    nan = float("nan")
+    values = (1.0, 1.0, 1.0, 1.0, nan) if is_plain else (nan,) * len(PARTS)
+    if part.plain is not None:
         found = speedup(independent(part, metric), independent(part.plain, metric), metric)
-        bounds = (None, None) if found.undecided else (found.low, found.high)
-        values = (found.ratio, *bounds, found.median, found.p)
-    return {f"{column}{end}": _nan(value) for end, value in zip(PARTS, values, strict=True)}
-
-
-def _nan(value: float | None) -> float:
-    return float("nan") if value is None else value
+        values = (found.ratio, *found.bounds, found.median, found.p)
+    return {f"{column}{end}": value for end, value in zip(PARTS, values, strict=True)}
 
 
 def _figures(part: "Measurement") -> dict[str, Any]:
     """The metrics with their intervals, and the number of repeats."""
     row: dict[str, Any] = {}
     for name in COLUMNS:
-        values = independent(part, name)
-        row[name] = values.mean()
+        found = mean(independent(part, name))
+        row[name] = found.mean
         if name in WITH_INTERVAL:
-            around = interval(values.to_numpy())
-            low, high = (None, None) if around.undecided else (around.low, around.high)
-            row |= {f"{name}_low": _nan(low), f"{name}_high": _nan(high)}
+            row |= {f"{name}_low": found.low, f"{name}_high": found.high}
     return row | {"repeats": len(part.repeats)}
 
 
@@ -116,11 +107,13 @@ def _notes(run: "Run", frame: pd.DataFrame) -> Iterator[str]:
     whole = frame[frame["category"] == ALL] if "category" in frame else frame
     names = {cell: f"`{label(run, cell)}`" for cell in run.finished}
     methods = {cell: f"`{label(run, cell, without=['batch'])}`" for cell in run.finished}
+    over_prompts = [METRICS[name].heading for name in COLUMNS if METRICS[name].over == "prompts"]
     yield (
         f"Measured on {made['device']} with bass {made['bass']} ({made['commit']}), torch "
-        f"{made['torch']}. In brackets: 95 % intervals, of tau over prompts, else over repeats."
+        f"{made['torch']}. Values are means over prompts ({', '.join(over_prompts)}) or over "
+        "repeats (others). In brackets: their 95 % intervals; none for one value (n = 1)."
     )
-    plains = ", ".join(dict.fromkeys(methods[cell] for cell in run.plains.values()))
+    plains = ", ".join(dict.fromkeys(names[cell] for cell in run.plains.values()))
     yield (
         "Speed-ups: over the autoregressive decoding of the same work with the lowest mean latency "
         f"({plains or 'there is none'})."
@@ -132,11 +125,9 @@ def _notes(run: "Run", frame: pd.DataFrame) -> Iterator[str]:
             "Mean latency not shown to differ from autoregressive decoding (p of 0.05 or more, "
             f"adjusted by Holm over the cells of one work): {', '.join(unsure)}."
         )
-    for cell, row in whole[(whole["speedup_all"] > 1) & (whole["speedup"] < 1)].iterrows():
-        yield (
-            f"{names[str(cell)]} wins in mean latency ({row['speedup_all']:.2f}) and loses in "
-            f"tokens per second ({row['speedup']:.2f})."
-        )
+    for cell, row in whole[(whole["speedup_all_low"] > 1) & (whole["speedup_high"] < 1)].iterrows():
+        latency, rate = (_text(row, name) for name in SPEEDUPS)
+        yield f"{names[str(cell)]} wins in mean latency, {latency}, and loses in tokens/s, {rate}."
     yield from dict.fromkeys(
         f"{methods[cell]} is not lossless: {run.entries[cell]['caveat']}."
         for cell in run.finished
@@ -157,11 +148,8 @@ def verdicts(run: "Run") -> list[tuple[str | None, str]]:
     The first value is its id if it is decided to be the fastest: the p-values of its comparisons
     with all others, adjusted by Holm, are below 5 %.
     """
-    works: dict[str, list[str]] = {}
-    for cell in run.finished:
-        works.setdefault(run.entries[cell]["work"], []).append(cell)
     found = []
-    for cells in works.values():
+    for cells in run.works.values():
         lossless = [cell for cell in cells if run.entries[cell]["lossless"]]
         if len(lossless) < 2:
             continue
@@ -173,7 +161,7 @@ def verdicts(run: "Run") -> list[tuple[str | None, str]]:
         said = f"`{name}` is the fastest."
         if not decided:
             said = f"no method is decided to be fastest; `{name}` has the lowest mean latency."
-        if len(works) > 1:
+        if len(run.works) > 1:
             said = f"{label(run, best, without=differing(run, cells))}: {said}"
         said += f" Speed-up over `{label(run, second, cells)}`, the second: {lead[second]}"
         plain = run.plains.get(best)
@@ -222,7 +210,7 @@ def _heading(name: str) -> str:
 
 
 def _text(row: pd.Series, name: str) -> str:
-    """A value with its interval, or `undecided (n = 3)`."""
+    """A value with its interval, such as `undecided (n = 3)` and, for one value, `46.7 (n = 1)`."""
     unit = "" if name in _HEADINGS else METRICS[name].unit if name in METRICS else "share"
     low, high = (row.get(f"{name}{end}") for end in ("_low", "_high"))
     if name == "repeats" or (not unit and row[name] == low == high == 1):
@@ -230,7 +218,9 @@ def _text(row: pd.Series, name: str) -> str:
     if name in SPEEDUPS and pd.notna(row[name]) and pd.isna(low):
         return f"undecided (n = {row['repeats']})"
     text = number(row[name], unit)
-    return text if pd.isna(low) else f"{text} ({number(low, unit)} to {number(high, unit)})"
+    if f"{name}_low" not in row or pd.isna(row[name]):
+        return text
+    return f"{text} ({'n = 1' if pd.isna(low) else f'{number(low, unit)} to {number(high, unit)}'})"
 
 
 def markdown(frame: pd.DataFrame, left: int) -> str:

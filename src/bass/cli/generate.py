@@ -223,13 +223,13 @@ def compared(own: "list[Result]", plain: "list[Result]") -> "Ratios":
 
 
 def warnings(ratios: "Ratios") -> Iterator[str]:
-    """Where throughput is lower than without speculation; mean latency may still be better."""
-    speed, latency = (one.ratio for one in ratios.values()) if ratios else (1.0, 1.0)
-    if speed < 1:
-        wins = "mean latency wins and throughput loses" if latency > 1 else "slower"
+    """Where throughput is decided to be lower than without speculation; mean latency may win."""
+    if ratios and ratios["tokens_per_second"].bounds[1] < 1:
+        speed, latency = ratios["tokens_per_second"], ratios["all"]
+        wins = "mean latency wins and " if latency.bounds[0] > 1 else ""
         yield (
-            f"WARNING: {wins}, compared with autoregressive decoding: {speed:.2f} times the "
-            f"tokens/s, and {latency:.2f} times as fast per token of a sequence."
+            f"WARNING: {wins}throughput loses, compared with autoregressive decoding: tokens/s "
+            f"{speed.text} times as good, mean latency {latency.text}."
         )
 
 
