@@ -9,7 +9,6 @@ import pytest
 import bass
 from bass.api.kinds import KINDS
 from bass.api.resolve import REQUIRED, parameters
-from bass.checkpoints.weights import save_decoder
 from bass.cli.list_ import ABOUT, FAMILY, entries
 from bass.models import FAMILIES
 from unit.checkpoints import Pair, Said
@@ -138,18 +137,3 @@ def test_info_says_that_a_draft_does_not_fit(
     assert f"`{silent_pair.draft}` cannot draft for `{pair.target}`. " in said.out
     found = bass_command(*words, "--json").lines[0]
     assert (found["compatible"], "cannot draft" in found["about"]) == (False, True)
-
-
-def test_info_names_the_experts_of_a_mixture(bass_command: Command, tmp_path: Path) -> None:
-    import torch
-
-    from bass.models.qwen3_moe import Qwen3Moe, Qwen3MoeConfig
-
-    config = Qwen3MoeConfig(
-        vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=3,
-        num_attention_heads=4, num_key_value_heads=2, head_dim=8, num_experts=128,
-        num_experts_per_tok=8, moe_intermediate_size=16, mlp_only_layers=(1,),
-    )  # fmt: skip
-    save_decoder(Qwen3Moe(config), tmp_path, torch.float32)
-    [found] = bass_command("info", str(tmp_path), "--json").lines[0]["checkpoints"]
-    assert found["experts"] == "8 of 128 for each token, in 2 layers"

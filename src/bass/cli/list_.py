@@ -14,7 +14,7 @@ from rich.text import Text
 import bass
 from bass.api.kinds import KINDS
 from bass.api.resolve import REQUIRED, distribution, offers, parameters, plugin_class, plugins
-from bass.cli.options import console, parser
+from bass.cli.options import Parser, console
 from bass.errors import unknown_name
 from bass.own_modules import find_object
 from bass.printable import printable
@@ -129,7 +129,7 @@ def _registry(tree: ast.Module) -> Any:
 def run(argv: list[str]) -> int:
     """Print all kinds, or one, or the documentation of one strategy."""
     about = "Lists strategies and model families, or the parameters of one strategy."
-    command = parser("list", about, EXAMPLES, skip=("config",))
+    command = Parser("list", about, EXAMPLES, skip=("config",))
     command.add_argument("name", nargs="?", type=str, help="only this kind, or this strategy")
     config = command.read(argv)
     all_entries = [one for kind in ABOUT for one in entries(kind)]

@@ -21,7 +21,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
 from bass.api.elsewhere import named_elsewhere
-from bass.api.values import WrongKindError, in_words, typed
+from bass.api.values import in_words, option_value
 from bass.errors import OptionError, flag, hyphened
 from bass.option import for_one_prompt
 from bass.problems import Problems
@@ -58,7 +58,8 @@ class Parser(ArgumentParser):
 
     about: a sentence. examples: three, each a whole command line. options, skip, defaults: see
     `add_options`; without "config" in `skip`, there is `--config FILE.yaml`. alternatives: options
-    of which one on the command line replaces all in a file.
+    of which one on the command line replaces all in a file. elsewhere: options that the command
+    reads itself, with their help, for suggestions.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Parser(ArgumentParser):
         self.strategies: dict[str, str] = {}  # kind of each option that names one
         self.hints: dict[str, Any] = {}  # types of the other options
         self.alternatives: Collection[str] = ()
+        self.elsewhere: Mapping[str, str] = {}
         for one in options:
             self.add_options(one, skip, defaults)
         if "config" not in skip:
@@ -181,6 +183,7 @@ class Parser(ArgumentParser):
 
     def _unknown(self, name: str) -> OptionError:
         options = {a.dest: str(a.help) for a in self._actions if a.option_strings}
+        options |= self.elsewhere
         near = difflib.get_close_matches(hyphened(name), map(flag, options), n=2)
         hint = f" Did you mean {' or '.join(f'`{one}`' for one in near)}?" if near else ""
         return named_elsewhere(name, options) or OptionError(
@@ -192,7 +195,12 @@ class Parser(ArgumentParser):
         try:
             given = vars(self.parse_args(words, defaults=False))
         except argparse.ArgumentError as error:
-            message = re.sub(r"<class '([\w.]+)'>", r"\1", " ".join(str(error).split()))
+            message = " ".join(str(error).split())
+            if found := re.match(r'Parser key "(\w+)".* value: (.*)', message):
+                key, value = found.groups()
+                action: Any = self._known()[key]
+                kind = in_words(getattr(action, "_typehint", action.type))
+                message = f"`{flag(key)} {value}` is of the wrong type: give {kind}"
             raise OptionError(f"{message.rstrip('.')}.") from error
         return {name: value for name, value in given.items() if value != []}
 
@@ -216,9 +224,6 @@ class Parser(ArgumentParser):
         return found
 
 
-parser = Parser
-
-
 def build(options: type[T], config: Namespace, **others: Any) -> T:
     """The dataclass with the parsed options; `others` replace them."""
     names = [f.name for f in dataclasses.fields(options)]  # pyright: ignore[reportArgumentType]
@@ -236,6 +241,15 @@ def console(stderr: bool = False) -> Console:
     return _Console(stderr=stderr, highlight=False, emoji=False, width=width)
 
 
+def write(option: str, path: str | Path, text: str) -> None:
+    """Write the file of an option. Raises `OptionError`."""
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        wrong = f"`{flag(option)} {path}` cannot be written ({error.strerror})"
+        raise OptionError(f"{wrong}: give a file in a folder that exists.") from error
+
+
 def _key(name: str) -> str:
     return name.removeprefix("--").replace("-", "_")
 
@@ -244,11 +258,7 @@ def _typed(key: str, value: Any, hint: Any) -> Any:
     """A value of a file in the type of its option; one of a list may stand alone."""
     hint = list[str] if key == "stop" else hint
     alone = typing.get_origin(hint) is list and not isinstance(value, list)
-    try:
-        return typed([value] if alone else value, hint)
-    except WrongKindError as error:
-        wrong = f"`{key}: {value!r:.60}` is of the wrong type"
-        raise OptionError(f"{wrong}: give {in_words(hint)}.") from error
+    return option_value(f"{key}: {value!r:.60}", [value] if alone else value, hint)
 
 
 def _unescaped(text: str) -> str:
