@@ -1,6 +1,7 @@
 """`bass list`: ours and those of installed packages, the broken ones too; and `bass info`."""
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,7 +58,38 @@ def test_a_strategy_by_name_has_its_parameters_and_documentation(bass_command: C
     assert "Unknown strategy `polcy`. Did you mean `policy`" in said.err
 
 
-def test_the_sources_have_the_names_of_the_registries(bass_command: Command) -> None:
+MINE = """
+from dataclasses import dataclass
+from bass.policies import Fixed
+
+@dataclass(frozen=True)
+class Mine(Fixed):
+    \"\"\"Mine of `k` tokens.\"\"\"
+
+    margin: float = 0.5
+"""
+
+
+def test_a_class_of_ones_own_has_its_parameters(
+    bass_command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path, str(tmp_path)])
+    (tmp_path / "mine_listed.py").write_text(MINE)
+    said = bass_command("list", "mine_listed:Mine")
+    assert said.out.startswith("policy Mine (mine_listed:Mine, Leviathan et al., 2023)")
+    assert "Mine of `k` tokens." in said.out
+    assert "  --policy.k 4\n  --policy.margin 0.5\n" in said.out
+    for name, text in {
+        "nowhere:Mine": "Cannot load `nowhere:Mine` (ModuleNotFoundError: No module named",
+        "mine_listed:dataclass": "`mine_listed:dataclass` is no strategy",
+    }.items():
+        said = bass_command("list", name)
+        assert (said.status, said.out) == (2, "")
+        assert text in said.err
+
+
+def test_the_lists_have_the_names_of_the_registries(bass_command: Command) -> None:
     for kind, one in KINDS.items():
         assert {entry.name: entry.path for entry in entries(kind)} == {
             name: f"{cls.__module__}:{cls.__qualname__}" for name, cls in one.registry.items()
