@@ -301,7 +301,8 @@ def test_the_command_prints_tables_and_draws_the_curves(
     other = bass_command(*words, "--output", str(folder), "--policy", "fixed")
     assert (other.status, "another `load`" in other.err) == (2, True)
     assert bass_command("eval", "small", "--methods", "batch").status == 2
-    assert "is of an evaluation, which `bass report` shows" in bass_command("table", str(folder)).err
+    table = bass_command("table", str(folder))
+    assert "is of an evaluation, which `bass report` shows" in table.err
     assert "`nowhere` does not exist" in bass_command("report", "nowhere").err
     with pytest.raises(RunFolderError, match="has no scores"):
         Evaluation(tmp_path)

@@ -59,9 +59,9 @@ def run(argv: Sequence[str]) -> int:
     from bass.experiments.executors import Local, Ray
     from bass.experiments.grid import plan, read_config
 
-    table = Path(options.table) if options.table else None
-    if table is not None and table.suffix not in SUFFIXES:
-        raise unknown_name("suffix of a table", table.suffix, SUFFIXES)
+    suffix = Path(options.table or "").suffix
+    if options.table and suffix not in SUFFIXES:
+        raise unknown_name("suffix of a table", suffix, SUFFIXES)
     grid = plan(read_config(options.grid, overrides, options.quick))
     folder = Path(options.output or f"runs/{grid.name}{'-quick' if options.quick else ''}")
     states, retry = runner.preview(grid, folder), options.retry_failed
@@ -86,8 +86,8 @@ def run(argv: Sequence[str]) -> int:
         return INTERRUPTED
     if found.finished:
         show(to_text(found), end="")
-    if found.finished and table is not None:
-        write("table", table, to_text(found, SUFFIXES[table.suffix]))
+    if found.finished and options.table:
+        write("table", options.table, to_text(found, SUFFIXES[suffix]))
     failed = len(states) - len(found.finished)
     more = f" {counted(failed, 'cell')} failed: `--retry-failed` runs them again." if failed else ""
     say(f"Next: bass report {folder}.{more}")

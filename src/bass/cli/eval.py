@@ -2,9 +2,8 @@
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import fields
 
-from bass.api.options import LoadOptions, RequestOptions
+from bass.api.options import LoadOptions
 from bass.cli.options import Parser, build, console
 from bass.experiments.options import EvalOptions
 from bass.option import help_of
@@ -20,13 +19,9 @@ EXAMPLES = (
 def run(argv: Sequence[str]) -> int:
     """Evaluate, or continue an evaluation; prints two tables in Markdown."""
     about = "Scores a pair on programming problems: Pass@First and Pass@All in a time, and pass@k."
-    requests = [f.name for f in fields(RequestOptions)]
-    command = Parser("eval", about, EXAMPLES)
+    command = Parser("eval", about, EXAMPLES, EvalOptions, LoadOptions, skip=["problems"])
     command.add_argument("problems", type=str, help=help_of(EvalOptions)["problems"])
-    command.add_options(EvalOptions, skip=["problems", *requests])
     command.add_argument("--output", type=str, metavar="FOLDER", help="of results, to continue too")
-    command.add_options(RequestOptions, defaults={"num_return_sequences": 8})
-    command.add_options(LoadOptions)
     config = command.read(argv)
 
     from bass.api.llm import serve

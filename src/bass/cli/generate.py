@@ -285,18 +285,16 @@ def ran_with(llm: "LLM", interrupted: bool) -> str:
     """The settings that the figures were measured with, in one line."""
     import torch
 
-    from bass.ops.dispatch import Capability, cpu_kernels_in_words
+    from bass.cli.info import kernels
 
-    models, reason = llm.models, Capability.of(llm.models.device).triton
+    models = llm.models
     quantized = zip(("target", "draft"), models.quantizations, strict=True)
     words = [
         *(called(part) for part in vars(llm.parts).values() if part is not None),
-        f"{models.device}, {str(models.dtype).removeprefix('torch.')}",
+        str(models.dtype).removeprefix("torch."),
         *(f"{role} by {called(one)}" for role, one in quantized if one is not None),
         "CUDA graphs" if llm.graphs else f"{torch.get_num_threads()} threads",
-        f"products: {cpu_kernels_in_words()}"
-        if models.device.type == "cpu"
-        else f"kernels: {reason.reason if reason else 'on'}",
+        kernels(models.device),
         f"memory: {llm.memory}",
     ]
     return ", ".join(words) + ("; interrupted: figures up to there" if interrupted else "")

@@ -17,7 +17,7 @@ from bass.checkpoints.quantized import summary
 from bass.checkpoints.weights import CheckpointIndex
 from bass.cli.options import Parser, console
 from bass.errors import BassError, OptionError, PairingError, counted
-from bass.ops.dispatch import Capability, cpu_unsupported
+from bass.ops.dispatch import Capability, cpu_kernels_in_words
 from bass.printable import printable
 from bass.records import AttentionRule
 
@@ -111,10 +111,9 @@ def weights(index: CheckpointIndex, dtype: torch.dtype, draft: bool) -> str:
 def kernels(device: torch.device) -> str:
     """How a device computes steps, and why not by kernels."""
     if device.type == "cpu":
-        reason, own = cpu_unsupported(), "products by numba"
-    else:
-        reason, own = Capability.of(device).triton, "Triton, where the layer has one"
-    return f"{device}: {own if reason is None else f'torch ({reason.reason})'}"
+        return f"{device}: products by {cpu_kernels_in_words()}"
+    reason = Capability.of(device).triton
+    return f"{device}: {f'torch ({reason.reason})' if reason else 'Triton, where a layer has one'}"
 
 
 def text_half(index: CheckpointIndex) -> str:
@@ -131,7 +130,5 @@ def by_layer(rules: tuple[AttentionRule, ...], name: str) -> str:
     counts = {value: values.count(value) for value in dict.fromkeys(values)}
     if set(counts) == {None}:
         return ""
-    return ", ".join(
-        f"{'none' if value is None else f'{value:,}'} in {counted(count, 'layer')}"
-        for value, count in counts.items()
-    )
+    texts = {value: "none" if value is None else f"{value:,}" for value in counts}
+    return ", ".join(f"{texts[one]} in {counted(n, 'layer')}" for one, n in counts.items())

@@ -44,10 +44,9 @@ class Listed:
     @classmethod
     def offered(cls, kind: str, point: EntryPoint) -> "Listed":
         """Describe a strategy of an installed package."""
-        origin, first = distribution(point), plugins(kind)[point.name]
-        holder = "bass itself" if point.name in KINDS[kind].registry else distribution(first)
-        taken = holder != origin or first.value != point.value
-        problem = f"the name belongs to {holder}: write `{point.value}` for this one"
+        origin, taken = distribution(point), plugins(kind)[point.name] != point
+        taken = taken or point.name in KINDS[kind].registry
+        problem = f"another strategy has the name: write `{point.value}` for this one"
         try:
             found = plugin_class(kind, point)
         except Exception as error:  # importing code of another package may raise anything

@@ -56,7 +56,7 @@ class Parser(ArgumentParser):
     """The parser of a command: of jsonargparse, with parameters of strategies, suggestions for
     unknown names, and a short help. Its `add_argument` takes further options.
 
-    about: a sentence. examples: three, each a whole command line. options, skip, defaults: see
+    about: a sentence. examples: three, each a whole command line. options, skip: see
     `add_options`; without "config" in `skip`, there is `--config FILE.yaml`. alternatives: options
     of which one on the command line replaces all in a file. elsewhere: options that the command
     reads itself, with their help, for suggestions.
@@ -69,7 +69,6 @@ class Parser(ArgumentParser):
         examples: Sequence[str],
         *options: type,
         skip: Collection[str] = (),
-        defaults: Mapping[str, Any] = {},
     ) -> None:
         super().__init__(
             prog=f"bass {command}", exit_on_error=False, print_config=None, allow_abbrev=False
@@ -80,35 +79,30 @@ class Parser(ArgumentParser):
         self.alternatives: Collection[str] = ()
         self.elsewhere: Mapping[str, str] = {}
         for one in options:
-            self.add_options(one, skip, defaults)
+            self.add_options(one, skip)
         if "config" not in skip:
             text = "YAML file of these options, which the command line overrides"
             self.add_argument("--config", action="append", type=str, metavar="FILE", help=text)
 
-    def add_options(
-        self, options: type, skip: Collection[str] = (), defaults: Mapping[str, Any] = {}
-    ) -> None:
-        """Add an option for each field of a dataclass that is not in `skip`; `prompt` is
-        positional. defaults: replace those of the fields.
-        """
+    def add_options(self, options: type, skip: Collection[str] = ()) -> None:
+        """Add an option for each field of a dataclass that is not in `skip`, `prompt` as word."""
         hints = typing.get_type_hints(options)
         own_title = _TITLES.get(options.__name__, options.__name__.removesuffix("Options").lower())
         for field in (field for field in dataclasses.fields(options) if field.name not in skip):
             name, kind, own = field.name, field.metadata.get("kind"), _ARGUMENTS.get(field.name, {})
             hint = own.get("type", for_one_prompt(hints[name]))
             listed = [x for x in (hint, *typing.get_args(hint)) if typing.get_origin(x) is list]
-            default = defaults.get(name, field.default)
             self.hints[name], more = hint, {"type": hint}
             if kind is not None:
                 self.strategies[name] = kind
                 more = {"type": str, "metavar": "NAME"}
-            elif hint is bool and not default:
+            elif hint is bool and not field.default:
                 more = {"action": "store_true"}
             elif listed and not own:
                 self.hints[name] = listed[0]
                 several = "*" if name == "prompt" else "+"
                 more = {"type": typing.get_args(listed[0])[0], "nargs": several}
-            more |= {"default": default, "help": field.metadata.get("help", "")} | own
+            more |= {"default": field.default, "help": field.metadata.get("help", "")} | own
             title = _STRATEGIES if kind and "quantization" not in name else own_title
             found = [group for group in self._action_groups if group.title == title]
             group: Any = found[0] if found else self.add_argument_group(title)
@@ -218,7 +212,10 @@ class Parser(ArgumentParser):
                 if key.partition(".")[0] in self.strategies:
                     found[key] = value
                 elif key in self._known():
-                    found[key] = _typed(key, value, self.hints.get(key, Any))
+                    hint = list[str] if key == "stop" else self.hints.get(key, Any)
+                    alone = typing.get_origin(hint) is list and not isinstance(value, list)
+                    given = [value] if alone else value  # one of a list may stand alone
+                    found[key] = option_value(f"{key}: {value!r:.60}", given, hint)
                 else:
                     raise self._unknown(flag(key))
         return found
@@ -252,13 +249,6 @@ def write(option: str, path: str | Path, text: str) -> None:
 
 def _key(name: str) -> str:
     return name.removeprefix("--").replace("-", "_")
-
-
-def _typed(key: str, value: Any, hint: Any) -> Any:
-    """A value of a file in the type of its option; one of a list may stand alone."""
-    hint = list[str] if key == "stop" else hint
-    alone = typing.get_origin(hint) is list and not isinstance(value, list)
-    return option_value(f"{key}: {value!r:.60}", [value] if alone else value, hint)
 
 
 def _unescaped(text: str) -> str:

@@ -59,11 +59,9 @@ def methods_of(options: BenchOptions, load_options: LoadOptions) -> dict[str, Lo
         load_options = replace(load_options, verifier=Synthetic(options.acceptance))
     found = {}
     for name in given if options.methods else (PLAIN, *(given or ["bass"])):
-        text = "0" if name == PLAIN else str(name)
-        label, policy, k = str(label_of(name)), name, None
-        if text.lstrip("-").isdecimal():
-            policy, k = None, int(text)
-            label = f"k={k}" if k else PLAIN
+        k = 0 if name == PLAIN else int(name) if str(name).lstrip("-").isdecimal() else None
+        label = PLAIN if k == 0 else str(label_of(name)) if k is None else f"k={k}"
+        policy = name if k is None else None
         found[label] = replace(load_options, policy=policy, num_speculative_tokens=k)
         LoadPlan.of(found[label])
     return found
@@ -335,7 +333,9 @@ class Bench:
 
     def _compared(self, batch: int, category: str, watch: Watch) -> list[dict[str, Any]]:
         """The rows of a batch size; the methods take turns."""
-        free()
+        gc.collect()  # frees the engines of the last batch size, with their graphs
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
         timings = {name: self.timing(name, batch, category) for name in self.methods}
         seconds = {name: one.warm_up(self.options.seed) for name, one in timings.items()}
         repeats, where = self.options.repeats, f"batch {batch}{category and f', {category}'}"
@@ -362,10 +362,3 @@ class Bench:
                 "those of texts: give `--prompts`, or impose them with `--acceptance`."
             )
         return found
-
-
-def free() -> None:
-    """Free the engines of the last batch size, with their graphs."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()

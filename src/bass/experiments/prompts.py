@@ -269,7 +269,7 @@ def entry_of(record: Any) -> Entry:
         return record
     if not isinstance(record, Mapping):
         return Entry(_prompt(record))
-    found = replace(_without_category(record), category=str(record.get("category") or ""))
+    found = replace(_of_mapping(record), category=str(record.get("category") or ""))
     texts = [found.prompt, *(message.content for message in found.messages)]
     if any(isinstance(text, str) and text.startswith(PLACEHOLDER) for text in texts):
         raise ValueError(
@@ -279,7 +279,7 @@ def entry_of(record: Any) -> Entry:
     return found
 
 
-def _without_category(record: Mapping[str, Any]) -> Entry:
+def _of_mapping(record: Mapping[str, Any]) -> Entry:
     given = {name for name, value in record.items() if value is not None}
     if {"code", "test_list"} <= given:
         text = record["text" if "text" in given else "prompt"]
@@ -308,10 +308,8 @@ def dedented(code: str) -> str:
 
 def mbpp_prompt(text: str, tests: Sequence[str]) -> str:
     """The text and the tests of a problem of MBPP as a docstring."""
-    quoted = (
-        "\n".join([_text(text), *map(dedented, tests)]).replace("\\", "\\\\").replace('"""', "'''")
-    )
-    return f'"""\n{quoted}\n"""\n'
+    whole = "\n".join([_text(text), *map(dedented, tests)])
+    return '"""\n' + whole.replace("\\", "\\\\").replace('"""', "'''") + '\n"""\n'
 
 
 def _message(given: Any) -> Message:

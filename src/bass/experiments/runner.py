@@ -13,7 +13,6 @@ from typing import Any
 
 from bass.analysis.frames import MANIFEST, REQUESTS, STEPS, SUMMARY, TEXTS, Run
 from bass.api.loading import ModelSpec
-from bass.api.plan import find_device
 from bass.checkpoints.hub import resolve
 from bass.experiments.cell import ERROR, PROGRESS, Cell, Watch, unwatched, write_json
 from bass.experiments.executors import Executor, Local
@@ -42,7 +41,8 @@ def run(
     """
     folder, states = Path(folder), preview(plan, folder)
     works = {cell.id: work_of(cell) for cell in plan.cells}
-    made = here() | {"device": _devices(plan.cells)}
+    devices = dict.fromkeys(device_name(cell.load_plan.target.device) for cell in plan.cells)
+    made = here() | {"device": ", ".join(devices)}
     remarks = [*plan.remarks, *_made_otherwise(states, folder, made)]
     folder.mkdir(parents=True, exist_ok=True)
     manifest = {
@@ -120,11 +120,6 @@ def turns(
     ]
 
 
-def _key(cell: Cell, files: Mapping[str, str]) -> str:
-    """Hash of what the results of a cell depend on."""
-    return digest([identity(cell.settings), files])
-
-
 def _files(cell: Cell) -> dict[str, str]:
     return files_of(cell.load_plan, replace(cell.settings))  # without values that it caches
 
@@ -139,7 +134,7 @@ def _state(cell: Cell, folder: Path) -> str:
     record, files = _record(folder), _files(cell)
     if record is None:
         return "new"
-    if record["key"] != _key(cell, files):
+    if record["key"] != digest([identity(cell.settings), files]):
         before = record["made_with"]["files"]
         paths = [path for path in before | files if before.get(path) != files.get(path)]
         return f"changed: {', '.join(paths) or 'the prompts that are left out'}"
@@ -156,7 +151,7 @@ def _begin(cell: Cell, run: Path, made: Mapping[str, str]) -> int:
     Results of other files are deleted; others are continued.
     """
     folder, files = run / "cells" / cell.id, _files(cell)
-    record, key = _record(folder), _key(cell, files)
+    record, key = _record(folder), digest([identity(cell.settings), files])
     folder.mkdir(parents=True, exist_ok=True)
     if record is None or record["key"] != key:
         for name in (STEPS, REQUESTS):
@@ -169,11 +164,6 @@ def _begin(cell: Cell, run: Path, made: Mapping[str, str]) -> int:
     for name in (SUMMARY, ERROR):
         (folder / name).unlink(missing_ok=True)
     return record["repeats"]
-
-
-def _devices(cells: Sequence[Cell]) -> str:
-    names = dict.fromkeys(cell.settings.device for cell in cells)
-    return ", ".join(dict.fromkeys(device_name(find_device(name)) for name in names))
 
 
 def _made_otherwise(
