@@ -58,7 +58,7 @@ def test_a_config_is_planned_run_extended_and_tabled(here: Path, bass_command: C
     said = bass_command("ablate", "small.yaml", "--axes.policy.k", "[0, 2, 3]", "--dry-run")
     *lines, last = said.out.splitlines()
     assert [line.split()[1:] for line in lines] == [["finished"], ["finished"], ["new"]]
-    assert last.startswith("1 of 3 cells to run into `runs/small`. At the time of the first: ")
+    assert last == "1 of 3 cells to run into `runs/small`."
     said = bass_command("ablate", "small.yaml", "--axes.policy.k=[0, 2, 3]")
     assert said.err.startswith("1 of 3 cells to run")
     assert len(said.out.splitlines()) > 6
@@ -111,6 +111,21 @@ def test_failures_and_interruptions_have_their_status(
     assert [line.split()[1] for line in said.out.splitlines()[:2]] == ["0", "failed"]
     assert bass_command("ablate", "small.yaml").status == FAILED
     assert bass_command("ablate", "small.yaml", "--retry-failed").status == 0
+
+
+def test_a_wrong_name_is_one_sentence_and_a_table_that_cannot_be_written_too(
+    here: Path, bass_command: Command
+) -> None:
+    said = bass_command("ablate", "small.yaml", "--temprature", "1")
+    assert said.status == 2
+    assert "Unknown option `--temprature`. Did you mean `--temperature`" in said.err
+    said = bass_command("ablate", "small.yaml", "--max-tokens", "1")
+    assert "give `--max-new-tokens`" in said.err
+    said = bass_command("ablate", "small.yaml", "--table", "no/x.csv")
+    assert said.status == 2
+    assert "`--table no/x.csv` cannot be written (No such file or directory)" in said.err
+    said = bass_command("report", "runs/small", "--output", "no/x.html")
+    assert "`--output no/x.html` cannot be written (No such file or directory)" in said.err
 
 
 def test_the_help_has_the_packaged_configs_and_the_page_has_every_setting_of_its_own(

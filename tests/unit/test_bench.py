@@ -13,6 +13,7 @@ from bass.analysis.metrics import METRICS
 from bass.api.llm import load, plain
 from bass.api.options import LoadOptions
 from bass.engine.schedule import Schedule
+from bass.errors import OptionError
 from bass.experiments import bench as module
 from bass.experiments.bench import (
     Bench,
@@ -198,6 +199,31 @@ def test_calls_have_the_prompts_of_a_category_in_turn(options: LoadOptions, tmp_
     assert [*only.prompts] == ["b"]
 
 
+def test_a_text_is_cut_into_pieces(options: LoadOptions, tmp_path: Path) -> None:
+    file = tmp_path / "text.txt"
+    file.write_text("".join(f"def f{i}(" for i in range(9)), encoding="utf-8")
+    found = Bench(BenchOptions(batches=[2], prompts=str(file), **SIZES), options)
+    assert [len(piece) for piece in found.prompts[""]] == [8, 8]
+    tokens = [token for piece in found.prompts[""] for token in piece]
+    tokenizer = found.timing("plain", 2, "").llm.models.tokenizer
+    assert tokenizer is not None
+    assert tokenizer.fast.decode(tokens) in file.read_text(encoding="utf-8")
+    file.write_text("def", encoding="utf-8")
+    with pytest.raises(OptionError, match="2 prompts of 8 need 16: give a longer text"):
+        Bench(BenchOptions(batches=[2], prompts=str(file), **SIZES), options)
+
+
+def test_the_policy_with_its_parameters_is_one_of_the_methods(bench: Command) -> None:
+    own = ("--batches", "1", "--repeats", "1", "--prompt-length", "8", "--json")
+    for words, methods in {
+        "--methods plain 2 --policy fixed --policy.k 3": ["plain", "k=2", "fixed(k=3)"],
+        "--policy.start 2": ["plain", "bass(start=2)"],
+        "--num-speculative-tokens 2 --methods bass": ["bass", "k=2"],
+    }.items():
+        [line] = bench(*words.split(), *own).out.splitlines()
+        assert [row["method"] for row in json.loads(line)["settings"]] == methods
+
+
 @pytest.mark.parametrize("drafter", ["ngram", "self"])
 def test_drafters_without_a_draft_model(pair: Pair, drafter: str) -> None:
     spec = {"class_path": "self", "init_args": {"layers": 1}} if drafter == "self" else drafter
@@ -221,8 +247,7 @@ def test_options_from_a_file(bench: Command, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("--file x --prompts y", "both name the prompts: give one of them"),
-        ("--methods 2 --policy bass", "Give one of `--methods`, `--policy`"),
+        ("--prompts nothere.txt", "`prompts: nothere.txt` cannot be read"),
         ("--methods bas", "Did you mean `bass`"),
     ],
 )

@@ -13,7 +13,7 @@ import pytest
 from bass.api.options import LoadOptions, RequestOptions, TemplateOptions
 from bass.api.resolve import make
 from bass.cli import COMMANDS
-from bass.cli.options import Parser, build, parser
+from bass.cli.options import Parser, build
 from bass.errors import BassError, OptionError, ProblemsError
 from bass.option import help_of, option
 from bass.policies import BatchAdaptive, Fixed, Lagged
@@ -34,7 +34,7 @@ class Own:
 
 @pytest.fixture
 def command() -> Parser:
-    made = parser("try", "Tries.", ["a", "b", "c"], Own, RequestOptions, LoadOptions)
+    made = Parser("try", "Tries.", ["a", "b", "c"], Own, RequestOptions, LoadOptions)
     made.alternatives = ("prompt", "file")
     return made
 
@@ -213,11 +213,16 @@ policy.policy.k: 3
 WRONG: dict[str, tuple[list[str], str]] = {
     "an unknown option": (["--temprature", "1"], "Did you mean `--temperature`"),
     "the name of another library": (["--max-tokens", "8"], "give `--max-new-tokens` (most new"),
-    "a wrong type": (["--top-p", "hot"], 'Parser key "top_p": Expected a float. Got value: hot.'),
+    "a wrong type": (["--top-p", "hot"], "`--top-p hot` is of the wrong type: give a number."),
     "an unknown policy": (["--policy", "fixd"], "Unknown policy `fixd`. Did you mean `fixed`"),
     "a wrong type inside": (
         ["--policy=lagged", "--policy.policy=fixed", "--policy.policy.k=x"],
         "`policy.policy.k='x'` is of the wrong type: give an integer",
+    ),
+    "a parameter of another policy": (
+        ["--policy.k", "4"],
+        "Unknown parameter of policy `bass` `k`. Known: increment, max_length, modulus, start. "
+        "`k` is a parameter of `fixed`: name the policy, as with `policy: fixed`, or `--policy",
     ),
     "a parameter of nothing": (["--stop-rule.threshold=1"], "is a parameter without a strategy"),
 }  # fmt: skip

@@ -1,6 +1,7 @@
 """`bass list`: ours and those of installed packages, the broken ones too; and `bass info`."""
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,6 @@ import pytest
 import bass
 from bass.api.kinds import KINDS
 from bass.api.resolve import REQUIRED, parameters
-from bass.checkpoints.weights import save_decoder
 from bass.cli.list_ import ABOUT, FAMILY, entries
 from bass.models import FAMILIES
 from unit.checkpoints import Pair, Said
@@ -58,7 +58,38 @@ def test_a_strategy_by_name_has_its_parameters_and_documentation(bass_command: C
     assert "Unknown strategy `polcy`. Did you mean `policy`" in said.err
 
 
-def test_the_sources_have_the_names_of_the_registries(bass_command: Command) -> None:
+MINE = """
+from dataclasses import dataclass
+from bass.policies import Fixed
+
+@dataclass(frozen=True)
+class Mine(Fixed):
+    \"\"\"Mine of `k` tokens.\"\"\"
+
+    margin: float = 0.5
+"""
+
+
+def test_a_class_of_ones_own_has_its_parameters(
+    bass_command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path, str(tmp_path)])
+    (tmp_path / "mine_listed.py").write_text(MINE)
+    said = bass_command("list", "mine_listed:Mine")
+    assert said.out.startswith("policy Mine (mine_listed:Mine, Leviathan et al., 2023)")
+    assert "Mine of `k` tokens." in said.out
+    assert "  --policy.k 4\n  --policy.margin 0.5\n" in said.out
+    for name, text in {
+        "nowhere:Mine": "Cannot load `nowhere:Mine` (ModuleNotFoundError: No module named",
+        "mine_listed:dataclass": "`mine_listed:dataclass` is no strategy",
+    }.items():
+        said = bass_command("list", name)
+        assert (said.status, said.out) == (2, "")
+        assert text in said.err
+
+
+def test_the_lists_have_the_names_of_the_registries(bass_command: Command) -> None:
     for kind, one in KINDS.items():
         assert {entry.name: entry.path for entry in entries(kind)} == {
             name: f"{cls.__module__}:{cls.__qualname__}" for name, cls in one.registry.items()
@@ -138,18 +169,3 @@ def test_info_says_that_a_draft_does_not_fit(
     assert f"`{silent_pair.draft}` cannot draft for `{pair.target}`. " in said.out
     found = bass_command(*words, "--json").lines[0]
     assert (found["compatible"], "cannot draft" in found["about"]) == (False, True)
-
-
-def test_info_names_the_experts_of_a_mixture(bass_command: Command, tmp_path: Path) -> None:
-    import torch
-
-    from bass.models.qwen3_moe import Qwen3Moe, Qwen3MoeConfig
-
-    config = Qwen3MoeConfig(
-        vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=3,
-        num_attention_heads=4, num_key_value_heads=2, head_dim=8, num_experts=128,
-        num_experts_per_tok=8, moe_intermediate_size=16, mlp_only_layers=(1,),
-    )  # fmt: skip
-    save_decoder(Qwen3Moe(config), tmp_path, torch.float32)
-    [found] = bass_command("info", str(tmp_path), "--json").lines[0]["checkpoints"]
-    assert found["experts"] == "8 of 128 for each token, in 2 layers"

@@ -220,7 +220,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a type": ({"base": {"batch": "many"}}, "`batch: 'many'` is of the wrong type: give an int"),
     "no rows": ({"axes": {"batch": [0, 1]}}, "of 1 or more. (cell b0-"),
     "a policy": ({"axes": {"policy": ["baas"]}}, "Unknown policy `baas`. Did you mean `bass`"),
-    "a parameter": ({"base": {"policy": "fixed", "policy.kk": 1}}, "policy `Fixed` `kk`"),
+    "a parameter": ({"base": {"policy": "fixed", "policy.kk": 1}}, "policy `fixed` `kk`"),
     "a parameter of nothing": ({"base": {"stop_rule.threshold": 1}}, "without a strategy"),
     "a parameter that an axis replaces": (
         {"base": {"policy": "fixed", "policy.k": 4}, "axes": {"policy": ["fixed", "bass"]}},

@@ -4,6 +4,7 @@ import itertools
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 import bass
 from bass.analysis.frames import read_lines
+from bass.api.options import LoadOptions
 from bass.errors import OptionError, RunFolderError
 from bass.experiments import programs
 from bass.experiments.pass_at_k import EvalOptions, Evaluation, evaluate, pass_at_k
@@ -220,6 +222,16 @@ def test_an_evaluation_has_every_sample_with_its_score(
     assert [row["method"] for row in summary["scores"]] == found.methods
     manifest = json.loads((folder / "manifest.json").read_text())
     assert (manifest["lossless"], manifest["config"]["temperature"]) == (True, 1.0)
+    assert (manifest["config"]["methods"], manifest["config"]["limit"]) == (found.methods, None)
+
+
+def test_a_wrong_name_is_named_before_bubblewrap(
+    bass_command: BassCommand, monkeypatch: pytest.MonkeyPatch, llm: bass.LLM, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(programs, "bubblewrap", lambda: None)
+    assert "Did you mean `small`" in bass_command("eval", "smal").err
+    with pytest.raises(OptionError, match="Did you mean `small`"):
+        evaluate(llm, EvalOptions(problems="smal"), tmp_path)
 
 
 def test_plain_decoding_drafts_nothing_and_single_decodes_one_row(
@@ -278,9 +290,19 @@ def test_the_command_prints_tables_and_draws_the_curves(
     assert (again.status, again.out) == (0, said.out)
     config = json.loads((folder / "manifest.json").read_text())["config"]
     assert config["load"]["target"] == str(pair.target)
+    assert {f.name for f in fields(LoadOptions)} | {"files"} == config["load"].keys()
+    assert (config["methods"], config["limit"]) == (["batched", "plain"], 2)
+    single = [word for word in words if word not in ("batched", "plain")]
+    single.insert(single.index("--methods") + 1, "single")
+    assert bass_command(*single, "--output", str(folder)).status == 0
+    config = json.loads((folder / "manifest.json").read_text())["config"]
+    assert config["methods"] == ["batched", "plain", "single"]
     assert options.problems in config["load"]["files"]
     other = bass_command(*words, "--output", str(folder), "--policy", "fixed")
     assert (other.status, "another `load`" in other.err) == (2, True)
     assert bass_command("eval", "small", "--methods", "batch").status == 2
+    table = bass_command("table", str(folder))
+    assert "is of an evaluation, which `bass report` shows" in table.err
+    assert "`nowhere` does not exist" in bass_command("report", "nowhere").err
     with pytest.raises(RunFolderError, match="has no scores"):
         Evaluation(tmp_path)

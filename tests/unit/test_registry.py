@@ -106,7 +106,7 @@ WRONG: dict[str, tuple[str, Any, str]] = {
     "an unknown parameter": (
         "policy",
         {"class_path": "fixed", "init_args": {"K": 3}},
-        "Unknown parameter of policy `Fixed` `K`",
+        "Unknown parameter of policy `fixed` `K`",
     ),
     "a class that fails": (
         "policy",

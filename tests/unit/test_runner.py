@@ -1,5 +1,6 @@
 """Runs of a small grid: what the folder holds, and how it is continued, extended and reduced."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -15,10 +16,12 @@ import pytest
 import bass
 from bass.analysis.frames import REQUESTS, SUMMARY, Run
 from bass.experiments import cell as cells
+from bass.experiments import runner
 from bass.experiments.cell import PROGRESS, Cell, Worker, unwatched
 from bass.experiments.executors import Ray
 from bass.experiments.grid import Plan, plan
-from bass.experiments.runner import preview, run, seconds_of_first
+from bass.experiments.provenance import here as this_process
+from bass.experiments.runner import preview, run
 from unit.checkpoints import byte_tokenizer, write_checkpoint
 
 PROMPTS = ["def f(", "for item"]
@@ -204,12 +207,43 @@ def test_an_interrupted_run_resumes_at_the_next_repeat(whole: Path, tmp_path: Pa
     assert states(made(), tmp_path) == {
         "plain": "1 of 2 repeats done", "fixed": "finished", "ngram": "1 of 2 repeats done",
     }  # fmt: skip
-    assert seconds_of_first(made(), tmp_path) is not None
     assert list(Run(tmp_path).cells["state"]) == ["not finished", "done", "not finished"]
     run(made(), tmp_path, watch=second)
     begun = [place for place in second.places if place[1] == int(place[1]) < 2]
     assert begun == [("plain", 1), ("ngram", 1)]
     assert tokens(tmp_path) == tokens(whole)
+
+
+def test_a_repeat_has_the_time_of_its_run_and_the_table_names_comparisons_across_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted in the second of two works, whose rest comes first in the second run."""
+
+    def stop(name: str, repeats: float) -> None:
+        if (name, repeats) == ("warm fixed", 1.5):
+            raise KeyboardInterrupt
+
+    cold = {f"cold {name}": METHODS[name] | {"temperature": 0.5} for name in ("plain", "fixed")}
+    warm = {f"warm {name}": METHODS[name] for name in ("plain", "fixed")}
+    for number, (methods, watch) in enumerate(((warm, Seen(stop)), (cold | warm, Seen()))):
+        began = {"created": f"2026-01-0{number + 1}"}
+        monkeypatch.setattr(runner, "here", lambda made=began: this_process() | made)
+        with pytest.raises(KeyboardInterrupt) if number == 0 else contextlib.nullcontext():
+            run(made(methods), tmp_path, watch=watch)
+    assert watch.turns[0][0].startswith("warm")
+    assert [name for name, _ in watch.turns][-1].startswith("cold")
+    found = Run(tmp_path)
+    runs = {found.entries[one]["labels"]["method"]: found.summary(one) for one in found.entries}
+    first, second = "2026-01-01", "2026-01-02"
+    assert {name: one and one["runs"] for name, one in runs.items()} == {
+        "cold plain": [second] * 2, "cold fixed": [second] * 2,
+        "warm plain": [first, second], "warm fixed": [first, second],
+    }  # fmt: skip
+    assert "other runs" not in found.to_text()
+    longer = made(cold | {"warm ngram": METHODS["ngram"], **warm})
+    monkeypatch.setattr(runner, "here", lambda: this_process() | {"created": "2026-01-03"})
+    text = run(longer, tmp_path).to_text()
+    assert "between which the machine may have changed: `warm ngram`." in text
 
 
 def test_lines_of_a_repeat_that_did_not_end_are_removed(copied: Path) -> None:

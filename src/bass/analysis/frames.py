@@ -302,10 +302,12 @@ class Run:
         path = self.folder / MANIFEST
         self.manifest: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
         if "axes" not in self.manifest:
-            raise RunFolderError(
-                f"`{self.folder}` has no `{MANIFEST}` of an ablation: give a folder that `bass "
-                "ablate` wrote."
+            why = (
+                f"has no `{MANIFEST}` of an ablation" if self.folder.exists() else "does not exist"
             )
+            if (self.folder / REQUESTS).exists():
+                why = "is of an evaluation, which `bass report` shows"
+            raise RunFolderError(f"`{self.folder}` {why}: give a folder that `bass ablate` wrote.")
         self.entries: dict[str, dict[str, Any]] = {
             cell["id"]: cell for cell in self.manifest["cells"]
         }

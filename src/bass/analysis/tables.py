@@ -118,6 +118,13 @@ def _notes(run: "Run", frame: pd.DataFrame) -> Iterator[str]:
         "Speed-ups: over the autoregressive decoding of the same work with the lowest mean latency "
         f"({plains or 'there is none'})."
     )
+    if apart := [
+        names[cell] for cell in run.finished if _runs(run, cell) != _runs(run, cell, True)
+    ]:
+        yield (
+            "Compared with cells of other runs, between which the machine may have changed: "
+            f"{', '.join(apart)}."
+        )
     yield from (sentence for _, sentence in verdicts(run))
     unsure = [names[str(cell)] for cell, p in whole["speedup_all_p"].items() if p >= ALPHA]
     if unsure:
@@ -140,6 +147,13 @@ def _notes(run: "Run", frame: pd.DataFrame) -> Iterator[str]:
     if missing := len(run.entries) - len(run.finished):
         yield f"{missing} of {len(run.entries)} cells have failed or are not finished."
     yield from made["remarks"]
+
+
+def _runs(run: "Run", cell: str, plain: bool = False) -> list[Any]:
+    """The times at which the runs of the repeats that a cell and its plain one share began."""
+    both = [run.summary(one) or {} for one in (cell, run.plains.get(cell, cell))]
+    pairs = zip(*(one.get("runs", ()) for one in both), strict=False)
+    return [pair[plain] for pair in pairs]
 
 
 def verdicts(run: "Run") -> list[tuple[str | None, str]]:

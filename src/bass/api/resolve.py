@@ -11,8 +11,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from bass.api.kinds import KINDS
-from bass.api.values import WrongKindError, is_data, typed
-from bass.errors import BassError, OptionError, unknown_name
+from bass.api.values import is_data, option_value
+from bass.errors import BassError, OptionError, flag, unknown_name
 from bass.own_modules import find_object
 
 REQUIRED = inspect.Parameter.empty  # the default of a parameter that has none
@@ -161,17 +161,20 @@ def _argument(kind: str, strategy: type, name: str, value: Any, where: str) -> A
         return make(one.kind, value, where)
     if one.kind is not None or not is_data(value):  # a Python object is passed on unchanged
         return value
-    try:
-        return typed(value, one.hint)
-    except WrongKindError as wanted:
-        raise OptionError(
-            f"`{where}={value!r:.60}` is of the wrong type: give {wanted}."
-        ) from wanted
+    return option_value(f"{where}={value!r:.60}", value, one.hint)
 
 
 def unknown_parameter(kind: str, strategy: type, name: str, known: Iterable[str]) -> OptionError:
-    """The error for a parameter that the class does not have."""
-    return unknown_name(f"parameter of {KINDS[kind].words} `{strategy.__name__}`", name, known)
+    """The error for a parameter that the class does not have, with the strategies that have it."""
+    registry, words = KINDS[kind].registry, KINDS[kind].words
+    own = next((key for key, one in registry.items() if one is strategy), strategy.__name__)
+    error = str(unknown_name(f"parameter of {words} `{own}`", name, known))
+    if having := [key for key, one in registry.items() if name in parameters(one)]:
+        error += (
+            f" `{name}` is a parameter of {' and '.join(f'`{key}`' for key in having)}: name the "
+            f"{words}, as with `{kind}: {having[0]}`, or `{flag(kind)} {having[0]}`."
+        )
+    return OptionError(error)
 
 
 def class_of(kind: str, spec: Any) -> type:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from jsonargparse import ArgumentParser
 
-from bass.errors import BassError
+from bass.errors import BassError, OptionError
 
 _WORDS = {
     int: "an integer",
@@ -43,6 +43,14 @@ def typed(value: Any, hint: Any) -> Any:
         raise
     except (ArgumentError, TypeError, ValueError, ArithmeticError) as error:
         raise WrongKindError(in_words(hint)) from error
+
+
+def option_value(shown: str, value: Any, hint: Any) -> Any:
+    """`typed`. Raises `OptionError`, in which `shown` names the option and the value."""
+    try:
+        return typed(value, hint)
+    except WrongKindError as error:
+        raise OptionError(f"`{shown}` is of the wrong type: give {error}.") from error
 
 
 @functools.cache

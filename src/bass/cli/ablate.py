@@ -4,16 +4,15 @@ import functools
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, final
 
 import yaml
 
-from bass.cli.options import console, parser
+from bass.cli.options import Parser, console, write
 from bass.errors import OptionError, counted, unknown_name
-from bass.experiments.settings import CONFIGS, SETTINGS
-from bass.option import option
+from bass.experiments.settings import CONFIGS, SETTINGS, Settings
+from bass.option import help_of, option
 from bass.progress import progress_bar
 
 if TYPE_CHECKING:  # loads torch
@@ -50,8 +49,9 @@ class AblateOptions:
 def run(argv: Sequence[str]) -> int:
     """Run the config, or list its cells. Nothing is written before the config is checked."""
     overrides, rest = _overrides(argv)
-    made = parser("ablate", ABOUT, EXAMPLES, AblateOptions, skip=["config"])
+    made = Parser("ablate", ABOUT, EXAMPLES, AblateOptions, skip=["config"])
     made.add_argument("grid", type=str, metavar="CONFIG", help="YAML file, or one of the package")
+    made.elsewhere = help_of(Settings)
     options = made.read(rest)
 
     from bass.analysis.tables import SUFFIXES, to_text
@@ -59,9 +59,9 @@ def run(argv: Sequence[str]) -> int:
     from bass.experiments.executors import Local, Ray
     from bass.experiments.grid import plan, read_config
 
-    table = Path(options.table) if options.table else None
-    if table is not None and table.suffix not in SUFFIXES:
-        raise unknown_name("suffix of a table", table.suffix, SUFFIXES)
+    suffix = Path(options.table or "").suffix
+    if options.table and suffix not in SUFFIXES:
+        raise unknown_name("suffix of a table", suffix, SUFFIXES)
     grid = plan(read_config(options.grid, overrides, options.quick))
     folder = Path(options.output or f"runs/{grid.name}{'-quick' if options.quick else ''}")
     states, retry = runner.preview(grid, folder), options.retry_failed
@@ -71,10 +71,8 @@ def run(argv: Sequence[str]) -> int:
     to_run = f"{len(left)} of {counted(len(states), 'cell')} to run into `{folder}`."
     if options.dry_run:
         width = max(len(cell.id) for cell, _ in states)
-        first = runner.seconds_of_first(grid, folder)
-        more = "" if first is None else f" At the time of the first: {_time(first * len(left))}."
         lines = [f"{cell.id:{width}}  {state}" for cell, state in states]
-        show("\n".join([*lines, *grid.remarks, to_run + more]))
+        show("\n".join([*lines, *grid.remarks, to_run]))
         return 0
     say("\n".join([*(f"{c.id} is {state}" for c, state in left if "changed" in state), to_run]))
     ray = Ray(options.address, options.cpus_per_cell, options.gpus_per_cell)
@@ -88,8 +86,8 @@ def run(argv: Sequence[str]) -> int:
         return INTERRUPTED
     if found.finished:
         show(to_text(found), end="")
-    if found.finished and table is not None:
-        table.write_text(to_text(found, SUFFIXES[table.suffix]), encoding="utf-8")
+    if found.finished and options.table:
+        write("table", options.table, to_text(found, SUFFIXES[suffix]))
     failed = len(states) - len(found.finished)
     more = f" {counted(failed, 'cell')} failed: `--retry-failed` runs them again." if failed else ""
     say(f"Next: bass report {folder}.{more}")
@@ -131,10 +129,6 @@ class _Bar:
             return
         self._left -= 1
         outcome = f"FAILED: {summary['error']}" if summary["error"] else "done"
-        line = f"{cell.id}: {outcome}, {_time(summary['seconds'])}; {self._left} left"
+        line = f"{cell.id}: {outcome}, {summary['seconds']:.1f} s; {self._left} left"
         style = "bold red" if summary["error"] else None
         self._bar.console.print(line, markup=False, soft_wrap=True, style=style)
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 60 else str(timedelta(seconds=round(seconds)))

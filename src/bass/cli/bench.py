@@ -7,7 +7,7 @@ from rich import box
 from rich.table import Table
 
 from bass.api.options import LoadOptions
-from bass.cli.options import build, console, parser
+from bass.cli.options import Parser, build, console
 from bass.experiments.options import BenchOptions
 from bass.progress import progress_bar
 
@@ -25,8 +25,8 @@ LATENCY: Columns = (
     ("bound", "bound_ms_per_token", ""), ("wall", "wall_ms_per_token", ""), ("least", "least", ""),
     ("most", "most", ""), ("of bound, %", "share_of_bound", "share"),
     ("step/tau", "wall_ms_per_step_over_expected_tau", ""), ("all", "all", "seconds"),
-    ("first", "first", "seconds"), ("last", "last", "seconds"), ("x plain", "speedup_all", ""),
-    ("tokens/s", "tokens_per_second", ""), ("x plain", "speedup", ""), ("tau", "tau", ""),
+    ("first", "first", "seconds"), ("last", "last", "seconds"), ("x all", "speedup_all", ""),
+    ("tokens/s", "tokens_per_second", ""), ("x tokens/s", "speedup", ""), ("tau", "tau", ""),
     ("c", "draft_cost_ratio", ""),
 )  # fmt: skip
 USAGE: Columns = (
@@ -37,7 +37,7 @@ USAGE: Columns = (
 )  # fmt: skip
 CAPTIONS = (
     "ms per token of a row from the end of its prefill. wall: to the last token of the batch; all: "
-    "the mean latency; x plain: how many times as good as autoregressive decoding",
+    "the mean latency; x: how many times as good as autoregressive decoding",
     "ms of a step on the device and of its parts, timed apart; host: the rest of its wall time; "
     "waits: of the device for the host",
 )
@@ -46,8 +46,7 @@ CAPTIONS = (
 def read(argv: list[str]) -> tuple[Namespace, BenchOptions, LoadOptions]:
     """The options of a command line. Raises `OptionError`."""
     about = "Measures how fast a pair decodes, by method and batch, next to the bound by bytes."
-    command = parser("bench", about, EXAMPLES, BenchOptions, LoadOptions, skip=SKIPPED)
-    command.alternatives = ("methods", "policy", "num_speculative_tokens")
+    command = Parser("bench", about, EXAMPLES, BenchOptions, LoadOptions, skip=SKIPPED)
     text = "print the result as one JSON line, and the tables on standard error"
     command.add_argument("--json", action="store_true", help=text)
     config = command.read(argv)

@@ -2,10 +2,9 @@
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import fields
 
-from bass.api.options import LoadOptions, RequestOptions
-from bass.cli.options import build, console, parser
+from bass.api.options import LoadOptions
+from bass.cli.options import Parser, build, console
 from bass.experiments.options import EvalOptions
 from bass.option import help_of
 from bass.progress import progress_bar
@@ -20,25 +19,22 @@ EXAMPLES = (
 def run(argv: Sequence[str]) -> int:
     """Evaluate, or continue an evaluation; prints two tables in Markdown."""
     about = "Scores a pair on programming problems: Pass@First and Pass@All in a time, and pass@k."
-    requests = [f.name for f in fields(RequestOptions)]
-    command = parser("eval", about, EXAMPLES)
+    command = Parser("eval", about, EXAMPLES, EvalOptions, LoadOptions, skip=["problems"])
     command.add_argument("problems", type=str, help=help_of(EvalOptions)["problems"])
-    command.add_options(EvalOptions, skip=["problems", *requests])
     command.add_argument("--output", type=str, metavar="FOLDER", help="of results, to continue too")
-    command.add_options(RequestOptions, defaults={"num_return_sequences": 8})
-    command.add_options(LoadOptions)
     config = command.read(argv)
 
     from bass.api.llm import serve
     from bass.api.plan import LoadPlan
     from bass.cli.generate import caveats
     from bass.experiments.pass_at_k import evaluate
+    from bass.experiments.problems import read_problems
     from bass.experiments.provenance import files_of
 
     options, loading = build(EvalOptions, config), build(LoadOptions, config)
     plan = LoadPlan.of(loading)
-    load = {f.name: config[f.name] for f in fields(loading) if config[f.name] != f.default}
-    load["files"] = files_of(plan, loading) | files_of(plan, options)
+    load = vars(loading) | {"files": files_of(plan, loading) | files_of(plan, options)}
+    read_problems(options.problems, options.data)  # a wrong name is said before models are loaded
     llm = serve(plan)
     with tempfile.TemporaryDirectory() as temporary, progress_bar() as bar:
         task = bar.add_task("")

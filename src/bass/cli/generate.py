@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bass.api.options import LoadOptions, RequestOptions, TemplateOptions
-from bass.cli.options import build, console, parser
+from bass.cli.options import Parser, build, console
 from bass.errors import OptionError, RequestError, flag
 from bass.experiments.prompts import PYTHON, Entry, plain_turns, read_prompts, rendered
 from bass.option import option
@@ -67,7 +67,7 @@ def run(argv: list[str]) -> int:
     """Generate. Nothing is printed before all options and inputs are checked."""
     about = "Continues one or several prompts; prints the completions and figures of the run."
     options = (PromptOptions, TemplateOptions, RequestOptions, LoadOptions)
-    command = parser("generate", about, EXAMPLES, *options)
+    command = Parser("generate", about, EXAMPLES, *options)
     command.alternatives = SOURCES
     config = command.read(argv)
     given = read_given(config)
@@ -270,36 +270,31 @@ def json_lines(
 
 def print_completions(out: Console, result: "Result", prompts: list[Any]) -> None:
     """Print the completions; on a terminal, each after its prompt."""
-    many = len(result.completions) > 1
     for one in result.completions:
         text = " ".join(map(str, one.token_ids)) if one.text is None else one.text
         which = f"prompt {one.prompt_index}, sample {one.sample_index}"
-        label = f"{which}: {len(one.token_ids)} tokens, {one.finish_reason}"
+        if len(result.completions) > 1:
+            print(f"=== {which}: {len(one.token_ids)} tokens, {one.finish_reason} ===")
         if out.is_terminal:
-            if many:
-                out.rule(label, align="left", style="cyan")
             out.print(_text(prompts[one.prompt_index]), end="", style="dim", soft_wrap=True)
-            out.print(_text(text), soft_wrap=True)
-        else:
-            print(f"=== {label} ===\n{text}" if many else text)
+            text = printable(text, keep="\n\t")
+        print(text)
 
 
 def ran_with(llm: "LLM", interrupted: bool) -> str:
     """The settings that the figures were measured with, in one line."""
     import torch
 
-    from bass.ops.dispatch import Capability, cpu_kernels_in_words
+    from bass.cli.info import kernels
 
-    models, reason = llm.models, Capability.of(llm.models.device).triton
+    models = llm.models
     quantized = zip(("target", "draft"), models.quantizations, strict=True)
     words = [
         *(called(part) for part in vars(llm.parts).values() if part is not None),
-        f"{models.device}, {str(models.dtype).removeprefix('torch.')}",
+        str(models.dtype).removeprefix("torch."),
         *(f"{role} by {called(one)}" for role, one in quantized if one is not None),
         "CUDA graphs" if llm.graphs else f"{torch.get_num_threads()} threads",
-        f"products: {cpu_kernels_in_words()}"
-        if models.device.type == "cpu"
-        else f"kernels: {reason.reason if reason else 'on'}",
+        kernels(models.device),
         f"memory: {llm.memory}",
     ]
     return ", ".join(words) + ("; interrupted: figures up to there" if interrupted else "")

@@ -15,10 +15,9 @@ from bass.api.resolve import make, names
 from bass.checkpoints.folder import some
 from bass.checkpoints.quantized import summary
 from bass.checkpoints.weights import CheckpointIndex
-from bass.cli.options import console, parser
+from bass.cli.options import Parser, console
 from bass.errors import BassError, OptionError, PairingError, counted
-from bass.ops.dispatch import Capability, cpu_unsupported
-from bass.ops.experts import Experts
+from bass.ops.dispatch import Capability, cpu_kernels_in_words
 from bass.printable import printable
 from bass.records import AttentionRule
 
@@ -32,7 +31,7 @@ EXAMPLES = (
 def run(argv: list[str]) -> int:
     """Describe a checkpoint, or a pair and whether it is compatible (exit status 1 if not)."""
     about = "Describes a checkpoint, and whether a draft is compatible with it; reads no weights."
-    command = parser("info", about, EXAMPLES, skip=("config",))
+    command = Parser("info", about, EXAMPLES, skip=("config",))
     command.add_argument("checkpoint", type=str, help="a folder, or a hub id (org/name[@revision])")
     command.add_argument("--draft", type=str, help="a second checkpoint, as draft of the first")
     command.add_argument("--lora", type=str, help="LoRA adapter that is merged into the checkpoint")
@@ -79,7 +78,6 @@ def describe(checkpoint: Checkpoint, draft: bool = False) -> dict[str, Any]:
         "context": f"{shape.max_positions:,} tokens",
         "window": by_layer(shape.rules, "window"),
         "soft cap of scores": by_layer(shape.rules, "softcap"),
-        "experts": experts(index),
         "vocabulary": f"{shape.vocab_size:,} tokens",
         "tokenizer": f"{len(known.vocabulary):,} tokens" if known else "none: give token ids",
         "chat template": ", ".join(known.chat.templates if known else ()) or "none",
@@ -113,23 +111,9 @@ def weights(index: CheckpointIndex, dtype: torch.dtype, draft: bool) -> str:
 def kernels(device: torch.device) -> str:
     """How a device computes steps, and why not by kernels."""
     if device.type == "cpu":
-        reason, own = cpu_unsupported(), "products by numba"
-    else:
-        reason, own = Capability.of(device).triton, "Triton, where the layer has one"
-    return f"{device}: {own if reason is None else f'torch ({reason.reason})'}"
-
-
-def experts(index: CheckpointIndex) -> str:
-    """The experts of a mixture; empty without."""
-    layers = [module for module in index.decoder.modules() if isinstance(module, Experts)]
-    if not layers:
-        return ""
-    if index.scheme is not None:  # the loaded decoder has other layers
-        decoder = index.load(torch.device("meta"), index.dtypes[0])
-        layers = [module for module in decoder.modules() if isinstance(module, Experts)]
-    count, chosen = layers[0].count, layers[0].chosen
-    bits = ", in 4 bits" if all(layer.in_four_bits for layer in layers) else ""
-    return f"{chosen} of {count} for each token, in {counted(len(layers), 'layer')}{bits}"
+        return f"{device}: products by {cpu_kernels_in_words()}"
+    reason = Capability.of(device).triton
+    return f"{device}: {f'torch ({reason.reason})' if reason else 'Triton, where a layer has one'}"
 
 
 def text_half(index: CheckpointIndex) -> str:
@@ -146,7 +130,5 @@ def by_layer(rules: tuple[AttentionRule, ...], name: str) -> str:
     counts = {value: values.count(value) for value in dict.fromkeys(values)}
     if set(counts) == {None}:
         return ""
-    return ", ".join(
-        f"{'none' if value is None else f'{value:,}'} in {counted(count, 'layer')}"
-        for value, count in counts.items()
-    )
+    texts = {value: "none" if value is None else f"{value:,}" for value in counts}
+    return ", ".join(f"{texts[one]} in {counted(n, 'layer')}" for one, n in counts.items())

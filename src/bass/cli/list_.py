@@ -1,25 +1,20 @@
 """`bass list`: every named strategy, of bass and of installed packages, and every model family."""
 
-import ast
-import contextlib
 import inspect
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
-from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
-import bass
 from bass.api.kinds import KINDS
 from bass.api.resolve import REQUIRED, distribution, offers, parameters, plugin_class, plugins
-from bass.cli.options import console, parser
-from bass.errors import unknown_name
+from bass.cli.options import Parser, console
+from bass.errors import OptionError, unknown_name
 from bass.own_modules import find_object
 from bass.printable import printable
 
-EXAMPLES = ("bass list", "bass list policy", "bass list lagged")
+EXAMPLES = ("bass list", "bass list policy", "bass list my_policy:MyPolicy")
 FAMILY = "family"
 ABOUT = {kind.name: kind.about for kind in KINDS.values()}
 ABOUT[FAMILY] = "models that can be loaded, by `model_type` of their config"
@@ -28,53 +23,53 @@ ABOUT[FAMILY] = "models that can be loaded, by `model_type` of their config"
 @dataclass(frozen=True)
 class Listed:
     """A named class. path: its module and name. doc: its documentation. origin: the distribution
-    that registers it, if not bass. problem: why it cannot be used by this name.
+    that registers it, if not bass. problem: why it cannot be used by this name. found: the class.
     """
 
     kind: str
     name: str
     path: str
     doc: str = ""
-    lossless: bool = True
+    found: type | None = None
     origin: str = ""
     problem: str = ""
 
     @classmethod
+    def of(cls, kind: str, name: str, found: type, about: Any = None, **more: str) -> "Listed":
+        """Describe a class. about: what has its documentation, if not the class itself."""
+        doc = inspect.cleandoc((about or found).__doc__ or "")  # `getdoc` takes the base class's
+        own = {"path": f"{found.__module__}:{found.__qualname__}"} | more
+        return cls(kind, name, **own, doc=doc, found=found)
+
+    @classmethod
     def offered(cls, kind: str, point: EntryPoint) -> "Listed":
         """Describe a strategy of an installed package."""
-        origin, first = distribution(point), plugins(kind)[point.name]
-        holder = "bass itself" if point.name in KINDS[kind].registry else distribution(first)
-        taken = holder != origin or first.value != point.value
-        problem = f"the name belongs to {holder}: write `{point.value}` for this one"
+        origin, taken = distribution(point), plugins(kind)[point.name] != point
+        taken = taken or point.name in KINDS[kind].registry
+        problem = f"another strategy has the name: write `{point.value}` for this one"
         try:
             found = plugin_class(kind, point)
         except Exception as error:  # importing code of another package may raise anything
             reason = " ".join(str(error).split())
             return cls(kind, point.name, point.value, origin=origin, problem=reason)
-        doc = inspect.cleandoc(found.__doc__ or "")  # `getdoc` takes the base class's
-        lossless = getattr(found, "lossless", True)
-        return cls(kind, point.name, point.value, doc, lossless, origin, problem if taken else "")
+        more = {"path": point.value, "origin": origin, "problem": problem if taken else ""}
+        return cls.of(kind, point.name, found, **more)
 
     def line(self) -> Text:
         """The first sentence of its documentation, with what a user has to know."""
         sentence = " ".join(self.doc.partition("\n\n")[0].split()).partition(". ")[0]
-        lossless = "" if self.lossless else "NOT LOSSLESS: "
+        lossless = "" if getattr(self.found, "lossless", True) else "NOT LOSSLESS: "
         origin = "; ".join(filter(None, (self.origin and f" from {self.origin}", self.problem)))
         return Text.assemble((lossless, "bold red"), printable(sentence), (origin, "yellow"))
 
     def described(self) -> str:
         """The whole documentation, and the parameters with their defaults."""
-        found: Any = None
-        with contextlib.suppress(Exception):  # `problem` has it
-            found = find_object(*self.path.split(":"))
-        known = {}
-        if found is not None and self.kind != FAMILY and not KINDS[self.kind].as_class:
-            known = {name: one.default for name, one in parameters(found).items()}
+        known = self.kind != FAMILY and not KINDS[self.kind].as_class and self.found
         given = [
-            f"  --{self.kind}.{name}" + ("" if default is REQUIRED else f" {default!r}")
-            for name, default in known.items()
+            f"  --{self.kind}.{name}" + ("" if one.default is REQUIRED else f" {one.default!r}")
+            for name, one in (parameters(known) if known else {}).items()
         ]
-        paper = getattr(found, "paper", "")
+        paper = getattr(self.found, "paper", "")
         title = f"{self.kind} {self.name} ({', '.join(filter(None, (self.path, paper)))})"
         options = ["parameters, with their defaults:", *given] if given else ["no parameters"]
         origin = filter(None, (self.origin and f"from {self.origin}", self.problem))
@@ -84,54 +79,39 @@ class Listed:
 def entries(kind: str) -> list[Listed]:
     """The strategies of a kind: of bass, then of installed packages, usable or not."""
     if kind == FAMILY:
-        outer = _parsed("bass.models.multimodal")
-        doc, path = ast.get_docstring(outer) or "", "bass.models.multimodal:Multimodal"
-        names = [ast.literal_eval(key) for key in _registry(outer).keys]
-        return [*_own(kind, "bass.models"), *(Listed(kind, name, path, doc) for name in names)]
-    own = _own(kind, KINDS[kind].table.partition(":")[0])
+        from bass.models import FAMILIES
+        from bass.models.multimodal import MULTIMODAL, Multimodal
+
+        docs = {name: inspect.getmodule(one) for name, one in FAMILIES.items()}
+        own = [Listed.of(kind, name, one, docs[name]) for name, one in FAMILIES.items()]
+        return [*own, *(Listed.of(kind, name, Multimodal) for name in MULTIMODAL)]
+    own = [Listed.of(kind, name, one) for name, one in KINDS[kind].registry.items()]
     return [*own, *(Listed.offered(kind, point) for point in offers(kind))]
 
 
-def _own(kind: str, package: str) -> Iterator[Listed]:
-    """The classes of bass, read from the sources: to import them loads torch, which takes seconds.
-
-    A family has the name of its module.
-    """
-    tree = _parsed(package)
-    table = [*ast.walk(_registry(tree))]
-    imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
-    homes = {alias.name: str(node.module) for node in imports for alias in node.names}
-    classes = [node.id for node in table if isinstance(node, ast.Name) and node.id in homes]
-    names = [node.value for node in table if isinstance(node, ast.Constant)]
-    names = names or [homes[one].rpartition(".")[2] for one in classes]
-    for name, one in zip(names, classes, strict=True):
-        module = _parsed(homes[one])
-        found = next(x for x in module.body if isinstance(x, ast.ClassDef) and x.name == one)
-        fields = [ast.unparse(node) for node in found.body if isinstance(node, ast.AnnAssign)]
-        lossless = "lossless: ClassVar[bool] = False" not in fields
-        doc = ast.get_docstring(module if kind == FAMILY else found) or ""
-        yield Listed(kind, str(name), f"{homes[one]}:{one}", doc, lossless)
-
-
-def _parsed(module: str) -> ast.Module:
-    """The source of a module of bass."""
-    path = Path(bass.__file__).parent.joinpath(*module.split(".")[1:])
-    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    return ast.parse(file.read_text(encoding="utf-8"))
-
-
-def _registry(tree: ast.Module) -> Any:
-    """The first mapping of a module."""
-    values = (node.value for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign))
-    return next(value for value in values if isinstance(value, ast.Dict | ast.DictComp))
+def by_path(spec: str) -> Listed:
+    """The class of a user's module by `module:Class`. Raises `OptionError`."""
+    module, _, name = spec.partition(":")
+    try:
+        found = find_object(module, name)
+    except Exception as error:  # the user's module may raise any error
+        raise OptionError(f"Cannot load `{spec}` ({type(error).__name__}: {error}).") from error
+    for kind in KINDS.values():
+        if isinstance(found, type) and issubclass(found, kind.interface):
+            return Listed.of(kind.name, name, found)
+    raise OptionError(f"`{spec}` is no strategy: it subclasses no class of `bass.interfaces`.")
 
 
 def run(argv: list[str]) -> int:
     """Print all kinds, or one, or the documentation of one strategy."""
     about = "Lists strategies and model families, or the parameters of one strategy."
-    command = parser("list", about, EXAMPLES, skip=("config",))
-    command.add_argument("name", nargs="?", type=str, help="only this kind, or this strategy")
+    command = Parser("list", about, EXAMPLES, skip=("config",))
+    text = "only this kind, or this strategy, also as module:Class"
+    command.add_argument("name", nargs="?", type=str, help=text)
     config = command.read(argv)
+    if ":" in (config.name or ""):
+        print(printable(by_path(config.name).described(), keep="\n"))
+        return 0
     all_entries = [one for kind in ABOUT for one in entries(kind)]
     chosen = [one for one in all_entries if config.name in (None, one.kind, one.name)]
     if not chosen and config.name not in ABOUT:

@@ -21,7 +21,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
 from bass.api.elsewhere import named_elsewhere
-from bass.api.values import WrongKindError, in_words, typed
+from bass.api.values import in_words, option_value
 from bass.errors import OptionError, flag, hyphened
 from bass.option import for_one_prompt
 from bass.problems import Problems
@@ -56,9 +56,10 @@ class Parser(ArgumentParser):
     """The parser of a command: of jsonargparse, with parameters of strategies, suggestions for
     unknown names, and a short help. Its `add_argument` takes further options.
 
-    about: a sentence. examples: three, each a whole command line. options, skip, defaults: see
+    about: a sentence. examples: three, each a whole command line. options, skip: see
     `add_options`; without "config" in `skip`, there is `--config FILE.yaml`. alternatives: options
-    of which one on the command line replaces all in a file.
+    of which one on the command line replaces all in a file. elsewhere: options that the command
+    reads itself, with their help, for suggestions.
     """
 
     def __init__(
@@ -68,7 +69,6 @@ class Parser(ArgumentParser):
         examples: Sequence[str],
         *options: type,
         skip: Collection[str] = (),
-        defaults: Mapping[str, Any] = {},
     ) -> None:
         super().__init__(
             prog=f"bass {command}", exit_on_error=False, print_config=None, allow_abbrev=False
@@ -77,36 +77,32 @@ class Parser(ArgumentParser):
         self.strategies: dict[str, str] = {}  # kind of each option that names one
         self.hints: dict[str, Any] = {}  # types of the other options
         self.alternatives: Collection[str] = ()
+        self.elsewhere: Mapping[str, str] = {}
         for one in options:
-            self.add_options(one, skip, defaults)
+            self.add_options(one, skip)
         if "config" not in skip:
             text = "YAML file of these options, which the command line overrides"
             self.add_argument("--config", action="append", type=str, metavar="FILE", help=text)
 
-    def add_options(
-        self, options: type, skip: Collection[str] = (), defaults: Mapping[str, Any] = {}
-    ) -> None:
-        """Add an option for each field of a dataclass that is not in `skip`; `prompt` is
-        positional. defaults: replace those of the fields.
-        """
+    def add_options(self, options: type, skip: Collection[str] = ()) -> None:
+        """Add an option for each field of a dataclass that is not in `skip`, `prompt` as word."""
         hints = typing.get_type_hints(options)
         own_title = _TITLES.get(options.__name__, options.__name__.removesuffix("Options").lower())
         for field in (field for field in dataclasses.fields(options) if field.name not in skip):
             name, kind, own = field.name, field.metadata.get("kind"), _ARGUMENTS.get(field.name, {})
             hint = own.get("type", for_one_prompt(hints[name]))
             listed = [x for x in (hint, *typing.get_args(hint)) if typing.get_origin(x) is list]
-            default = defaults.get(name, field.default)
             self.hints[name], more = hint, {"type": hint}
             if kind is not None:
                 self.strategies[name] = kind
                 more = {"type": str, "metavar": "NAME"}
-            elif hint is bool and not default:
+            elif hint is bool and not field.default:
                 more = {"action": "store_true"}
             elif listed and not own:
                 self.hints[name] = listed[0]
                 several = "*" if name == "prompt" else "+"
                 more = {"type": typing.get_args(listed[0])[0], "nargs": several}
-            more |= {"default": default, "help": field.metadata.get("help", "")} | own
+            more |= {"default": field.default, "help": field.metadata.get("help", "")} | own
             title = _STRATEGIES if kind and "quantization" not in name else own_title
             found = [group for group in self._action_groups if group.title == title]
             group: Any = found[0] if found else self.add_argument_group(title)
@@ -181,6 +177,7 @@ class Parser(ArgumentParser):
 
     def _unknown(self, name: str) -> OptionError:
         options = {a.dest: str(a.help) for a in self._actions if a.option_strings}
+        options |= self.elsewhere
         near = difflib.get_close_matches(hyphened(name), map(flag, options), n=2)
         hint = f" Did you mean {' or '.join(f'`{one}`' for one in near)}?" if near else ""
         return named_elsewhere(name, options) or OptionError(
@@ -192,7 +189,12 @@ class Parser(ArgumentParser):
         try:
             given = vars(self.parse_args(words, defaults=False))
         except argparse.ArgumentError as error:
-            message = re.sub(r"<class '([\w.]+)'>", r"\1", " ".join(str(error).split()))
+            message = " ".join(str(error).split())
+            if found := re.match(r'Parser key "(\w+)".* value: (.*)', message):
+                key, value = found.groups()
+                action: Any = self._known()[key]
+                kind = in_words(getattr(action, "_typehint", action.type))
+                message = f"`{flag(key)} {value}` is of the wrong type: give {kind}"
             raise OptionError(f"{message.rstrip('.')}.") from error
         return {name: value for name, value in given.items() if value != []}
 
@@ -210,13 +212,13 @@ class Parser(ArgumentParser):
                 if key.partition(".")[0] in self.strategies:
                     found[key] = value
                 elif key in self._known():
-                    found[key] = _typed(key, value, self.hints.get(key, Any))
+                    hint = list[str] if key == "stop" else self.hints.get(key, Any)
+                    alone = typing.get_origin(hint) is list and not isinstance(value, list)
+                    given = [value] if alone else value  # one of a list may stand alone
+                    found[key] = option_value(f"{key}: {value!r:.60}", given, hint)
                 else:
                     raise self._unknown(flag(key))
         return found
-
-
-parser = Parser
 
 
 def build(options: type[T], config: Namespace, **others: Any) -> T:
@@ -236,19 +238,17 @@ def console(stderr: bool = False) -> Console:
     return _Console(stderr=stderr, highlight=False, emoji=False, width=width)
 
 
+def write(option: str, path: str | Path, text: str) -> None:
+    """Write the file of an option. Raises `OptionError`."""
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        wrong = f"`{flag(option)} {path}` cannot be written ({error.strerror})"
+        raise OptionError(f"{wrong}: give a file in a folder that exists.") from error
+
+
 def _key(name: str) -> str:
     return name.removeprefix("--").replace("-", "_")
-
-
-def _typed(key: str, value: Any, hint: Any) -> Any:
-    """A value of a file in the type of its option; one of a list may stand alone."""
-    hint = list[str] if key == "stop" else hint
-    alone = typing.get_origin(hint) is list and not isinstance(value, list)
-    try:
-        return typed([value] if alone else value, hint)
-    except WrongKindError as error:
-        wrong = f"`{key}: {value!r:.60}` is of the wrong type"
-        raise OptionError(f"{wrong}: give {in_words(hint)}.") from error
 
 
 def _unescaped(text: str) -> str:

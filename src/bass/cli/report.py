@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from bass.cli.options import parser
+from bass.cli.options import Parser, write
 
 EXAMPLES = (
     "bass report runs/comparison",
@@ -15,7 +15,7 @@ EXAMPLES = (
 def run(argv: Sequence[str]) -> int:
     """Write the page, and print its name."""
     about = "Write one HTML page of a run or of an evaluation, which needs no other file."
-    made = parser("report", about, EXAMPLES, skip=["config"])
+    made = Parser("report", about, EXAMPLES, skip=["config"])
     made.add_argument("run", type=str, help="folder that `bass ablate` or `bass eval` wrote")
     default = "file of the page; by default report.html in the folder"
     made.add_argument("--output", type=str | None, default=None, metavar="FILE.html", help=default)
@@ -34,6 +34,6 @@ def run(argv: Sequence[str]) -> int:
         html = report_of_evaluation(found.manifest, found.scores(), found.curve(), curve)
     else:
         html = report(open_run(folder))
-    output.write_text(html, encoding="utf-8")
+    write("output", output, html)
     print(output)
     return 0

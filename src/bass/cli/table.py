@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from bass.cli.options import parser
+from bass.cli.options import Parser
 
 EXAMPLES = (
     "bass table runs/comparison",
@@ -15,7 +15,7 @@ EXAMPLES = (
 def run(argv: Sequence[str]) -> int:
     """Print the table."""
     about = "Write the table of a run as Markdown, LaTeX or CSV."
-    made = parser("table", about, EXAMPLES, skip=["config"])
+    made = Parser("table", about, EXAMPLES, skip=["config"])
     made.add_argument("run", type=str, help="folder that `bass ablate` wrote")
     formats = Literal["markdown", "latex", "csv"]
     made.add_argument("--format", type=formats, default="markdown", help="of the table")

@@ -11,10 +11,9 @@ import gc
 import json
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -35,8 +34,9 @@ from bass.engine.assembly import Strategies
 from bass.engine.parts import parts_of, without_graphs
 from bass.engine.step import Step
 from bass.errors import OptionError
+from bass.experiments.grid import label_of
 from bass.experiments.options import PLAIN, BenchOptions
-from bass.experiments.prompts import MOST, plain_turns, read_prompts, rendered
+from bass.experiments.prompts import MOST, is_text, plain_turns, read_prompts, rendered
 from bass.experiments.provenance import device_name, here
 from bass.records import Sequences
 from bass.verifiers import Synthetic
@@ -53,20 +53,15 @@ def methods_of(options: BenchOptions, load_options: LoadOptions) -> dict[str, Lo
     """The options of `load` of each method, by its label. Raises the errors of `load` that need no
     checkpoint.
     """
-    k, policy = load_options.num_speculative_tokens, load_options.policy
-    if sum(one is not None for one in (k, policy, options.methods)) > 1:
-        raise OptionError("Give one of `--methods`, `--policy` and `--num-speculative-tokens`.")
+    own = (load_options.policy, load_options.num_speculative_tokens)
+    given = [*(options.methods or ()), *(one for one in own if one is not None)]
     if options.acceptance is not None:
         load_options = replace(load_options, verifier=Synthetic(options.acceptance))
-    names: Sequence[Any] = options.methods or (PLAIN, (policy or "bass") if k is None else k)
     found = {}
-    for name in names:
-        text = "0" if name == PLAIN else str(name)
-        path = name["class_path"] if isinstance(name, Mapping) else name
-        label, policy, k = str(path), name, None
-        if text.lstrip("-").isdecimal():
-            policy, k = None, int(text)
-            label = f"k={k}" if k else PLAIN
+    for name in given if options.methods else (PLAIN, *(given or ["bass"])):
+        k = 0 if name == PLAIN else int(name) if str(name).lstrip("-").isdecimal() else None
+        label = PLAIN if k == 0 else str(label_of(name)) if k is None else f"k={k}"
+        policy = name if k is None else None
         found[label] = replace(load_options, policy=policy, num_speculative_tokens=k)
         LoadPlan.of(found[label])
     return found
@@ -120,23 +115,22 @@ def pass_bytes(llm: LLM, batch: int, length: int, k: int = 0) -> tuple[int, int]
 
 
 def prompts_for(models: Models, options: BenchOptions) -> tuple[dict[str, list[Any]], list[str]]:
-    """The prompts by category, and notes on them: first turns of `prompts`, pieces of `file`, or
-    random tokens, of which there are as many as the largest batch has rows.
+    """The prompts by category, and notes on them: first turns of `prompts`, pieces of it if it is
+    a text, or random tokens, of which there are as many as the largest batch has rows.
 
     Raises `OptionError` or `RequestError` if they fit neither the context nor the text.
     """
     vocabulary, tokenizer = models.target.shape.vocab_size, models.tokenizer
-    if options.prompts is None:
+    if options.prompts is None or is_text(options.prompts):
         rows, length = max(options.batches), options.prompt_length
         ids = np.random.default_rng(options.seed).integers(0, vocabulary, rows * length).tolist()
-        if options.file is not None:
-            texts = [one.prompt for one in read_prompts(Path(options.file))]
-            text = "".join(one for one in texts if isinstance(one, str))
+        if options.prompts is not None:
+            [text] = rendered(tokenizer, read_prompts(options.prompts))
             ids = prompt_ids(tokenizer, vocabulary, MOST, text, 0)
         check_context(0, length, options.max_new_tokens, models.context)
         if len(ids) < rows * length:
             raise OptionError(
-                f"`--file` has {len(ids):,} tokens, and {rows} prompts of {length} need "
+                f"`{options.prompts}` has {len(ids):,} tokens, and {rows} prompts of {length} need "
                 f"{rows * length:,}: give a longer text, or lower `--batches` or `--prompt-length`."
             )
         return {"": np.array(ids[: rows * length]).reshape(rows, length).tolist()}, []
@@ -335,11 +329,13 @@ class Bench:
         """Measure everything."""
         settings = product(self.options.batches, self.prompts)
         frame = pd.DataFrame([row for one in settings for row in self._compared(*one, watch)])
-        return BenchResult(self.about, frame, [*self.notes, *self._remarks(frame)])
+        return BenchResult(self.about, frame, [*self.notes, *self._remarks()])
 
     def _compared(self, batch: int, category: str, watch: Watch) -> list[dict[str, Any]]:
         """The rows of a batch size; the methods take turns."""
-        free()
+        gc.collect()  # frees the engines of the last batch size, with their graphs
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
         timings = {name: self.timing(name, batch, category) for name in self.methods}
         seconds = {name: one.warm_up(self.options.seed) for name, one in timings.items()}
         repeats, where = self.options.repeats, f"batch {batch}{category and f', {category}'}"
@@ -355,28 +351,14 @@ class Bench:
             rows.append(row | {"host_ms": host if parts and host >= 0 else np.nan})
         return rows
 
-    def _remarks(self, frame: pd.DataFrame) -> list[str]:
+    def _remarks(self) -> list[str]:
         """What the figures do not say."""
         options, verifier, dummy = self.options, self.plan.parts.verifier, self.plan.target.dummy
         found = [] if verifier.lossless else [f"NOT LOSSLESS: {verifier.caveat}."]
-        random = dummy or not (options.file or options.prompts)
+        random = dummy or not options.prompts
         if random and options.acceptance is None and [*self.methods] != [PLAIN]:
             found.append(
                 f"With random {'weights' if dummy else 'prompts'} acceptance and speed-up are not "
-                "those of texts: give `--file` or `--prompts`, or impose them with `--acceptance`."
+                "those of texts: give `--prompts`, or impose them with `--acceptance`."
             )
-        for row in frame.to_dict(orient="records"):
-            if row.get("speedup_all", 0.0) > 1 > row.get("speedup", 1.0):
-                found.append(
-                    f"`{row['method']}` at batch {row['batch']}, compared with autoregressive "
-                    f"decoding: its mean latency is {row['speedup_all']:.2f} times as good, its "
-                    f"tokens/s are {row['speedup']:.2f} times as many."
-                )
         return found
-
-
-def free() -> None:
-    """Free the engines of the last batch size, with their graphs."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()

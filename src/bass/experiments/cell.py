@@ -2,7 +2,8 @@
 
 cells/ID/steps.jsonl, requests.jsonl   lines of a repeat, written when it has ended
 cells/ID/progress.json                 the repeats that have ended, until the cell has
-cells/ID/summary.json                  state, facts and inputs, written at the end
+cells/ID/summary.json                  state, facts and inputs, written at the end; of each repeat
+                                       the time at which its run began (`runs`)
 cells/ID/error.txt                     the traceback of a failed cell
 """
 
@@ -71,6 +72,7 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 def end(cell: Cell, folder: Path, error: str | None, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Write the summary of a cell, and return it. error: of a failed one."""
     record = json.loads((folder / PROGRESS).read_text())
+    record.pop("run", None)
     peak = {"peak_memory_bytes": record.pop("peak_memory_bytes", None)}
     summary = {"cell": cell.id, "state": "failed" if error else "done", "error": error}
     summary |= record | {"facts": facts and {**facts, **peak}}
@@ -128,7 +130,8 @@ class Worker:
                 torch.cuda.reset_peak_memory_stats(device)
             for name, lines in _measured(llm, cell, repeat, watch).items():
                 append(folder / name, "".join(json.dumps(line) + "\n" for line in lines))
-            record |= {"repeats": repeat + 1}
+            before = record.get("runs", [None] * repeat)[:repeat]
+            record |= {"repeats": repeat + 1, "runs": [*before, record["run"]]}
             if others is not None:
                 record["peak_memory_bytes"] = torch.cuda.max_memory_allocated(device) - others
         record["seconds"] += time.perf_counter() - began

@@ -14,7 +14,7 @@ from bass.api.llm import LLM
 from bass.api.plan import backend_for
 from bass.caches.padded import PaddedCache
 from bass.engine.scorer import ModelScorer
-from bass.errors import OptionError, RequestError, install
+from bass.errors import OptionError, RequestError, install, unknown_name
 from bass.records import CacheBudget, Window
 from bass.sampling import Sampling
 
@@ -96,10 +96,7 @@ def generated(llm: LLM, requested: Sequence[tuple[list[int], Options]], seed: in
     for group in groups.values():
         options = generation_options(requested[group[0]][1])
         longest = llm.max_model_len - options["max_new_tokens"]
-        if longest < 1:
-            tokens = options["max_new_tokens"]
-            raise RequestError(f"`max_gen_toks={tokens}` leaves no context: lower it.")
-        prompts = [requested[i][0][-longest:] for i in group]
+        prompts = [requested[i][0][-max(longest, 1) :] for i in group]
         result = llm.generate(prompts, seed=seed, **options)
         for i, completion in zip(group, result.completions, strict=True):
             texts[i] = completion.text or ""
@@ -114,11 +111,8 @@ def generation_options(requested: Options) -> Options:
     others = dict(requested)
     sampled, until = others.pop("do_sample", False), others.pop("until", [])
     tokens = others.pop("max_gen_toks")
-    unknown = [name for name in others if name not in DEFAULTS]
-    if unknown:
-        raise OptionError(
-            f"`{unknown[0]}` is not supported: the sampling options are {', '.join(DEFAULTS)}."
-        )
+    for name in others.keys() - DEFAULTS.keys():
+        raise unknown_name("sampling option", name, DEFAULTS)
     if not sampled:  # `requested` has the harness's defaults of these too
         others = {name: value for name, value in others.items() if name not in OF_SAMPLES}
         others["temperature"] = 0.0

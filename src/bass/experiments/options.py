@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from typing import Any, final
 
 from bass.api.options import RequestOptions
-from bass.errors import OptionError, check_integer, unknown_name
+from bass.errors import check_integer, unknown_name
 from bass.experiments.problems import NAMES
 from bass.option import check_options, integer, like, number, option, optional
 from bass.sampling_params import SamplingParams
@@ -21,12 +21,12 @@ class BenchOptions(SamplingParams):
 
     methods: list[int | str] | None = option(
         None,
-        "methods to compare: plain (autoregressive decoding), draft lengths, and policies; by "
-        "default plain, and the policy of `policy` or `num_speculative_tokens`",
+        "methods to compare: plain (autoregressive decoding), draft lengths, and policies, besides "
+        "the one of `policy` or `num_speculative_tokens`; by default plain",
     )
     batches: list[int] | tuple[int, ...] = option((1, 8), "batch sizes")
     prompt_length: int = option(
-        150, "tokens of each prompt, but for those of `prompts`", check=integer(1)
+        150, "tokens of each random prompt, and of each piece of a text", check=integer(1)
     )
     max_new_tokens: int = like(
         SamplingParams, "max_new_tokens", 128, "new tokens of each row, all of them decoded"
@@ -39,8 +39,9 @@ class BenchOptions(SamplingParams):
         "NOT LOSSLESS: accept each drafted token with this probability, given those before it",
         check=optional(number(lambda x: 0 <= x <= 1, "from 0 to 1")),
     )
-    file: str | None = option(None, "take the prompts from this text; by default random tokens")
-    prompts: str | None = option(None, "a published set, or a file of prompts; rows by category")
+    prompts: str | None = option(
+        None, "a published set, a file of prompts, or a text, cut into pieces; null: random tokens"
+    )
     data: str | None = option(None, "the folder of published sets; null: that of BASS_DATA")
     categories: list[str] | None = option(None, "with `prompts`: only these categories")
     seed: int = like(
@@ -52,8 +53,6 @@ class BenchOptions(SamplingParams):
         check_options(self)
         for batch in self.batches:
             check_integer("batches", batch, 1)
-        if self.file is not None and self.prompts is not None:
-            raise OptionError("`--file` and `--prompts` both name the prompts: give one of them.")
 
     @property
     def request(self) -> dict[str, Any]:

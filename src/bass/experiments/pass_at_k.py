@@ -52,9 +52,10 @@ def evaluate(
 
     Raises `OptionError`, `RequestError` or `RunFolderError` before anything is sampled.
     """
-    isolation(options.allow_code_execution)
     folder, problems = Path(folder), list[Problem]()
-    for problem in read_problems(options.problems, options.data)[: options.limit]:
+    given = read_problems(options.problems, options.data)[: options.limit]
+    isolation(options.allow_code_execution)
+    for problem in given:
         try:
             requests_for(llm.models, problem.prompt, options, 0, llm.max_model_len)
             problems.append(problem)
@@ -101,20 +102,23 @@ def _opened(
 
     Lines of a pair that is not complete are removed.
     """
-    given = {name: value for name, value in vars(options).items() if name not in FREE}
-    config = json.loads(json.dumps({**given, "load": load}, default=str))
     path = folder / frames.MANIFEST
-    if not path.exists():
-        manifest = {"name": f"eval {options.problems}", "config": config} | here()
-        manifest["lossless"] = llm.parts.verifier.lossless
-        manifest["batch_invariant"] = llm.parts.drafter.batch_invariant
-        manifest["device"] = device_name(llm.models.device)
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
-    before = json.loads(path.read_text(encoding="utf-8")).get("config", {})
-    if unlike := [f"`{name}`" for name in config if before.get(name) != config[name]]:
-        named = ", ".join(unlike)
+    manifest: dict[str, Any] = {"name": f"eval {options.problems}", **here()}
+    manifest["lossless"] = llm.parts.verifier.lossless
+    manifest["batch_invariant"] = llm.parts.drafter.batch_invariant
+    manifest["device"] = device_name(llm.models.device)
+    if path.exists():
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    before = manifest.setdefault("config", {})
+    methods = {*(options.methods or METHODS[:2]), *before.get("methods", ())}
+    config = vars(options) | {"methods": [m for m in METHODS if m in methods], "load": load}
+    config = json.loads(json.dumps(config, default=str))
+    unlike = [name for name in config if before and before.get(name) != config[name]]
+    if named := ", ".join(f"`{name}`" for name in unlike if name not in FREE):
         raise RunFolderError(f"`{folder}` has another {named}: give the same, or a new folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest["config"] = config
+    path.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
     lines = {name: frames.read_lines(folder / name) for name in (frames.REQUESTS, frames.STEPS)}
     counts = Counter((line["method"], line["problem"]) for line in lines[frames.REQUESTS])
     done = {pair for pair, n in counts.items() if n == options.num_return_sequences}

@@ -10,6 +10,7 @@ import gzip
 import itertools
 import json
 import os
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -182,59 +183,41 @@ def read_prompts(
 
     Raises `OptionError`.
     """
-    if isinstance(given, str) and given == "python":
-        given = PYTHON
-    entries = _named(str(given), data) if isinstance(given, str | Path) else _listed(given)
-    chosen = [categories] if isinstance(categories, str) else categories
-    return _selected(entries, chosen, per_category)[:most]
-
-
-def _named(name: str, data: str | Path | None) -> list[Entry]:
-    known = SETS.get(name)
-    if known is None and not Path(name).exists() and "/" not in name and not Path(name).suffix:
-        raise unknown_name("prompts", name, ["python", *SETS])
-    path = Path(name) if known is None else known.path(data)
+    given, groups = PYTHON if given == "python" else given, {}
+    if isinstance(given, str) and given in SETS:
+        given, groups = SETS[given].path(data), SETS[given].groups
+    elif isinstance(given, str) and not re.search("[./]", given) and not Path(given).exists():
+        raise unknown_name("prompts", given, ["python", *SETS])
     try:
-        entries = _of_file(path, path.stat().st_mtime_ns)
-    except (OSError, EOFError, ValueError, ImportError) as error:
-        reason = getattr(error, "strerror", None) or error
+        if isinstance(given, str | Path):
+            entries = _of_file(Path(given), Path(given).stat().st_mtime_ns)
+        else:
+            entries = _entries(given)
+    except (OSError, EOFError, TypeError, ValueError, ImportError) as error:
         raise OptionError(
-            f"`prompts: {path}` cannot be read ({reason}): give `python`, the name of a set "
-            f"({', '.join(SETS)}), or a file ({KINDS})."
+            f"`prompts: {given!s:.200}` cannot be read ({getattr(error, 'strerror', 0) or error}): "
+            f"give `python`, the name of a set ({', '.join(SETS)}), a file ({KINDS}), or a list of "
+            "texts, lists of token ids, or mappings as in a file."
         ) from error
-    groups = {} if known is None else known.groups
-    return [replace(one, category=groups.get(one.category, one.category)) for one in entries]
-
-
-def _listed(given: Sequence[Any]) -> list[Entry]:
-    try:
-        return _entries(given)
-    except (TypeError, ValueError) as error:
-        raise OptionError(
-            f"`prompts: {given!r:.60}` holds no prompts ({error}): give texts, lists of token "
-            "ids, or mappings as in a file of prompts."
-        ) from error
-
-
-def _selected(
-    entries: list[Entry], categories: Sequence[str] | None, per_category: int | None
-) -> list[Entry]:
+    entries = [replace(one, category=groups.get(one.category, one.category)) for one in entries]
     named = [one.category for one in entries]
-    for name in categories or ():
+    wanted = [categories] if isinstance(categories, str) else categories
+    wanted = named if wanted is None else wanted
+    for name in wanted:
         if name not in named:
             raise unknown_name("category of the prompts", name, {*named} - {""})
     return [
         one
         for i, one in enumerate(entries)
-        if (categories is None or one.category in categories)
+        if one.category in wanted
         and (per_category is None or named[:i].count(one.category) < per_category)
-    ]
+    ][:most]
 
 
 @functools.lru_cache(maxsize=8)
 def _of_file(path: Path, _: int) -> list[Entry]:
     """The entries of a file, read once while its time is the same. Raises `ValueError`."""
-    if _form(path) not in (".jsonl", ".json", ".csv", ".parquet"):
+    if is_text(path):
         return [Entry(_prompt(path.read_text(encoding="utf-8-sig")))]
     return _entries([one if isinstance(one, Mapping) else {} for one in read_records(path)])
 
@@ -249,6 +232,12 @@ def _entries(given: Sequence[Any]) -> list[Entry]:
     if not found:
         raise ValueError("it has no prompts")
     return found
+
+
+def is_text(path: str | Path) -> bool:
+    """Whether a file is one text; a name is none."""
+    named = str(path) in ("python", *SETS)
+    return not named and _form(Path(path)) not in (".jsonl", ".json", ".csv", ".parquet")
 
 
 def _form(path: Path) -> str:
@@ -280,7 +269,7 @@ def entry_of(record: Any) -> Entry:
         return record
     if not isinstance(record, Mapping):
         return Entry(_prompt(record))
-    found = replace(_without_category(record), category=str(record.get("category") or ""))
+    found = replace(_of_mapping(record), category=str(record.get("category") or ""))
     texts = [found.prompt, *(message.content for message in found.messages)]
     if any(isinstance(text, str) and text.startswith(PLACEHOLDER) for text in texts):
         raise ValueError(
@@ -290,7 +279,7 @@ def entry_of(record: Any) -> Entry:
     return found
 
 
-def _without_category(record: Mapping[str, Any]) -> Entry:
+def _of_mapping(record: Mapping[str, Any]) -> Entry:
     given = {name for name, value in record.items() if value is not None}
     if {"code", "test_list"} <= given:
         text = record["text" if "text" in given else "prompt"]
@@ -319,10 +308,8 @@ def dedented(code: str) -> str:
 
 def mbpp_prompt(text: str, tests: Sequence[str]) -> str:
     """The text and the tests of a problem of MBPP as a docstring."""
-    quoted = (
-        "\n".join([_text(text), *map(dedented, tests)]).replace("\\", "\\\\").replace('"""', "'''")
-    )
-    return f'"""\n{quoted}\n"""\n'
+    whole = "\n".join([_text(text), *map(dedented, tests)])
+    return '"""\n' + whole.replace("\\", "\\\\").replace('"""', "'''") + '\n"""\n'
 
 
 def _message(given: Any) -> Message:

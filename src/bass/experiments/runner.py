@@ -6,14 +6,13 @@ that has ended stays while its settings and the files that it depends on are the
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bass.analysis.frames import MANIFEST, REQUESTS, STEPS, SUMMARY, TEXTS, Run
 from bass.api.loading import ModelSpec
-from bass.api.plan import find_device
 from bass.checkpoints.hub import resolve
 from bass.experiments.cell import ERROR, PROGRESS, Cell, Watch, unwatched, write_json
 from bass.experiments.executors import Executor, Local
@@ -42,7 +41,8 @@ def run(
     """
     folder, states = Path(folder), preview(plan, folder)
     works = {cell.id: work_of(cell) for cell in plan.cells}
-    made = here() | {"device": _devices(plan.cells)}
+    devices = dict.fromkeys(device_name(cell.load_plan.target.device) for cell in plan.cells)
+    made = here() | {"device": ", ".join(devices)}
     remarks = [*plan.remarks, *_made_otherwise(states, folder, made)]
     folder.mkdir(parents=True, exist_ok=True)
     manifest = {
@@ -56,7 +56,8 @@ def run(
     ended = {"finished"} if retry_failed else {"finished", "failed"}
     left = {cell.id: _begin(cell, folder, made) for cell, state in states if state not in ended}
     pending = [cell for cell in plan.cells if cell.id in left]
-    (executor or Local()).run(turns(pending, left, works), folder, watch)
+    begun = {works[cell.id] for cell in plan.cells if left.get(cell.id, 1)}
+    (executor or Local()).run(turns(pending, left, works, begun), folder, watch)
     return Run(folder)
 
 
@@ -67,12 +68,6 @@ def preview(plan: Plan, folder: str | Path) -> list[tuple[Cell, str]]:
     return [(cell, _state(cell, Path(folder) / "cells" / cell.id)) for cell in plan.cells]
 
 
-def seconds_of_first(plan: Plan, folder: Path) -> float | None:
-    """The seconds of the first cell that has ended; None where none has."""
-    records = (_record(folder / "cells" / cell.id) for cell in plan.cells)
-    return next((one["seconds"] for one in records if one and one.get("state") == "done"), None)
-
-
 def work_of(cell: Cell) -> str:
     """Equal for cells that decode the same requests with the same target at the same batch."""
     options = [as_json(getattr(cell.settings, name)) for name in (*SAMPLING, "batch", "samples")]
@@ -81,12 +76,16 @@ def work_of(cell: Cell) -> str:
 
 
 def turns(
-    cells: Sequence[Cell], first: Mapping[str, int], works: Mapping[str, str]
+    cells: Sequence[Cell],
+    first: Mapping[str, int],
+    works: Mapping[str, str],
+    begun: Collection[str] = (),
 ) -> list[tuple[Cell, int]]:
     """The turns of cells and repeats from the first that each lacks, in their order.
 
     Cells of one work take turns, and cells of one pair of models are adjacent in a round. Works
     that need the same several pairs take turns together, so that a round loads each pair once.
+    begun: works of which an earlier run has measured a part, which come first.
     """
     pairs: dict[str, Pair] = {cell.id: cell.load_plan.models for cell in cells}
     places: dict[Any, int] = {}
@@ -107,19 +106,18 @@ def turns(
         paired = {target for target, draft in own if draft is not None}
         loaded = frozenset(p for p in own if p[1] is not None or p[0] not in paired)
         groups.setdefault(works[cell.id] if len(loaded) == 1 else loaded, []).append(cell)
+
+    def untouched(group: list[Cell]) -> bool:
+        return all(works[cell.id] not in begun for cell in group)
+
     return [
         (cell, repeat)
-        for group in groups.values()
+        for group in sorted(groups.values(), key=untouched)
         for repeat in range(max(cell.settings.repeats for cell in group))
         for cell in group
         # a cell that lacks its summary alone has its last turn again
         if min(first[cell.id], cell.settings.repeats - 1) <= repeat < cell.settings.repeats
     ]
-
-
-def _key(cell: Cell, files: Mapping[str, str]) -> str:
-    """Hash of what the results of a cell depend on."""
-    return digest([identity(cell.settings), files])
 
 
 def _files(cell: Cell) -> dict[str, str]:
@@ -136,7 +134,7 @@ def _state(cell: Cell, folder: Path) -> str:
     record, files = _record(folder), _files(cell)
     if record is None:
         return "new"
-    if record["key"] != _key(cell, files):
+    if record["key"] != digest([identity(cell.settings), files]):
         before = record["made_with"]["files"]
         paths = [path for path in before | files if before.get(path) != files.get(path)]
         return f"changed: {', '.join(paths) or 'the prompts that are left out'}"
@@ -153,23 +151,19 @@ def _begin(cell: Cell, run: Path, made: Mapping[str, str]) -> int:
     Results of other files are deleted; others are continued.
     """
     folder, files = run / "cells" / cell.id, _files(cell)
-    record, key = _record(folder), _key(cell, files)
+    record, key = _record(folder), digest([identity(cell.settings), files])
     folder.mkdir(parents=True, exist_ok=True)
     if record is None or record["key"] != key:
         for name in (STEPS, REQUESTS):
             (folder / name).unlink(missing_ok=True)
         made_with = {name: made[name] for name in _SOFTWARE} | {"files": files}
-        record = {"key": key, "repeats": 0, "seconds": 0.0, "made_with": made_with}
-    names = ("key", "repeats", "seconds", "made_with", "peak_memory_bytes")
-    write_json(folder / PROGRESS, {name: record[name] for name in names if name in record})
+        record = {"key": key, "repeats": 0, "runs": [], "seconds": 0.0, "made_with": made_with}
+    names = ("key", "repeats", "runs", "seconds", "made_with", "peak_memory_bytes")
+    kept = {name: record[name] for name in names if name in record}
+    write_json(folder / PROGRESS, kept | {"run": made["created"]})
     for name in (SUMMARY, ERROR):
         (folder / name).unlink(missing_ok=True)
     return record["repeats"]
-
-
-def _devices(cells: Sequence[Cell]) -> str:
-    names = dict.fromkeys(cell.settings.device for cell in cells)
-    return ", ".join(dict.fromkeys(device_name(find_device(name)) for name in names))
 
 
 def _made_otherwise(

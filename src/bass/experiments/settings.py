@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, final
 from bass.api.elsewhere import named_elsewhere
 from bass.api.options import LoadOptions, ModelOptions, RequestOptions, StrategySpec, strategy
 from bass.api.resolve import make
-from bass.api.values import WrongKindError, in_words, typed
+from bass.api.values import in_words, option_value
 from bass.errors import BassError, OptionError, unknown_name
 from bass.experiments.prompts import Entry, numbers, occurrences, read_prompts
 from bass.option import (
@@ -182,15 +182,9 @@ def typed_setting(name: str, value: Any) -> Any:
     if name in STRATEGIES or name == "family":
         return value
     hint: Any = for_one_prompt(SETTINGS[name].type)
-    try:
-        if value is None and DEFAULTS[name] is not None:
-            raise WrongKindError
-        return typed(value, hint)
-    except WrongKindError as error:
-        shown = "null" if value is None else f"{value!r:.60}"
-        raise OptionError(
-            f"`{name}: {shown}` is of the wrong type: give {in_words(hint)}."
-        ) from error
+    if value is None and DEFAULTS[name] is not None:
+        raise OptionError(f"`{name}: null` is of the wrong type: give {in_words(hint)}.")
+    return option_value(f"{name}: {value!r:.60}", value, hint)
 
 
 def overlaid(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from bass.api.resolve import make
 from bass.api.results import Result
 from bass.errors import OptionError
 from bass.experiments.grid import label_of
-from bass.policies import Oracle
+from bass.policies import Fixed, Oracle
 from bass.policies.recorded_acceptance import RecordedAcceptance
 from bass.policies.simulate import LONGEST, CostModel, Simulation, simulate
 
@@ -136,11 +136,11 @@ def replay(
     def run(policy: Any) -> Simulation:
         return simulate(policy, acceptance, batch, cost, acceptance.steps(batch), seed=seed)
 
-    none = run(_fixed(0))
+    none = run(Fixed(0))
     best = int(none.fixed(LONGEST).argmin())
     runs = {
         "no drafts": none,
-        f"best fixed length, k={best}": run(_fixed(best)),
+        f"best fixed length, k={best}": run(Fixed(best)),
         "oracle": run(Oracle(none.would, LONGEST)),
     }
     if not isinstance(policies, Mapping):
@@ -157,7 +157,3 @@ def replay(
         for label, one in runs.items()
     }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("policy")
-
-
-def _fixed(k: int) -> Any:
-    return make("policy", {"class_path": "fixed", "init_args": {"k": k}})
