@@ -149,6 +149,7 @@ COLD = {
     name: (_HELP.format(name), "torch pandas scipy matplotlib")
     for name in ("ablate", "bench", "eval", "generate")
 } | {
+    "list": ("from bass.cli import main\nmain(['list'])", "torch pandas"),
     "import": ("import bass", "torch pandas scipy matplotlib"),
     "help": ("from bass.cli import main\nmain(['--help'])", "torch pandas scipy matplotlib"),
     "analysis": ("import bass.analysis.report, bass.analysis.tables", "torch matplotlib"),

@@ -1,12 +1,17 @@
 """`bass list`: every named strategy, of bass and of installed packages, and every model family."""
 
+import ast
+import contextlib
 import inspect
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
+import bass
 from bass.api.kinds import KINDS
 from bass.api.resolve import REQUIRED, distribution, offers, parameters, plugin_class, plugins
 from bass.cli.options import Parser, console
@@ -23,23 +28,16 @@ ABOUT[FAMILY] = "models that can be loaded, by `model_type` of their config"
 @dataclass(frozen=True)
 class Listed:
     """A named class. path: its module and name. doc: its documentation. origin: the distribution
-    that registers it, if not bass. problem: why it cannot be used by this name. found: the class.
+    that registers it, if not bass. problem: why it cannot be used by this name.
     """
 
     kind: str
     name: str
     path: str
     doc: str = ""
-    found: type | None = None
+    lossless: bool = True
     origin: str = ""
     problem: str = ""
-
-    @classmethod
-    def of(cls, kind: str, name: str, found: type, about: Any = None, **more: str) -> "Listed":
-        """Describe a class. about: what has its documentation, if not the class itself."""
-        doc = inspect.cleandoc((about or found).__doc__ or "")  # `getdoc` takes the base class's
-        own = {"path": f"{found.__module__}:{found.__qualname__}"} | more
-        return cls(kind, name, **own, doc=doc, found=found)
 
     @classmethod
     def offered(cls, kind: str, point: EntryPoint) -> "Listed":
@@ -52,24 +50,30 @@ class Listed:
         except Exception as error:  # importing code of another package may raise anything
             reason = " ".join(str(error).split())
             return cls(kind, point.name, point.value, origin=origin, problem=reason)
-        more = {"path": point.value, "origin": origin, "problem": problem if taken else ""}
-        return cls.of(kind, point.name, found, **more)
+        doc = inspect.cleandoc(found.__doc__ or "")  # `getdoc` takes the base class's
+        lossless = getattr(found, "lossless", True)
+        return cls(kind, point.name, point.value, doc, lossless, origin, problem if taken else "")
 
     def line(self) -> Text:
         """The first sentence of its documentation, with what a user has to know."""
         sentence = " ".join(self.doc.partition("\n\n")[0].split()).partition(". ")[0]
-        lossless = "" if getattr(self.found, "lossless", True) else "NOT LOSSLESS: "
+        lossless = "" if self.lossless else "NOT LOSSLESS: "
         origin = "; ".join(filter(None, (self.origin and f" from {self.origin}", self.problem)))
         return Text.assemble((lossless, "bold red"), printable(sentence), (origin, "yellow"))
 
     def described(self) -> str:
         """The whole documentation, and the parameters with their defaults."""
-        known = self.kind != FAMILY and not KINDS[self.kind].as_class and self.found
+        found: Any = None
+        with contextlib.suppress(Exception):  # `problem` has it
+            found = find_object(*self.path.split(":"))
+        known = {}
+        if found is not None and self.kind != FAMILY and not KINDS[self.kind].as_class:
+            known = {name: one.default for name, one in parameters(found).items()}
         given = [
-            f"  --{self.kind}.{name}" + ("" if one.default is REQUIRED else f" {one.default!r}")
-            for name, one in (parameters(known) if known else {}).items()
+            f"  --{self.kind}.{name}" + ("" if default is REQUIRED else f" {default!r}")
+            for name, default in known.items()
         ]
-        paper = getattr(self.found, "paper", "")
+        paper = getattr(found, "paper", "")
         title = f"{self.kind} {self.name} ({', '.join(filter(None, (self.path, paper)))})"
         options = ["parameters, with their defaults:", *given] if given else ["no parameters"]
         origin = filter(None, (self.origin and f"from {self.origin}", self.problem))
@@ -79,13 +83,11 @@ class Listed:
 def entries(kind: str) -> list[Listed]:
     """The strategies of a kind: of bass, then of installed packages, usable or not."""
     if kind == FAMILY:
-        from bass.models import FAMILIES
-        from bass.models.multimodal import MULTIMODAL, Multimodal
-
-        docs = {name: inspect.getmodule(one) for name, one in FAMILIES.items()}
-        own = [Listed.of(kind, name, one, docs[name]) for name, one in FAMILIES.items()]
-        return [*own, *(Listed.of(kind, name, Multimodal) for name in MULTIMODAL)]
-    own = [Listed.of(kind, name, one) for name, one in KINDS[kind].registry.items()]
+        outer = _parsed("bass.models.multimodal")
+        doc, path = ast.get_docstring(outer) or "", "bass.models.multimodal:Multimodal"
+        names = [ast.literal_eval(key) for key in _registry(outer).keys]
+        return [*_own(kind, "bass.models"), *(Listed(kind, name, path, doc) for name in names)]
+    own = _own(kind, KINDS[kind].table.partition(":")[0])
     return [*own, *(Listed.offered(kind, point) for point in offers(kind))]
 
 
@@ -98,8 +100,42 @@ def by_path(spec: str) -> Listed:
         raise OptionError(f"Cannot load `{spec}` ({type(error).__name__}: {error}).") from error
     for kind in KINDS.values():
         if isinstance(found, type) and issubclass(found, kind.interface):
-            return Listed.of(kind.name, name, found)
+            return Listed(kind.name, name, spec, inspect.cleandoc(found.__doc__ or ""))
     raise OptionError(f"`{spec}` is no strategy: it subclasses no class of `bass.interfaces`.")
+
+
+def _own(kind: str, package: str) -> Iterator[Listed]:
+    """The classes of bass, read from the sources: to import them loads torch, which takes seconds.
+
+    A family has the name of its module.
+    """
+    tree = _parsed(package)
+    table = [*ast.walk(_registry(tree))]
+    imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
+    homes = {alias.name: str(node.module) for node in imports for alias in node.names}
+    classes = [node.id for node in table if isinstance(node, ast.Name) and node.id in homes]
+    names = [node.value for node in table if isinstance(node, ast.Constant)]
+    names = names or [homes[one].rpartition(".")[2] for one in classes]
+    for name, one in zip(names, classes, strict=True):
+        module = _parsed(homes[one])
+        found = next(x for x in module.body if isinstance(x, ast.ClassDef) and x.name == one)
+        fields = [ast.unparse(node) for node in found.body if isinstance(node, ast.AnnAssign)]
+        lossless = "lossless: ClassVar[bool] = False" not in fields
+        doc = ast.get_docstring(module if kind == FAMILY else found) or ""
+        yield Listed(kind, str(name), f"{homes[one]}:{one}", doc, lossless)
+
+
+def _parsed(module: str) -> ast.Module:
+    """The source of a module of bass."""
+    path = Path(bass.__file__).parent.joinpath(*module.split(".")[1:])
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def _registry(tree: ast.Module) -> Any:
+    """The first mapping of a module."""
+    values = (node.value for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign))
+    return next(value for value in values if isinstance(value, ast.Dict | ast.DictComp))
 
 
 def run(argv: list[str]) -> int:
