@@ -45,7 +45,6 @@ from bass.engine.cost import ModelCost, model_cost
 from bass.experiments.bench import (
     Machine,
     Timing,
-    free,
     known_tau,
     measure_machine,
     methods_of,
@@ -64,6 +63,13 @@ FIGURES = (
     *("wall_ms_per_step_over_expected_tau", "tau", "mbu", "prefill_seconds"),
 )
 Row = dict[str, Any]
+
+
+def free() -> None:
+    """Free the engines of the last measurement, with their graphs."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,7 @@ def test_attention_stores_what_it_then_reads(
     if scale is not None:
         module = HeadNorm(count + kv_heads, dim, 1e-5, HERE, torch.float32, scale)
         module.weight = torch.nn.Parameter(made(4, (count + kv_heads) * dim), requires_grad=False)
-        norm = cpu.attention.HeadNorm(module.weight, 1e-5, scale is offset_scaled)
+        norm = cpu.attention.HeadNormArguments(module.weight, 1e-5, scale is offset_scaled)
         qk = module(qk)
     if tables is not None:
         cos, sin = (table[positions][:, :, None] for table in tables)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from bass.kernels.shapes import HeadNorm
+from bass.kernels.shapes import HeadNormArguments
 from bass.ops import attention as reference
 from support.gluon import emulated
 
@@ -106,7 +106,9 @@ class Window:
         out, k, v = self.expected()
         arguments = (
             self.summands,
-            None if self.norm is None else HeadNorm(self.weight, EPS, self.norm == "offset_rms"),
+            None
+            if self.norm is None
+            else HeadNormArguments(self.weight, EPS, self.norm == "offset_rms"),
             (self.cos, self.sin) if self.rotary else None,
             self.k,
             self.v,

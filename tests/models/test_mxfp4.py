@@ -10,7 +10,6 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from bass.checkpoints.weights import load_decoder, read_index, save_decoder
-from bass.cli.info import experts
 from bass.engine.cost import model_cost
 from bass.errors import CheckpointError
 from bass.ops.group_quantized import dequantized
@@ -82,7 +81,5 @@ def test_experts_in_four_bits_count_as_stored(tmp_path: Path) -> None:
     biases = layers * 6 * (2 * 64 + 128)
     assert model_cost(decoder).expert_bytes == weights * 17 // 32 + 2 * biases  # 4.25 bits
     assert sum(p.nbytes for p in decoder.parameters()) == index.weight_bytes(torch.bfloat16)
-    said = experts(index)
-    assert said.startswith(f"2 of 6 for each token, in {layers} layers, in 4 bits")
     with pytest.raises(CheckpointError, match="The decoder is quantized or otherwise changed"):
         save_decoder(decoder, tmp_path / "saved")

@@ -202,7 +202,7 @@ def norms_and_stores() -> None:
         numbers(2, 8, dtype=I64),
         numbers(64, 8, 128),
     )
-    both, norm = (angles, angles), kv_store.HeadNorm(numbers(40 * 128), 1e-5, True)
+    both, norm = (angles, angles), kv_store.HeadNormArguments(numbers(40 * 128), 1e-5, True)
     padded = numbers(2, 64, 8, 128)
     kv_store.rotate_and_store(window, both, None, positions, padded, padded)
     kv_store.rotate_and_store(window, None, norm, positions, padded, padded)
@@ -263,7 +263,7 @@ def five_launches() -> None:
             [numbers(64, dim, dtype=F32)] * 2,
             (numbers(2, dtype=I64), numbers(2, queries, dtype=I64)),
         )
-        normed = kv_store.HeadNorm(numbers(8 * (groups + 1) * dim), 1e-5, groups == 7)
+        normed = kv_store.HeadNormArguments(numbers(8 * (groups + 1) * dim), 1e-5, groups == 7)
         hopper_attention.ragged(
             window,
             normed if groups in (4, 7) else None,

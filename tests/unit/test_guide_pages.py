@@ -75,14 +75,6 @@ def test_every_foreign_name_that_has_an_error_of_its_own_is_on_the_engines_page(
         ), f"`{foreign}`, which means `{option}`, is in no row"
 
 
-def test_every_link_to_the_glossary_finds_its_term() -> None:
-    anchors = re.findall(r'<a id="([\w-]+)"></a>', text_of("glossary.md"))
-    assert len(anchors) == len({*anchors}) > 40
-    pages = [*DOCS.rglob("*.md"), DOCS.parent / "README.md"]
-    texts = "\n".join(page.read_text(encoding="utf-8") for page in pages)
-    assert {*re.findall(r"glossary\.md#([\w-]+)", texts)} <= {*anchors}
-
-
 def test_every_name_in_the_glossary_is_in_the_source() -> None:
     """So that an entry does not outlive what it explains."""
     source = "\n".join(path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py"))
