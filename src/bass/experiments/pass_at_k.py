@@ -26,7 +26,7 @@ from bass.api.llm import LLM, plain
 from bass.api.requests import requests_for
 from bass.errors import OptionError, RequestError, RunFolderError
 from bass.experiments.options import METHODS, PLAIN, EvalOptions
-from bass.experiments.problems import Problem, read_problems
+from bass.experiments.problems import CodingProblem, read_problems
 from bass.experiments.programs import check_all, isolation
 from bass.experiments.provenance import device_name, here
 from bass.sampling_params import stop_strings
@@ -52,7 +52,7 @@ def evaluate(
 
     Raises `OptionError`, `RequestError` or `RunFolderError` before anything is sampled.
     """
-    folder, problems = Path(folder), list[Problem]()
+    folder, problems = Path(folder), list[CodingProblem]()
     given = read_problems(options.problems, options.data)[: options.limit]
     isolation(options.allow_code_execution)
     for problem in given:
@@ -128,7 +128,9 @@ def _opened(
     return done
 
 
-def _add(folder: Path, model: LLM, options: EvalOptions, problem: Problem, **place: Any) -> None:
+def _add(
+    folder: Path, model: LLM, options: EvalOptions, problem: CodingProblem, **place: Any
+) -> None:
     """Sample and score one problem, and write it."""
     own = replace(options, stop=(*problem.stop, *stop_strings(options.stop)))
     result = model.start(problem.prompt, own).result()

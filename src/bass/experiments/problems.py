@@ -26,7 +26,7 @@ PROGRAM_ENDS = ("\nassert ", "\nprint", "\nif __name__", '\n"""', "\n#")
 
 @final
 @dataclass(frozen=True)
-class Problem:
+class CodingProblem:
     """A prompt, and the tests that a completion of it passes or not.
 
     name: unique in its file. stop: strings before which a completion ends. opening: the code before
@@ -45,7 +45,7 @@ class Problem:
         return f"{self.opening}{completion}\n{self.tests}\n"
 
 
-def read_problems(given: str | Path, data: str | Path | None = None) -> list[Problem]:
+def read_problems(given: str | Path, data: str | Path | None = None) -> list[CodingProblem]:
     """The problems of a name in `NAMES`, or of a file with records of HumanEval or MBPP.
 
     data: the folder of the published files, by default that of the variable `BASS_DATA`.
@@ -56,7 +56,7 @@ def read_problems(given: str | Path, data: str | Path | None = None) -> list[Pro
     path = SETS[str(given)].path(data) if str(given) in NAMES else Path(given)
     if not path.exists() and not path.suffix:
         raise unknown_name("problems", str(given), [*NAMES, "the path of a file"])
-    problems: dict[str, Problem] = {}
+    problems: dict[str, CodingProblem] = {}
     try:
         for record in read_records(path):
             problem = problem_of(record)
@@ -73,7 +73,7 @@ def read_problems(given: str | Path, data: str | Path | None = None) -> list[Pro
     return [*problems.values()]
 
 
-def problem_of(record: Mapping[str, Any]) -> Problem:
+def problem_of(record: Mapping[str, Any]) -> CodingProblem:
     """The problem of a record of HumanEval (Chen et al., 2021) or MBPP (Austin et al., 2021).
 
     Raises `KeyError` for a missing field.
@@ -81,7 +81,7 @@ def problem_of(record: Mapping[str, Any]) -> Problem:
     if "test_list" not in record:
         prompt, solution = record["prompt"], record["canonical_solution"]
         tests = f"{record['test']}\ncheck({record['entry_point']})"
-        return Problem(str(record["task_id"]), prompt, FUNCTION_ENDS, tests, prompt, solution)
+        return CodingProblem(str(record["task_id"]), prompt, FUNCTION_ENDS, tests, prompt, solution)
     code, tests = dedented(record["code"]), [dedented(one) for one in record["test_list"]]
     text = record["text" if "text" in record else "prompt"]
     used = {*re.findall(r"\w+", "\n".join(tests))}
@@ -90,7 +90,7 @@ def problem_of(record: Mapping[str, Any]) -> Problem:
     given += [*record.get("test_imports", []), record.get("test_setup_code") or ""]
     tests = "\n".join([*map(dedented, given), *tests])
     name, prompt = f"MBPP/{record['task_id']}", mbpp_prompt(text, record["test_list"])
-    return Problem(name, prompt, PROGRAM_ENDS, tests, solution=code)
+    return CodingProblem(name, prompt, PROGRAM_ENDS, tests, solution=code)
 
 
 def small_problems(per_family: int = 2, seed: int = 0) -> Iterator[dict[str, str]]:
