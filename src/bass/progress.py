@@ -1,16 +1,19 @@
-"""Progress bars on standard error."""
+"""Progress bars on standard error. rich is imported when one is made."""
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 
-def progress_bar(*columns: Any, shown: bool | None = None) -> "Progress":
-    """A bar of rich, with these columns instead of `done/total`.
+def progress_bar(shown: bool | None = None) -> "Progress":
+    """A bar of rich. shown: None: on a terminal alone.
 
-    shown: None: on a terminal alone. Use it in `with`, and `add_task(text, total=...)`.
+    Use it in `with`, and `add_task(text, total=...)`.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -18,8 +21,18 @@ def progress_bar(*columns: Any, shown: bool | None = None) -> "Progress":
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        *(columns or (MofNCompleteColumn(),)),
+        MofNCompleteColumn(),
         TimeElapsedColumn(),
         console=Console(stderr=True),
         disable=not (sys.stderr.isatty() if shown is None else shown),
     )
+
+
+@contextmanager
+def advancing(text: str, total: int, shown: bool) -> Iterator[Callable[[int], object]]:
+    """What advances a bar by a count; without a bar if it is not shown."""
+    if not shown:
+        yield lambda count: None
+        return
+    with progress_bar(shown) as bar:
+        yield partial(bar.advance, bar.add_task(text, total=total))

@@ -134,6 +134,11 @@ class SamplingParams:
         check=optional(positive),
     )
 
+    def __post_init__(self) -> None:
+        for name in ("stop", "stop_token_ids"):
+            if isinstance(value := getattr(self, name), Iterator):  # it can be read only once
+                object.__setattr__(self, name, tuple(value))
+
     @property
     def row(self) -> tuple[float, ...]:
         """A row of `Sequences.sampling`; the options must be those of one prompt."""
@@ -200,7 +205,9 @@ def of_prompt(index: int | None) -> Iterator[None]:
     try:
         yield
     except OptionError as error:
-        raise error if index is None else OptionError(f"Prompt {index}: {error}") from error
+        if index is None:
+            raise
+        raise OptionError(f"Prompt {index}: {error}") from error
 
 
 def listed(value: Any) -> Any:

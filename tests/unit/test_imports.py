@@ -20,7 +20,7 @@ READ = [*FILES, *(path for part in ("tests", "benchmarks") for path in (ROOT / p
 # A module may import from rows above its own, and from its own package; not from another name of
 # its own row.
 ORDER: list[set[str]] = [
-    {"errors", "files", "printable", "own_modules", "progress"},
+    {"errors", "files", "garbage", "printable", "own_modules", "progress"},
     {"processor", "problems", "option"},
     {"sampling_params"},
     {"kernels"},

@@ -59,6 +59,8 @@ def test_a_stop_token_ends_a_sample_and_is_its_last_token(llm: bass.LLM) -> None
     done = llm.generate([A], **SHORT, temperature=0, stop_token_ids=[stop, 1]).completions[0]
     assert done.token_ids == plain[: plain.index(stop) + 1]
     assert (done.finish_reason, done.finished) == ("stop", True)
+    once = tokens(llm, [A], temperature=0, stop_token_ids=iter([stop, 1]))[0]
+    assert once == done.token_ids
     late = tokens(llm, [A], temperature=0, stop_token_ids=[stop], min_new_tokens=9)[0]
     assert stop not in late[:8]
 

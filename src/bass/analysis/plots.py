@@ -159,10 +159,12 @@ def plots(run: "Run", frame: pd.DataFrame) -> list[Plot]:
         where[where["method"].isin(shown)].sort_values("batch", kind="stable").iterrows()
     ):
         panels.setdefault(row["panel"], {}).setdefault(row["method"], {})[row["batch"]] = str(cell)
-    left = (
-        f" {len(shown)} of {len(ranks)} methods are shown: autoregressive decoding, and those with "
-        "the lowest mean latencies, ranked within each work."
-    ) * (len(shown) < len(ranks))
+    left = ""
+    if len(shown) < len(ranks):
+        left = (
+            f" {len(shown)} of {len(ranks)} methods are shown: autoregressive decoding, and those "
+            "with the lowest mean latencies, ranked within each work."
+        )
     with style():
         found = [by_batch(frame, panels, column) for column in BY_BATCH]
         found += [acceptance(run, panels)]

@@ -218,7 +218,8 @@ def takes(options: type) -> Callable[[F], F]:
 
 def made(options: type[T], given: Mapping[str, Any]) -> T:
     """The dataclass of the given options. Raises `OptionError` for an unknown one."""
+    known = help_of(options)
     for name in given:
-        if name not in help_of(options):
+        if name not in known:
             raise unknown_option(name, options)
     return options(**given)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from bass.api.generation import Generation
 from bass.api.results import Result
-from bass.progress import progress_bar
+from bass.progress import advancing, progress_bar
 
 
 def finished(generation: Generation, progress: bool) -> Result:
@@ -14,16 +14,17 @@ def finished(generation: Generation, progress: bool) -> Result:
     The total is the maximum number of tokens; a sample that ends early advances the bar by its
     remaining share.
     """
+    if not progress:
+        return generation.result()
     limits = {
         (request.prompt_index, request.sample_index): request.limit - len(request.prompt)
         for request in generation.run.requests
     }
-    with progress_bar(shown=progress) as bar:
-        task = bar.add_task("generating tokens", total=sum(limits.values()))
-        for event in generation if progress else ():
+    with advancing("generating tokens", sum(limits.values()), shown=True) as advance:
+        for event in generation:
             row = event.prompt_index, event.sample_index
             limits[row] -= (count := len(event.token_ids))
-            bar.advance(task, count if event.finish_reason is None else count + limits.pop(row))
+            advance(count if event.finish_reason is None else count + limits.pop(row))
     return generation.result()
 
 

@@ -50,7 +50,12 @@ def option_value(shown: str, value: Any, hint: Any) -> Any:
     try:
         return typed(value, hint)
     except WrongKindError as error:
-        raise OptionError(f"`{shown}` is of the wrong type: give {error}.") from error
+        raise wrong_type(shown, hint) from error
+
+
+def wrong_type(shown: str, hint: Any) -> OptionError:
+    """The error for an option and its value, as in `batch: x`."""
+    return OptionError(f"`{shown}` is of the wrong type: give {in_words(hint)}.")
 
 
 @functools.cache

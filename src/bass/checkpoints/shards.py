@@ -143,7 +143,7 @@ class TensorReader:
 
     files: TensorFiles
     device: torch.device
-    advance: Callable[[int], None] = lambda count: None
+    advance: Callable[[int], object] = lambda count: None
     _open: dict[Path, Any] = field(default_factory=dict)
     _staging: "Staging | None" = None
     _since: int = 0  # bytes read since the files were opened

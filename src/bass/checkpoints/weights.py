@@ -38,7 +38,7 @@ from bass.errors import BassError, CheckpointError, counted, explained
 from bass.interfaces import Quantization
 from bass.models.decoder import CausalDecoder
 from bass.models.sources import WeightSource
-from bass.progress import progress_bar
+from bass.progress import advancing
 from bass.quantization import quantizable, quantize, quantize_head, quantize_layer, unfilled
 
 Family = type[CausalDecoder]
@@ -141,9 +141,9 @@ class CheckpointIndex:
         layers = set() if self.scheme is None else set(quantizable(decoder))
         random = RandomWeights(decoder, device) if self.dummy else None
         size = self.files.size
-        with progress_bar(shown=sys.stderr.isatty() and size >= SHOWN_FROM) as bar:
-            task = bar.add_task(f"loading {self.folder.name}, bytes", total=size)
-            reader = TensorReader(self.files, device, lambda count: bar.advance(task, count))
+        shown = sys.stderr.isatty() and size >= SHOWN_FROM
+        with advancing(f"loading {self.folder.name}, bytes", size, shown) as advance:
+            reader = TensorReader(self.files, device, advance)
             # a list of the modules would keep freed layers alive
             for path in [path for path, _ in decoder.named_modules()]:
                 module = decoder.get_submodule(path)

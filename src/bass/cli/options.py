@@ -21,7 +21,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
 from bass.api.elsewhere import named_elsewhere
-from bass.api.values import in_words, option_value
+from bass.api.values import option_value, wrong_type
 from bass.errors import OptionError, flag, hyphened
 from bass.option import for_one_prompt
 from bass.problems import Problems
@@ -193,8 +193,8 @@ class Parser(ArgumentParser):
             if found := re.match(r'Parser key "(\w+)".* value: (.*)', message):
                 key, value = found.groups()
                 action: Any = self._known()[key]
-                kind = in_words(getattr(action, "_typehint", action.type))
-                message = f"`{flag(key)} {value}` is of the wrong type: give {kind}"
+                hint = getattr(action, "_typehint", action.type)
+                raise wrong_type(f"{flag(key)} {value}", hint) from error
             raise OptionError(f"{message.rstrip('.')}.") from error
         return {name: value for name, value in given.items() if value != []}
 

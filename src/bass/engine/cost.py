@@ -99,7 +99,9 @@ class Work:
     flops_kept: int
 
     def __add__(self, other: "Work") -> "Work":
-        return Work(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return Work(
+            self.bytes + other.bytes, self.flops + other.flops, self.flops_kept + other.flops_kept
+        )
 
 
 NO_WORK = Work(0, 0, 0)
@@ -122,20 +124,20 @@ class PassCost:
 
     def work(
         self,
-        columns: "int | Int[np.ndarray, ' batch']",
-        visible: Int[np.ndarray, " batch"],
-        rows: Bool[np.ndarray, " batch"],
+        columns: "int | Int[np.ndarray, '*passes rows']",
+        visible: Int[np.ndarray, "*passes batch"],
+        rows: Bool[np.ndarray, "*passes batch"],
         ends: Int[np.ndarray, " batch"],
     ) -> "Work":
-        """Work of one pass of these rows; one that feeds no token counts nothing.
+        """Work of passes of these rows; one that feeds no token counts nothing.
 
-        columns: tokens fed to each row, or as many as it has. visible: positions up to the last of
-        them. ends: each row's last committed position after the step; `flops_kept` counts the
-        tokens whose next token was committed.
+        Of several passes, all but `ends` have a first axis of passes. columns: tokens fed to each
+        row, or as many as it has. visible: positions up to the last of them. ends: each row's last
+        committed position after the step; `flops_kept` counts the tokens whose next token was
+        committed.
         """
         tokens = np.minimum(columns, visible).clip(0) * rows
-        if not (count := int(tokens.sum())):
-            return NO_WORK
+        counts = [count for count in np.atleast_1d(tokens.sum(-1)).tolist() if count]
         positions = 0
         for window, layers in self.layers.items():
             seen = visible if window is None else np.minimum(visible, tokens + window - 1)
@@ -143,7 +145,8 @@ class PassCost:
         keys = positions * (self.model.kv_bytes_per_position // max(len(self.windows), 1))
         kept = int((np.minimum(visible, ends) - (visible - tokens)).clip(0, tokens).sum())
         flops = self.model.flops_per_token
-        return Work(self.model.bytes_read(count) + keys, count * flops, kept * flops)
+        moved = keys + sum(map(self.model.bytes_read, counts))
+        return Work(moved, sum(counts) * flops, kept * flops)
 
 
 def total(work: Iterable[Work]) -> Work:

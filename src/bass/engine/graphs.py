@@ -1,7 +1,6 @@
 """A step as CUDA graphs: captured once for each shape, then replayed."""
 
 import contextlib
-import gc
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from bass.engine.prefill import PrefillGraphs
 from bass.engine.shapes import StepShapes, bucket
 from bass.engine.step import SpeculativeStep, Step, StepReport, unpacked
 from bass.errors import OptionError, is_out_of_memory
+from bass.garbage import without_garbage_collection
 from bass.interfaces import Drafter, Scorer, Verifier, Warp
 from bass.ops.dispatch import FirstUse, existing_kernels_only
 from bass.records import Sequences
@@ -77,18 +77,6 @@ def pinned_pair(like: Tensor) -> tuple[Tensor, Tensor]:
             torch.empty(like.shape, dtype=like.dtype, pin_memory=True) for _ in range(2)
         )
     return first, second
-
-
-@contextlib.contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Disable garbage collection: freeing an engine or a graph would end the capture."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @final
@@ -298,7 +286,8 @@ class GraphedStep(Step):
         try:
             # the default capture stream is on the process's first device
             capture = torch.cuda.graph(graph, **{"pool": self.pool, "stream": self.side} | options)
-            with _without_garbage_collection(), capture:
+            # freeing an engine or a graph would end the capture
+            with without_garbage_collection(), capture:
                 returned = function()
         except RuntimeError as error:
             if is_out_of_memory(error):

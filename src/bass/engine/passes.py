@@ -11,7 +11,6 @@ committed tokens on. That is what a drafter does that feeds one token after the 
 ensemble it is an estimate: rows that another part drafted count too.
 """
 
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import final
 
@@ -89,8 +88,11 @@ def work_of(
     for cost, columns in caught_up:
         after -= columns
         work += cost.work(columns, lens - after, active, ends)
-    before: Counter[PassCost] = Counter()
+    widths: dict[PassCost, list[int]] = {}
     for cost, columns in passes:
-        i, before[cost] = before[cost], before[cost] + 1
-        work += cost.work(columns, lens + i, active & ((drafted > i) | (i == 0)), ends)
+        widths.setdefault(cost, []).append(columns)
+    for cost, columns in widths.items():
+        i = np.arange(len(columns))[:, None]
+        fed = active & ((drafted > i) | (i == 0))
+        work += cost.work(np.array(columns)[:, None], lens + i, fed, ends)
     return work if target is None else work + target.work(drafted + 1, lens + drafted, active, ends)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, final
 from bass.api.elsewhere import named_elsewhere
 from bass.api.options import LoadOptions, ModelOptions, RequestOptions, StrategySpec, strategy
 from bass.api.resolve import make
-from bass.api.values import in_words, option_value
+from bass.api.values import option_value, wrong_type
 from bass.errors import BassError, OptionError, unknown_name
 from bass.experiments.prompts import Entry, numbers, occurrences, read_prompts
 from bass.option import (
@@ -183,7 +183,7 @@ def typed_setting(name: str, value: Any) -> Any:
         return value
     hint: Any = for_one_prompt(SETTINGS[name].type)
     if value is None and DEFAULTS[name] is not None:
-        raise OptionError(f"`{name}: null` is of the wrong type: give {in_words(hint)}.")
+        raise wrong_type(f"{name}: null", hint)
     return option_value(f"{name}: {value!r:.60}", value, hint)
 
 

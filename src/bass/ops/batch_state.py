@@ -254,7 +254,7 @@ def pack_report(
 def unpack_numbers(packed: np.ndarray) -> list[list[int]]:
     """The numbers of a report on the host: lens, active, drafted, verdict, emitted, flags.
 
-    packed: int [B, columns]. Other columns may follow those of `pack_report`.
+    packed: int [B, columns], of `pack_report`.
     """
     return packed[:, :6].T.tolist()
 

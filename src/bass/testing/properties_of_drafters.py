@@ -50,7 +50,7 @@ LAW_BY_BLOCK = (
     "step draws with the noise of tokens that were rejected before."
 )
 WITH_A_RULE = "with a stop rule, too, "
-GREEDY_WITH_A_RULE, MATES_WITH_A_RULE = WITH_A_RULE + runs.GREEDY, WITH_A_RULE + MATES
+GREEDY_WITH_A_RULE = WITH_A_RULE + runs.GREEDY
 LAW_WITH_A_RULE = (
     f"{WITH_A_RULE}the first four tokens are distributed as the target's own: a draft ends after "
     "the token at which the rule fires, whichever that token is."

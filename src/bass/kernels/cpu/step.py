@@ -245,7 +245,7 @@ def _flag(p, first, last):
 @compiled
 @no_type_check
 def finish(argument):
-    """Commit a verdict and report the step: see `bass.ops.batch_state.finished`."""
+    """Commit a verdict and report the step: see `bass.ops.batch_state.commit_and_report`."""
     (
         tokens, lens, limits, active, steps, ends, verdict, accepted, drafts, lengths, draft_probs,
         raised, logits, probs, emitted, report, floats_, rows, step, k, count, vocab, jointly,
