@@ -1,11 +1,12 @@
 """Every error that a user can cause: one sentence with the request, the fact and the remedy."""
 
 import difflib
-import math
 import numbers
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any, get_args
 
 DISTRIBUTION = "bass-decoding"  # in the package index; the import name is `bass`
 
@@ -103,58 +104,34 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> OptionError:
     return OptionError(f"Unknown {kind} `{name}`.{hint} Known: {', '.join(known) or 'none'}.")
 
 
-def check_integer(name: str, value: object, least: int | None = None) -> None:
-    """Raise `OptionError` unless the value is an integer (no bool) and, with `least`, at least that
-    and of 64 bits.
+def check_number(name: str, value: object, interval: str, hint: Any = int) -> None:
+    """Raise `OptionError` unless the value is a number, and no bool, in an interval as "(0, 1]".
+
+    interval: also several, joined by `or`. hint: the annotation, of which `int` needs an integer.
     """
-    if least is not None and isinstance(value, numbers.Integral) and abs(int(value)) >= 2**63:
-        raise OptionError(f"`{name}` must fit into 64 bits: give a smaller integer.")
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, numbers.Integral)
-        or (least is not None and value < least)
-    ):
-        raise OptionError(
-            f"`{name}={value!r}` must be an "
-            f"integer{'' if least is None else f' of {least} or more'}."
-        )
+    whole = int in (hint, *get_args(hint))
+    number = numbers.Integral if whole else numbers.Real
+    if isinstance(value, bool) or not isinstance(value, number) or not _within(value, interval):
+        kind = "an integer" if whole else "a number"
+        raise OptionError(f"`{name}={value!r:.60}` is out of range: give {kind} in {interval}.")
 
 
-def check_ranges(options: object, **intervals: str) -> None:
-    """Raise `OptionError` unless fields of `options` are numbers in their intervals, as "(0, 1]".
-
-    A field of several numbers has at least one, and all of them in the interval.
-    """
+def check_ranges(options: Any, **intervals: str) -> None:
+    """`check_number` for fields of a dataclass; of several numbers, there is at least one."""
+    hints = {field.name: field.type for field in fields(options)}
     for name, interval in intervals.items():
         value = getattr(options, name)
-        values = value if isinstance(value, list | tuple) else (value,)
-        if not values or not all(_within(number, interval) for number in values):
-            raise OptionError(f"`{options!r:.200}`: `{name}` must be in {interval}.")
+        for number in value if value and isinstance(value, list | tuple) else (value,):
+            check_number(f"{type(options).__name__}.{name}", number, interval, hints[name])
 
 
-def _within(number: float, interval: str) -> bool:
-    least, most = map(float, interval[1:-1].split(","))
-    if not is_finite(number):
-        return False
-    above = number >= least if interval[0] == "[" else number > least
-    return above and (number <= most if interval[-1] == "]" else number < most)
-
-
-def check_flag(name: str, value: object, of: str = "") -> None:
-    """Raise `OptionError` unless the value is True or False. of: what it is for, in the message."""
-    if not isinstance(value, bool):
-        raise OptionError(f"`{name}={value!r:.60}` must be True or False{of}.")
-
-
-def is_finite(value: object) -> bool:
-    """Whether it is a number that a float can hold, and neither infinite nor NaN."""
-    exact = isinstance(value, numbers.Rational) and not isinstance(value, numbers.Integral)
-    if not isinstance(value, numbers.Real) or exact or isinstance(value, bool):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
+def _within(number: Any, interval: str) -> bool:
+    for part in interval.split(" or "):
+        least, most = map(float, part[1:-1].split(","))
+        above = number >= least if part[0] == "[" else number > least
+        if above and (number <= most if part[-1] == "]" else number < most):
+            return True
+    return False
 
 
 def counted(count: int, noun: str) -> str:

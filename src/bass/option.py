@@ -1,50 +1,25 @@
 """Declares options: fields of dataclasses, each with its default, its help and its range."""
 
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import Field, field, fields
 from typing import Any, TypeVar
 
-from bass.errors import OptionError, check_flag, check_integer, is_finite
+from bass.errors import OptionError, check_number
 
 T = TypeVar("T")
 PerPrompt = T | Sequence[T]  # one for all prompts, or one per prompt
-Check = Callable[[str, Any], object]  # raises `OptionError` for a name and a value out of range
 
 
-def option(default: T, help: str, kind: str | None = None, check: Check | None = None) -> T:
-    """A field with its help. kind: kind of strategy that the option names. check: of its range."""
-    return field(default=default, metadata={"help": help, "kind": kind, "check": check})
+def option(default: T, help: str, kind: str | None = None, within: str | None = None) -> T:
+    """A field with its help. kind: kind of strategy that the option names. within: its interval."""
+    return field(default=default, metadata={"help": help, "kind": kind, "within": within})
 
 
 def like(base: type, name: str, default: T, help: str | None = None) -> T:
     """The option of a base class with another default, and other help if it is given."""
     [metadata] = [f.metadata for f in fields(base) if f.name == name]
     return field(default=default, metadata=metadata | ({"help": help} if help else {}))
-
-
-def integer(least: int | None = None) -> Check:
-    """The check of an integer."""
-    return lambda name, value: check_integer(name, value, least)
-
-
-def number(holds: Callable[[float], bool], range_: str) -> Check:
-    """The check of a finite number. range_: in words."""
-
-    def check(name: str, value: Any) -> None:
-        if not (is_finite(value) and holds(value)):
-            raise OptionError(f"`{name}={value!r:.60}` is out of range: give a number {range_}.")
-
-    return check
-
-
-def optional(check: Check) -> Check:
-    """The check of a value that may be None."""
-    return lambda name, value: None if value is None else check(name, value)
-
-
-flag = check_flag
-positive = number(lambda x: x > 0, "above 0")
 
 
 def check_options(options: Any) -> None:
@@ -55,8 +30,12 @@ def check_options(options: Any) -> None:
 
 def check_value(one: Field[Any], value: Any) -> None:
     """Raise `OptionError` for a value of an option that is out of range."""
-    if (check := one.metadata.get("check")) is not None:
-        check(one.name, value)
+    hint, interval = for_one_prompt(one.type), one.metadata["within"]
+    optional = type(None) in typing.get_args(hint)
+    if interval is not None and not (optional and value is None):
+        check_number(one.name, value, interval, hint)
+    if hint is bool and not isinstance(value, bool):
+        raise OptionError(f"`{one.name}={value!r:.60}` must be True or False.")
 
 
 def for_one_prompt(hint: Any) -> Any:

@@ -4,23 +4,13 @@ These fields are the options of `LLM.generate`, of the command line and of ablat
 packs those of `SAMPLING_OPTIONS` into the row of each sample.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self, TypedDict
 
 from bass.errors import OptionError, RequestError
-from bass.option import (
-    PerPrompt,
-    check_value,
-    flag,
-    for_one_prompt,
-    integer,
-    number,
-    option,
-    optional,
-    positive,
-)
+from bass.option import PerPrompt, check_value, for_one_prompt, option
 
 # The columns of `Sequences.sampling`, with the values that disable each option.
 SAMPLING_OPTIONS: dict[str, float] = {
@@ -33,41 +23,16 @@ SAMPLING_OPTIONS: dict[str, float] = {
     "frequency_penalty": 0.0,
     "min_new_tokens": 0,
 }
-_PENALTY = number(lambda x: abs(x) <= 2, "of -2 to 2 (0 = off)")
 
 
-def stop_strings(stop: Any) -> tuple[str, ...]:
+def stop_strings(stop: str | Iterable[str] | None) -> tuple[str, ...]:
     """The stop strings, checked. Raises `OptionError`."""
-    if stop is None:
-        return ()
-    single = isinstance(stop, str | bytes | Mapping) or not isinstance(stop, Iterable)
-    stops: tuple[Any, ...] = (stop,) if single else tuple(stop)
-    if not all(isinstance(one, str) for one in stops):
-        raise OptionError(f"`stop={stop!r:.100}` must be a string or a list of strings.")
-    if not all(stops):
+    stops = (stop,) if isinstance(stop, str) else tuple(stop or ())
+    if not all(isinstance(one, str) and one for one in stops):
         raise OptionError(
-            "A stop string is empty, so that every text would end at once: give strings of one "
-            "character or more."
+            f"`stop={stop!r:.100}` must be a string or a list of strings, none of them empty."
         )
     return stops
-
-
-def stop_token_ids(ids: Any, vocabulary: int | None = None) -> list[int]:
-    """The stop token ids, checked. vocabulary: its size, if it is known. Raises `OptionError`."""
-    ids = listed(() if ids is None else ids)
-    if isinstance(ids, str | bytes | Mapping) or not isinstance(ids, Iterable):
-        raise OptionError(f"`stop_token_ids={ids!r:.100}` must be a list of token ids.")
-    last = "on" if vocabulary is None else f"to {vocabulary - 1}"
-    for one in (ids := list(ids)):
-        if (
-            isinstance(one, bool)
-            or not hasattr(one, "__index__")
-            or not (0 <= one < (vocabulary or 2**63))
-        ):
-            raise OptionError(
-                f"`stop_token_ids` holds {one!r:.60}: give token ids, integers from 0 {last}."
-            )
-    return [int(one) for one in ids]
 
 
 @dataclass(frozen=True)
@@ -79,59 +44,56 @@ class SamplingParams:
     has. Most take one value for all prompts, or a list of one per prompt.
     """
 
-    max_new_tokens: PerPrompt[int] = option(256, "most new tokens per sample", check=integer(1))
+    max_new_tokens: PerPrompt[int] = option(256, "most new tokens per sample", within="[1, inf)")
     min_new_tokens: PerPrompt[int] = option(
-        0, "least new tokens: no end of sequence and no stop token before", check=integer(0)
+        0, "least new tokens: no end of sequence and no stop token before", within="[0, inf)"
     )
     temperature: PerPrompt[float] = option(
         0.2,
         "0 is greedy",
-        check=number(lambda x: x == 0 or 1e-6 <= x <= 1e6, "of 0 (greedy), or 1e-6 to 1e6"),
+        within="[0, 0] or [1e-6, 1e6]",
     )
     top_p: PerPrompt[float] = option(
         0.95,
         "keep the most probable tokens up to this sum; 1 = off",
-        check=number(lambda x: 0 < x <= 1, "above 0 and at most 1 (off)"),
+        within="(0, 1]",
     )
     top_k: PerPrompt[int] = option(
-        0, "number of most probable tokens to keep; 0 = off", check=integer(0)
+        0, "number of most probable tokens to keep; 0 = off", within="[0, inf)"
     )
     min_p: PerPrompt[float] = option(
         0.0,
         "drop tokens below this share of the highest probability; 0 = off",
-        check=number(lambda x: 0 <= x < 1, "at least 0 (off) and below 1"),
+        within="[0, 1)",
     )
     repetition_penalty: PerPrompt[float] = option(
         1.0,
         "divides the logits of tokens of the prompt and the output; 1 = off",
-        check=number(lambda x: 1e-6 <= x <= 1e6, "of 1e-6 to 1e6 (1 = off)"),
+        within="[1e-6, 1e6]",
     )
     presence_penalty: PerPrompt[float] = option(
-        0.0, "subtracted from the logits of generated tokens, -2 to 2; 0 = off", check=_PENALTY
+        0.0, "subtracted from the logits of generated tokens, -2 to 2; 0 = off", within="[-2, 2]"
     )
     frequency_penalty: PerPrompt[float] = option(
         0.0,
         "subtracted once for each time a token was generated, -2 to 2; 0 = off",
-        check=_PENALTY,
+        within="[-2, 2]",
     )
     seed: int = option(
         0,
         "the same seed gives the same tokens again, unless the policy goes by measured times",
-        check=integer(),
+        within="(-inf, inf)",
     )
     stop: str | Iterable[str] | None = option(
         (),
         "strings before which a sample's text ends",
-        check=lambda _, stop: stop_strings(stop),
     )
-    stop_token_ids: Iterable[int] | None = option(
-        (), "token ids that end a sample", check=lambda _, ids: stop_token_ids(ids)
-    )
-    ignore_eos: bool = option(False, "continue after an end-of-sequence token", check=flag)
+    stop_token_ids: Iterable[int] | None = option((), "token ids that end a sample")
+    ignore_eos: bool = option(False, "continue after an end-of-sequence token")
     time_budget: float | None = option(
         None,
         "seconds after which unfinished samples are returned as they are",
-        check=optional(positive),
+        within="(0, inf)",
     )
 
     def __post_init__(self) -> None:

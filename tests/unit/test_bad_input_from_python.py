@@ -50,7 +50,7 @@ REQUESTS: list[tuple[Any, dict[str, Any], str]] = [
     ("a", {"min_new_tokens": 13, "max_new_tokens": 12}, "min_new_tokens=13"),
     ("a", {"num_return_sequences": True}, "num_return_sequences=True"),
     ("a", {"seed": 0.5}, "seed=0.5"),
-    ("a", {"stop": ["x", ""]}, "stop string is empty"),
+    ("a", {"stop": ["x", ""]}, "none of them empty"),
     ("a", {"stop": [1]}, "stop=[1]"),
     ("a", {"stop_token_ids": [10**9]}, "stop_token_ids"),
     ("a", {"ignore_eos": [True, False]}, "ignore_eos"),

@@ -218,7 +218,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a setting": ({"base": {"temprature": 1}}, "`temprature`. Did you mean `temperature`"),
     "a name of vLLM": ({"base": {"max_tokens": 9}}, "give `max_new_tokens` (most new tokens"),
     "a type": ({"base": {"batch": "many"}}, "`batch: 'many'` is of the wrong type: give an int"),
-    "no rows": ({"axes": {"batch": [0, 1]}}, "of 1 or more. (cell b0-"),
+    "no rows": ({"axes": {"batch": [0, 1]}}, "integer in [1, inf). (cell b0-"),
     "a policy": ({"axes": {"policy": ["baas"]}}, "Unknown policy `baas`. Did you mean `bass`"),
     "a parameter": ({"base": {"policy": "fixed", "policy.kk": 1}}, "policy `fixed` `kk`"),
     "a parameter of nothing": ({"base": {"stop_rule.threshold": 1}}, "without a strategy"),

@@ -33,7 +33,7 @@ from bass.engine.memory import Memory
 from bass.engine.requests import Request
 from bass.engine.run import EngineRun
 from bass.engine.warm_up import compiled, first_prefills, first_windows
-from bass.errors import OptionError, RequestError, check_flag
+from bass.errors import OptionError, RequestError
 from bass.policies import Fixed
 from bass.sampling_params import SamplingFields, stop_strings
 from bass.text.conversation import conversations
@@ -128,7 +128,6 @@ class LLM:
 
         Raises `RequestError` or `OptionError`, one sentence each, before anything is generated.
         """
-        check_flag("progress", progress)
         return finished(self.stream(prompts, num_return_sequences, **options), progress)
 
     @takes(RequestOptions)
@@ -171,7 +170,6 @@ class LLM:
 
         Raises `RequestError` or `OptionError`, one sentence each, before anything is generated.
         """
-        check_flag("progress", progress)
         request = made(ChatOptions, options)
         shown: Any = {f.name: getattr(request, f.name) for f in fields(TemplateOptions)}
         prompts = [self.apply_chat_template(one, **shown) for one in conversations(messages)]
@@ -219,7 +217,6 @@ class LLM:
 
         Raises `RequestError` or `OptionError` as `generate` does.
         """
-        check_flag("progress", progress)
         if prompts is not None:
             generation = self.stream(prompts, **options)
             first_step(generation)

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypedDict, TypeVar
 
 from bass.api.elsewhere import named_elsewhere
 from bass.errors import OptionError, unknown_name
-from bass.option import help_of, integer, option, optional
+from bass.option import help_of, option
 from bass.sampling_params import SamplingFields, SamplingParams
 
 Checkpoint = str | Path | None
@@ -83,19 +83,19 @@ class LoadOptions(ModelOptions):
     """The options of `bass.load`."""
 
     max_batch_size: int = option(
-        8, "rows that decode together; further samples wait for a free row", check=integer(1)
+        8, "rows that decode together; further samples wait for a free row", within="[1, inf)"
     )
     max_model_len: int | None = option(
         None,
         "tokens of the longest row, prompt included; by default the models' context, of which the "
         "storage of CUDA graphs then has as many positions as half of the free memory holds; a "
         "longer row is decoded in storage of its own",
-        check=optional(integer(2)),
+        within="[2, inf)",
     )
     num_speculative_tokens: int | None = option(
         None,
         "short for the fixed policy; 0 is autoregressive decoding and loads no draft",
-        check=optional(integer(0)),
+        within="[0, inf)",
     )
     load_format: str = option(
         "auto",
@@ -108,7 +108,7 @@ class LoadOptions(ModelOptions):
 class RequestOptions(SamplingParams):
     """The options of `LLM.generate` and `stream`."""
 
-    num_return_sequences: int = option(1, "samples per prompt", check=integer(1))
+    num_return_sequences: int = option(1, "samples per prompt", within="[1, inf)")
 
 
 @dataclass(frozen=True)

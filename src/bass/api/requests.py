@@ -11,9 +11,9 @@ from bass.api.loading import Models
 from bass.api.options import RequestOptions
 from bass.api.results import Result
 from bass.engine.requests import Request
-from bass.errors import RequestError
+from bass.errors import RequestError, check_number
 from bass.ops.noise import row_key
-from bass.sampling_params import listed, stop_token_ids
+from bass.sampling_params import listed
 from bass.text import Tokenizer
 
 Tokens = Sequence[int] | np.ndarray | torch.Tensor
@@ -40,7 +40,10 @@ def requests_for(
     each = _listed(prompts)
     own = options.of_prompts(len(each))
     eos = () if options.ignore_eos else tuple(models.eos)
-    end_tokens = tuple(dict.fromkeys((*eos, *stop_token_ids(options.stop_token_ids, vocabulary))))
+    stops = [*(listed(options.stop_token_ids) or ())]
+    for one in stops:
+        check_number("stop_token_ids", one, f"[0, {vocabulary})")
+    end_tokens = tuple(dict.fromkeys((*eos, *map(int, stops))))
     ids = [
         prompt_ids(models.tokenizer, vocabulary, positions, prompt, i)
         for i, prompt in enumerate(each)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
-from bass.errors import check_integer, check_ranges
+from bass.errors import check_ranges
 from bass.interfaces import Drafter
 from bass.records import Draft, Noise, Sequences
 
@@ -34,8 +34,7 @@ class Ngram(Drafter):
     shortest: int = 1
 
     def __post_init__(self) -> None:
-        check_integer("longest", self.longest, 1)
-        check_ranges(self, shortest=f"[1, {self.longest}]")
+        check_ranges(self, longest="[1, inf)", shortest=f"[1, {self.longest}]")
 
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from bass.errors import OptionError, check_integer
+from bass.errors import OptionError, check_number
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.records import Draft, Noise, Sequences
 
@@ -37,7 +37,7 @@ class Replay(DraftMethod):
         object.__setattr__(self, "scripts", tuple(tuple(script) for script in self.scripts))
         for script in self.scripts:
             for token in script:
-                check_integer("scripts", token, 0)
+                check_number("scripts", token, "[0, inf)")
 
     def build(self, context: DrafterContext) -> Drafter:
         most = max(max(script) for script in self.scripts)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from bass.drafters.model import ModelDrafter
-from bass.errors import check_integer, counted
+from bass.errors import check_ranges, counted
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
 
 
@@ -26,7 +26,7 @@ class SelfDraft(DraftMethod):
     layers: int = 2
 
     def __post_init__(self) -> None:
-        check_integer("layers", self.layers, 1)
+        check_ranges(self, layers="[1, inf)")
 
     @property
     def target_layers(self) -> int:

@@ -4,9 +4,9 @@ from dataclasses import dataclass, fields
 from typing import Any, final
 
 from bass.api.options import RequestOptions
-from bass.errors import check_integer, unknown_name
+from bass.errors import check_number, unknown_name
 from bass.experiments.problems import NAMES
-from bass.option import check_options, integer, like, number, option, optional
+from bass.option import check_options, like, option
 from bass.sampling_params import SamplingParams
 
 PLAIN = "plain"  # the method of autoregressive decoding
@@ -26,18 +26,18 @@ class BenchOptions(SamplingParams):
     )
     batches: list[int] | tuple[int, ...] = option((1, 8), "batch sizes")
     prompt_length: int = option(
-        150, "tokens of each random prompt, and of each piece of a text", check=integer(1)
+        150, "tokens of each random prompt, and of each piece of a text", within="[1, inf)"
     )
     max_new_tokens: int = like(
         SamplingParams, "max_new_tokens", 128, "new tokens of each row, all of them decoded"
     )
     repeats: int = option(
-        3, "timed calls of each setting, taking turns between methods", check=integer(1)
+        3, "timed calls of each setting, taking turns between methods", within="[1, inf)"
     )
     acceptance: float | None = option(
         None,
         "NOT LOSSLESS: accept each drafted token with this probability, given those before it",
-        check=optional(number(lambda x: 0 <= x <= 1, "from 0 to 1")),
+        within="[0, 1]",
     )
     prompts: str | None = option(
         None, "a published set, a file of prompts, or a text, cut into pieces; null: random tokens"
@@ -52,7 +52,7 @@ class BenchOptions(SamplingParams):
     def __post_init__(self) -> None:
         check_options(self)
         for batch in self.batches:
-            check_integer("batches", batch, 1)
+            check_number("batches", batch, "[1, inf)")
 
     @property
     def request(self) -> dict[str, Any]:

@@ -19,12 +19,9 @@ from bass.option import (
     check_value,
     for_one_prompt,
     help_of,
-    integer,
     kinds_of,
     like,
     option,
-    optional,
-    positive,
 )
 from bass.sampling_params import SamplingParams
 
@@ -35,7 +32,7 @@ _CONFIGS = Path(str(files("bass.experiments"))) / "configs"
 CONFIGS = {path.stem: path for path in sorted(_CONFIGS.glob("*.yaml"))}  # the packaged ones
 STRATEGIES = kinds_of(ModelOptions)  # kind of each setting that names a strategy
 LIMITS = ("ttft_limit", "tpot_limit", "e2e_limit")
-_COUNT, _LIMIT = optional(integer(1)), optional(positive)
+_COUNT, _LIMIT = "[1, inf)", "(0, inf)"
 
 
 @final
@@ -47,11 +44,11 @@ class Settings(ModelOptions, SamplingParams):
     max_new_tokens: int = like(SamplingParams, "max_new_tokens", 128)
     stop: str | list[str] | None = like(SamplingParams, "stop", None)
     stop_token_ids: list[int] | None = like(SamplingParams, "stop_token_ids", None)
-    batch: int = option(8, "rows that decode together", check=integer(1))
+    batch: int = option(8, "rows that decode together", within=_COUNT)
     samples: int | None = option(
         None,
         "of each prompt, all in one call; null: `batch`, one prompt a call, as in the paper",
-        check=optional(integer(1)),
+        within=_COUNT,
     )
     prompts: str | list[Any] = option(
         "python",
@@ -61,22 +58,22 @@ class Settings(ModelOptions, SamplingParams):
     data: str | None = option(None, "folder of published sets; null: that of BASS_DATA")
     categories: str | list[str] | None = option(None, "use only prompts of these categories")
     num_prompts_per_category: int | None = option(
-        None, "use only the first N of each category", check=_COUNT
+        None, "use only the first N of each category", within=_COUNT
     )
     num_prompts: int | None = option(
-        None, "use only the first N prompts, of all categories", check=_COUNT
+        None, "use only the first N prompts, of all categories", within=_COUNT
     )
     skip_long: bool = option(False, "leave out prompts that do not fit the context, and say so")
-    repeats: int = option(3, "number of repeats, each with the next seed", check=integer(1))
+    repeats: int = option(3, "number of repeats, each with the next seed", within=_COUNT)
     warm_up: bool = option(True, "run a first step and capture CUDA graphs before the measurement")
     ttft_limit: float | None = option(
-        None, "limit of goodput: seconds to a request's first token", check=_LIMIT
+        None, "limit of goodput: seconds to a request's first token", within=_LIMIT
     )
     tpot_limit: float | None = option(
-        None, "limit of goodput: seconds for each later token", check=_LIMIT
+        None, "limit of goodput: seconds for each later token", within=_LIMIT
     )
     e2e_limit: float | None = option(
-        None, "limit of goodput: seconds to the last token", check=_LIMIT
+        None, "limit of goodput: seconds to the last token", within=_LIMIT
     )
 
     def problems(self) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Any, Protocol, final, runtime_checkable
 
 import numpy as np
 
-from bass.errors import OptionError, check_integer, check_ranges, is_finite
+from bass.errors import OptionError, check_number, check_ranges
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
 from bass.interfaces.lengths import requested_lengths
@@ -181,7 +181,7 @@ class Simulation:
 
     def since(self, step: int) -> "Simulation":
         """Only the steps from `step` on. Raises `OptionError` if there are none."""
-        check_integer("step", step, 0)
+        check_number("step", step, "[0, inf)")
         if step >= len(self.would):
             raise OptionError(f"`since({step})` leaves none of the {len(self.would)} steps.")
         arrays = {name: array[step:] for name, array in vars(self).items() if name != "cost"}
@@ -234,10 +234,11 @@ def simulate(
 
     Raises `OptionError`, and `PolicyError` for lengths that the engine would refuse.
     """
-    for name, value, least in (("batch", batch, 1), ("steps", steps, 1), ("seed", seed, 0)):
-        check_integer(name, value, least)
-    if not (is_finite(noise) and noise >= 0):
-        raise OptionError(f"`noise={noise!r}` is out of range: give a number of 0 or more.")
+    for name, value, interval in (
+        ("batch", batch, "[1, inf)"), ("steps", steps, "[1, inf)"), ("seed", seed, "[0, inf)"),
+    ):  # fmt: skip
+        check_number(name, value, interval)
+    check_number("noise", noise, "[0, inf)", float)
     random = np.random.default_rng(seed)
     would = _checked(acceptance.draw(random, steps, batch), acceptance, (steps, batch))
     errors = np.maximum(1 + noise * random.standard_normal(steps), 0.1)

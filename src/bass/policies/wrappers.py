@@ -10,7 +10,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from bass.errors import check_integer, check_ranges
+from bass.errors import check_ranges
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
 from bass.policies.batch_adaptive import BatchAdaptive
@@ -121,7 +121,7 @@ class Lagged(Wrapper):
     steps: int = 1
 
     def __post_init__(self) -> None:
-        check_integer("steps", self.steps, 0)
+        check_ranges(self, steps="[0, inf)")
 
     def init(self, batch_size: int) -> Delayed:
         return Delayed(self.policy.init(batch_size))

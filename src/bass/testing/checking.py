@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException
 from torch import Tensor
 
-from bass.errors import check_integer
+from bass.errors import check_ranges
 
 CHEAP, COSTLY = 800, 60  # maximum number of cases for shrinking a failing one
 PHASES = (Phase.generate, Phase.shrink)
@@ -50,8 +50,7 @@ class Checker:
     case: object = field(default="", init=False)
 
     def __post_init__(self) -> None:
-        check_integer("examples", self.examples, 1)
-        check_integer("seed", self.seed, 0)
+        check_ranges(self, examples="[1, inf)", seed="[0, inf)")
 
     def require(self, property: str, holds: bool, expected: object, found: object) -> None:
         """Raise `ExactnessError` unless the property holds in the current case."""
