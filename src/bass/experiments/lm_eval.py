@@ -31,7 +31,7 @@ def lm_eval_model(llm: LLM, seed: int = 0) -> Any:
     Raises `OptionError` without the library, `RequestError` without a tokenizer or end token.
     """
     try:
-        from lm_eval import utils  # pyright: ignore[reportMissingImports]
+        from lm_eval import utils  # pyright: ignore[reportMissingImports, reportAttributeAccessIssue]
         from lm_eval.api.model import TemplateLM  # pyright: ignore[reportMissingImports]
         from lm_eval.models.utils import normalize_gen_kwargs  # pyright: ignore[reportMissingImports]
     except ImportError as error:
