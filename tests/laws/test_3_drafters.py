@@ -156,7 +156,7 @@ def test_a_model_equal_to_the_target_is_always_right_after_the_drafts_of_another
 
     def make(setup: Setup, _: list[Request], scorers: Scorers) -> Drafter:
         model = ModelDrafter(scorers("target"), setup.warp, OwnDraw())
-        return EnsembleDrafter((By(known)(setup, [], scorers), model), setup.model.vocab)
+        return EnsembleDrafter((By(known)(setup, [], scorers), model), setup.model.vocab, ((), ()))
 
     outcome = Setup(LLAMA, device, policy=policy, drafter=make).outcome(requests)
     drafted, accepted = outcome.acceptance()

@@ -21,7 +21,7 @@ from bass.policies import Fixed
 from bass.records import Draft, Feedback, Noise, Sequences, Verdict
 from bass.testing.small_models import SmallTable
 from bass.verifiers.rejection import Rejection
-from support.engines import Setup, mixed_requests
+from support.engines import PAIRINGS, Setup, mixed_requests
 
 TABLE = SmallTable()
 
@@ -74,7 +74,6 @@ def but(record: Any, **fields: Any) -> Any:
 DRAFTS: dict[str, Callable[[Any, int], Any]] = {
     "nothing": lambda draft, k: None,
     "a tuple": lambda draft, k: (1, 2),
-    "no fields": lambda draft, k: unchecked(Draft),
     "tokens in a list": lambda draft, k: but(draft, tokens=[[0] * k] * 3),
     "a length for all": lambda draft, k: but(draft, lengths=2),
     "fractions as tokens": lambda draft, k: but(draft, tokens=torch.zeros(3, k)),
@@ -95,7 +94,7 @@ def test_an_answer_that_is_no_draft(case: str, parts: int) -> None:
     """Also of a part of an ensemble."""
     drafter: Any = Answers(DRAFTS[case])
     if parts == 2:
-        drafter = EnsembleDrafter((drafter, Answers(lambda draft, k: draft)), TABLE.vocab)
+        drafter = EnsembleDrafter((drafter, Answers(lambda draft, k: draft)), TABLE.vocab, ((), ()))
     setup = Setup(TABLE, torch.device("cpu"), policy=Fixed(2), drafter=lambda *_: drafter)
     with pytest.raises(StrategyError, match="`Answers"):
         setup.outcome(mixed_requests(TABLE))
@@ -103,8 +102,11 @@ def test_an_answer_that_is_no_draft(case: str, parts: int) -> None:
 
 VERDICTS: dict[str, tuple[Callable[[Any, Draft], Any], str]] = {
     "nothing": (lambda verdict, draft: None, "returned NoneType"),
-    "no counts": (lambda verdict, draft: unchecked(Verdict, tokens=verdict.tokens), "`accepted`"),
-    "fractions": (lambda verdict, draft: but(verdict, accepted=verdict.accepted.float()), "whose"),
+    "counts in a list": (lambda verdict, draft: but(verdict, accepted=[0, 0, 0]), "is list"),
+    "fractions": (
+        lambda verdict, draft: but(verdict, accepted=verdict.accepted.float()),
+        "is torch",
+    ),
     "counts for one row": (lambda verdict, draft: but(verdict, accepted=verdict.accepted[:1]), ""),
     "less than none": (
         lambda verdict, draft: but(verdict, accepted=verdict.accepted - 5),
@@ -149,7 +151,7 @@ def test_a_stop_rule_that_gives_no_truth_values(answer: Any, device: torch.devic
             scorers("draft"), setup.warp, OwnDraw(), Fires(answer)
         ),
     )
-    with pytest.raises(StrategyError, match="`Fires` answered with"):
+    with pytest.raises(StrategyError, match="The answer of `Fires` is"):
         setup.outcome(mixed_requests(TABLE))
 
 
@@ -202,7 +204,7 @@ def test_drafts_and_verdicts_may_be_integers_of_any_type(
             return but(verdict, tokens=tokens, accepted=accepted)
 
         each = (Answers(as_type),) * parts
-        drafter = each[0] if parts == 1 else EnsembleDrafter(each, TABLE.vocab)
+        drafter = each[0] if parts == 1 else EnsembleDrafter(each, TABLE.vocab, ((), ()))
         setup = Setup(TABLE, device, policy=Fixed(2), verifier=Judges(judged))
         return replace(setup, drafter=lambda *_: drafter).outcome(mixed_requests(TABLE)).tokens
 
@@ -215,3 +217,37 @@ def test_lengths_may_be_integers_of_any_type(dtype: str, device: torch.device) -
     expected = setup.but(policy=Fixed(2)).outcome(mixed_requests(TABLE))
     found = setup.but(policy=Trusting(2, dtype)).outcome(mixed_requests(TABLE))
     assert found.tokens == expected.tokens
+
+
+@dataclass(frozen=True)
+class Blots(DraftLengthPolicy[np.ndarray]):
+    """Drafts three tokens, and writes into feedback and rows."""
+
+    max_length: int = 3
+
+    def init(self, batch_size: int) -> np.ndarray:
+        return np.full(batch_size, 3)
+
+    def lengths(self, state: np.ndarray) -> np.ndarray:
+        return state
+
+    def update(self, state: np.ndarray, feedback: Feedback) -> np.ndarray:
+        for array in (feedback.drafted, feedback.accepted):
+            array += 1
+        feedback.active[:] = ~feedback.active
+        return state
+
+    def reset(self, state: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        rows //= 2
+        return state
+
+
+@pytest.mark.parametrize("pair", PAIRINGS)
+def test_a_policy_that_writes_to_its_feedback_and_to_the_rows_changes_its_own_view_alone(
+    pair: str, device: torch.device
+) -> None:
+    def found(policy: DraftLengthPolicy[Any]) -> Any:
+        outcome = Setup(TABLE, device, PAIRINGS[pair], policy).outcome(mixed_requests(TABLE))
+        return outcome.tokens, [outcome.history(i) for i in range(len(outcome.tokens))]
+
+    assert found(Blots()) == found(Fixed(3))

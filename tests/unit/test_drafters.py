@@ -208,7 +208,12 @@ def test_no_drafter_reads_from_the_host(rule: StopRule | None) -> None:
     replay = Replay([[1, 2, 3], [4, 5, 6, 7]]).build(Bench(meta))
     model = ModelDrafter(Anywhere(), Sampling(temperature=1.0), OwnDraw(), rule)
     noise = step_noise(sequences.keys, sequences.steps, sequences.lens, 4)
-    for drafter in (Ngram(), replay, model, EnsembleDrafter((Ngram(), replay, model), VOCAB)):
+    for drafter in (
+        Ngram(),
+        replay,
+        model,
+        EnsembleDrafter((Ngram(), replay, model), VOCAB, ((),) * 3),
+    ):
         draft = drafter.propose(sequences, torch.full((3,), 4, device=meta), 4, noise, 16)
         assert draft.tokens.shape == (3, 4)
         assert draft.lengths.device == meta

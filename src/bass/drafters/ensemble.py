@@ -1,8 +1,8 @@
 """Several draft methods: each row uses the first one that proposes tokens."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, TypeVar, final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, final
 
 import torch
 import torch.nn.functional as F
@@ -11,20 +11,11 @@ from torch import Tensor
 
 from bass.drafters.model import ModelDraft
 from bass.drafters.ngram import Ngram
-from bass.drafters.validity import (
-    built,
-    check_answer,
-    check_columns,
-    features_of,
-    in_int64,
-    named,
-)
+from bass.drafters.validity import built, check_answer, in_int64
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.ops import batch_state
-from bass.records import Draft, Features, Noise, RowAssignment, Sequences, Window, copied
-
-T = TypeVar("T")
+from bass.records import Draft, Features, Noise, RowAssignment, Sequences, Window
 
 
 @final
@@ -55,7 +46,7 @@ class Ensemble(DraftMethod):
 
     @property
     def target_features(self) -> tuple[int, ...]:
-        return tuple(sorted({i for method in self.methods for i in features_of(method)}))
+        return tuple(sorted({i for method in self.methods for i in method.target_features}))
 
     @property
     def obeys_stop_rules(self) -> bool:
@@ -67,7 +58,7 @@ class Ensemble(DraftMethod):
             tuple(built(method, context) for method in self.methods),
             context.vocab_size,
             tuple(
-                tuple(all_layers.index(layer) for layer in features_of(method))
+                tuple(all_layers.index(layer) for layer in method.target_features)
                 for method in self.methods
             ),
         )
@@ -93,28 +84,19 @@ class EnsembleDrafter(Drafter):
 
     drafters: tuple[Drafter, ...]
     vocab_size: int
-    reads: tuple[tuple[int, ...], ...] = ()  # indices of each part's features
-    checked: list[Drafter] = field(default_factory=list)  # parts whose first answers were checked
-
-    def __post_init__(self) -> None:
-        if not self.reads:
-            object.__setattr__(self, "reads", ((),) * len(self.drafters))
-
-    @property
-    def writes_inputs(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return any(drafter.writes_inputs for drafter in self.drafters)
+    reads: tuple[tuple[int, ...], ...]  # indices of each part's features
 
     @property
     def label(self) -> str:
-        return " or ".join(map(named, self.drafters))
+        return " or ".join(drafter.label for drafter in self.drafters)
 
     def reserve(self, assignment: RowAssignment) -> None:
-        for drafter, own in self.with_copies(assignment):
-            drafter.reserve(own)
+        for drafter in self.drafters:
+            drafter.reserve(assignment)
 
     def fill(self, window: Window) -> Features:
-        for drafter, own in self.with_copies(window):
-            drafter.fill(own)
+        for drafter in self.drafters:
+            drafter.fill(window)
         return ()
 
     @property
@@ -124,29 +106,22 @@ class EnsembleDrafter(Drafter):
     def observe(
         self, window: Window, features: Features, accepted: Int[Tensor, " batch"] | None
     ) -> None:
-        given = self.with_copies((window, features, accepted))
-        for (drafter, (seen, states, counted)), reads in zip(given, self.reads, strict=True):
+        for drafter, reads in zip(self.drafters, self.reads, strict=True):
             if drafter.observes:
-                drafter.observe(seen, tuple(states[i] for i in reads), counted)
+                drafter.observe(window, tuple(features[i] for i in reads), accepted)
 
     def copy_rows(self, assignment: RowAssignment) -> None:
-        for drafter, own in self.with_copies(assignment):
-            drafter.copy_rows(own)
+        for drafter in self.drafters:
+            drafter.copy_rows(assignment)
 
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
     ) -> Draft:
         requested, drafts = lengths, []
-        for drafter, own in self.with_copies(noise):
-            lengths = requested.clone() if drafter.writes_inputs else requested
-            answer = drafter.propose(sequences, lengths, k, own, span)
-            if len(self.checked) < len(self.drafters):
-                check_answer(drafter, answer, requested, k, self.vocab_size)
-                self.checked.append(drafter)
-            draft = in_int64(answer)
-            if requested.device.type == "cpu":
-                check_columns(drafter, draft, requested)
-            draft = widened(draft, requested, k)
+        for drafter in self.drafters:
+            answer = drafter.propose(sequences, requested, k, noise, span)
+            check_answer(drafter, answer, requested, k, self.vocab_size)
+            draft = widened(in_int64(drafter, answer, requested), requested, k)
             # the step reports a negative length
             requested = torch.where(draft.lengths != 0, 0, requested)
             drafts.append(draft)
@@ -156,11 +131,6 @@ class EnsembleDrafter(Drafter):
         for drafter, own in zip(self.drafters, drafts, strict=True):
             feed(drafter, sequences, known, merged.lengths - own.lengths, span)
         return merged
-
-    def with_copies(self, value: T) -> Iterator[tuple[Drafter, T]]:
-        """Yield each part with the value, or with a copy that it may write to if it does."""
-        for drafter in self.drafters:
-            yield drafter, copied(value) if drafter.writes_inputs else value
 
 
 def widened(draft: Draft, requested: Int[Tensor, " batch"], k: int) -> Draft:

@@ -7,7 +7,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from bass.errors import StrategyError
 from bass.interfaces import (
     Drafter,
     DrafterContext,
@@ -19,7 +18,7 @@ from bass.interfaces import (
     StopRule,
     Warp,
 )
-from bass.interfaces.answers import check_dense, check_probs, dtype_name
+from bass.interfaces.answers import check_probs, check_tensor
 from bass.ops import batch_state
 from bass.records import Draft, Noise, Sequences, Window
 
@@ -97,14 +96,6 @@ class ModelDrafter(ForwardingRowStore, Drafter):
     def stops(self, own: Float[Tensor, "batch vocab"], so_far: int) -> Bool[Tensor, " batch"]:
         """The stop rule's result. Raises `StrategyError` for a wrong type or shape."""
         assert self.stop_rule is not None
-        ends, name = self.stop_rule(own, so_far), type(self.stop_rule).__name__
-        kind = type(ends).__name__
-        if isinstance(ends, Tensor):
-            check_dense(ends, own.device, f"The answer of `{name}`")
-            if ends.dtype == torch.bool and ends.shape == (len(own),):
-                return ends
-            kind = f"{dtype_name(ends)} of shape {list(ends.shape)}"
-        raise StrategyError(
-            f"`{name}` answered with {kind}: "
-            f"give one truth value for each row, a bool tensor of shape [{len(own)}]."
-        )
+        what = f"The answer of `{type(self.stop_rule).__name__}`"
+        ends = self.stop_rule(own, so_far)
+        return check_tensor(ends, what, "truth values", own.shape[:1], own.device)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bass.errors import StrategyError
 from bass.interfaces import Drafter, DrafterContext, DraftMethod, Verifier, Warp
-from bass.interfaces.answers import FLOATS, INTEGERS, check_complete, check_dense, dtype_name
+from bass.interfaces.answers import check_tensor
 from bass.ops.batch_state import (
     IMPOSSIBLE_TOKEN,
     NEGATIVE,
@@ -48,45 +48,35 @@ def check_answer(
 
     It checks shapes and types, not values.
     """
-    name, batch = f"`{type(drafter).__name__}.propose`", len(requested)
+    name, batch, device = f"`{type(drafter).__name__}.propose`", len(requested), requested.device
     if not isinstance(draft, Draft):
-        raise StrategyError(f"{name} returned {_kind(draft)}: return a `bass.records.Draft`.")
-    check_complete(draft, name)
-    integers, floats = (INTEGERS, "integers"), (FLOATS, "float32, or None")
-    for field, (known, wanted) in {
-        "tokens": integers,
-        "lengths": integers,
-        "probs": floats,
-    }.items():
-        value = getattr(draft, field)
-        if value is None and field == "probs":
-            continue
-        if not isinstance(value, Tensor):
-            raise StrategyError(f"{name} returned {_kind(value)} as `{field}`: return a tensor.")
-        check_dense(value, requested.device, f"`{field}` of the draft of {name}")
-        if value.dtype not in known:
+        raise StrategyError(
+            f"{name} returned {type(draft).__name__}: return a `bass.records.Draft`."
+        )
+    tokens, probs = draft.tokens, draft.probs
+    columns = tokens.shape[1] if isinstance(tokens, Tensor) and tokens.ndim == 2 else k
+    drafted = batch, min(columns, k)
+    check_tensor(tokens, f"`tokens` of {name}", "integers", drafted, device)
+    check_tensor(draft.lengths, f"`lengths` of {name}", "integers", (batch,), device)
+    if probs is not None:
+        check_tensor(probs, f"`probs` of {name}", "probabilities", (*drafted, vocab), device)
+
+
+def in_int64(drafter: Drafter, draft: Draft, requested: Int[Tensor, " batch"]) -> Draft:
+    """The draft with its integers in 64 bits.
+
+    On a CPU, where values can be read, raises `StrategyError` for a row with more tokens than
+    columns.
+    """
+    draft = Draft(draft.tokens.to(torch.int64), draft.probs, draft.lengths.to(torch.int64))
+    if requested.device.type == "cpu":
+        columns, most = draft.tokens.shape[1], int(torch.minimum(draft.lengths, requested).max())
+        if most > columns:
             raise StrategyError(
-                f"{name} returned `{field}` of {dtype_name(value)}: return {wanted}."
+                f"`{type(drafter).__name__}.propose` returned {columns} columns of tokens for a "
+                f"row of {most} drafted tokens: return {most} columns."
             )
-    tokens, lengths = [*draft.tokens.shape], [*draft.lengths.shape]
-    probs = None if draft.probs is None else [*draft.probs.shape]
-    fits = len(tokens) == 2 and tokens[0] == batch and tokens[1] <= k and lengths == [batch]
-    if not fits or not (probs is None or (len(probs) == 3 and probs[:2] == tokens)):
-        raise StrategyError(
-            f"{name} must draft up to {k} tokens for {batch} rows and returned tokens {tokens} "
-            f"of lengths {lengths} with probabilities {probs}: return tokens [{batch}, {k}], "
-            f"lengths [{batch}], and probabilities with one more axis than tokens, or None."
-        )
-    if draft.probs is not None and draft.probs.shape[2] != vocab:
-        raise StrategyError(
-            f"`{type(drafter).__name__}` returned distributions over {draft.probs.shape[2]} "
-            f"tokens, and the target has {vocab}: they must be over the same vocabulary."
-        )
-
-
-def in_int64(draft: Draft) -> Draft:
-    """The draft with its integers in 64 bits."""
-    return Draft(draft.tokens.to(torch.int64), draft.probs, draft.lengths.to(torch.int64))
+    return draft
 
 
 def built(method: DraftMethod, context: DrafterContext) -> Drafter:
@@ -94,50 +84,16 @@ def built(method: DraftMethod, context: DrafterContext) -> Drafter:
     drafter = method.build(context)
     if not isinstance(drafter, Drafter):
         raise StrategyError(
-            f"`{type(method).__name__}.build` returned {_kind(drafter)}: return an object of a "
-            "subclass of `bass.interfaces.Drafter`."
+            f"`{type(method).__name__}.build` returned {type(drafter).__name__}: return an "
+            "object of a subclass of `bass.interfaces.Drafter`."
         )
     return drafter
-
-
-def features_of(method: DraftMethod) -> tuple[int, ...]:
-    """Which states of the target a method reads.
-
-    Raises `StrategyError` unless they are a tuple or a list of different integers.
-    """
-    given: object = method.target_features
-    if (
-        not isinstance(given, tuple | list)
-        or not all(isinstance(i, int) and not isinstance(i, bool) for i in given)
-        or len({*given}) < len(given)
-    ):
-        raise StrategyError(
-            f"`{type(method).__name__}.target_features` is {given!r:.60}: give a tuple of layers "
-            "of the target, integers, each once."
-        )
-    return tuple(given)
-
-
-def named(drafter: Drafter) -> str:
-    """A drafter's name in messages: its label, or its class if the label is no text."""
-    label = drafter.label
-    return label if isinstance(label, str) and label else f"`{type(drafter).__name__}`"
-
-
-def check_columns(drafter: Drafter, draft: Draft, requested: Int[Tensor, " batch"]) -> None:
-    """Raise `StrategyError` if a row has more tokens than columns. It reads values: CPU only."""
-    columns, most = draft.tokens.shape[1], int(torch.minimum(draft.lengths, requested).max())
-    if most > columns:
-        raise StrategyError(
-            f"`{type(drafter).__name__}.propose` returned {columns} columns of tokens for a row of "
-            f"{most} drafted tokens: return {most} columns."
-        )
 
 
 def invalid_draft(drafter: Drafter, flag: int) -> StrategyError:
     """The error for a draft with this flag, which is not 0."""
     reason, cause = next(text for bit, text in _REASONS.items() if flag & bit)
-    label = named(drafter)
+    label = drafter.label
     return StrategyError(f"{label[0].upper()}{label[1:]} returned a draft with {reason}: {cause}.")
 
 
@@ -159,7 +115,3 @@ def invalid_target(warp: Warp, verifier: Verifier, flag: int) -> StrategyError:
         f"`{type(warp).__name__}` returned a distribution of the target with {reason}: a warp must "
         "return finite probabilities that sum to 1, unless the target's logits are NaN."
     )
-
-
-def _kind(value: object) -> str:
-    return "None" if value is None else f"{type(value).__name__}"

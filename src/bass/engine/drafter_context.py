@@ -8,7 +8,6 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from bass.drafters.validity import features_of
 from bass.engine.cost import fill_cost, pass_cost
 from bass.engine.passes import LoggedScorer, PassLog
 from bass.engine.scorer import ModelScorer, WidenedScorer
@@ -49,11 +48,10 @@ def draw_for(verifier: Verifier) -> Draw:
 def check_features(method: DraftMethod, layers: int) -> tuple[int, ...]:
     """The target states that the drafter reads.
 
-    Raises `PairingError` for a state that a target with `layers` layers does not have, and
-    `StrategyError` for what is no list of states.
+    Raises `PairingError` for a state that a target with `layers` layers does not have.
     """
-    states = features_of(method)
-    if bad := [i for i in states if not 0 <= i <= layers]:
+    states = tuple(method.target_features)
+    if bad := [i for i in states if i not in range(layers + 1)]:
         raise PairingError(
             f"`{type(method).__name__}` reads state `{bad[0]}` of the target "
             f"(`target_features`), and the target has {layers} layers: give 0 to {layers - 1} for "

@@ -11,13 +11,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.drafters.validity import check_answer, check_columns, in_int64, invalid_draft
+from bass.drafters.validity import check_answer, in_int64, invalid_draft
 from bass.engine.passes import Pass, PassLog
 from bass.engine.prefill import feed_prompts
 from bass.engine.shapes import bucket
 from bass.errors import StrategyError
 from bass.interfaces import Drafter, Scorer, Verifier, Warp
-from bass.interfaces.answers import INTEGERS, check_complete, check_dense, check_probs
+from bass.interfaces.answers import check_probs, check_tensor
 from bass.ops.batch_state import (
     clipped,
     commit_and_report,
@@ -27,7 +27,7 @@ from bass.ops.batch_state import (
     window,
 )
 from bass.ops.noise import step_noise
-from bass.records import Draft, Noise, Sequences, Verdict, Window, copied
+from bass.records import Draft, Noise, Sequences, Verdict, Window
 
 
 @dataclass(frozen=True)
@@ -212,8 +212,7 @@ class SpeculativeStep(Step):
         """
         warped = self.warp(logits, sequences.history(draft.tokens))
         probs = check_probs(self.warp, warped, logits) if self.is_first("warp") else warped
-        given = copied((draft, noise)) if self.verifier.writes_inputs else (draft, noise)
-        answer = self.verifier(given[0], probs, given[1])
+        answer = self.verifier(draft, probs, noise)
         if self.is_first("verifier"):
             check_verdict(self.verifier, answer, logits)
         verdict = Verdict(answer.tokens.to(torch.int64), answer.accepted.to(torch.int64))
@@ -230,15 +229,10 @@ class SpeculativeStep(Step):
 
         Its values are checked on a CPU only.
         """
-        writes = self.drafter.writes_inputs
-        requested, given = copied((lengths, noise)) if writes else (lengths, noise)
-        draft = self.drafter.propose(sequences, requested, k, given, span)
+        draft = self.drafter.propose(sequences, lengths, k, noise, span)
         if self.is_first("drafter"):
             check_answer(self.drafter, draft, lengths, k, self.vocab_size)
-        draft = in_int64(draft)
-        if lengths.device.type == "cpu":
-            check_columns(self.drafter, draft, lengths)
-        return draft
+        return in_int64(self.drafter, draft, lengths)
 
     def is_first(self, strategy: str) -> bool:
         """Whether a strategy has not been called before."""
@@ -252,30 +246,15 @@ def check_verdict(verifier: Verifier, verdict: object, logits: Tensor) -> None:
 
     Only shapes and types are checked.
     """
-    name, (rows, window) = type(verifier).__name__, logits.shape[:2]
+    name, window = type(verifier).__name__, logits.shape[:2]
     if not isinstance(verdict, Verdict):
         raise StrategyError(
             f"`{name}` returned {type(verdict).__name__}: return a `bass.records.Verdict`."
         )
-    check_complete(verdict, f"`{name}`")
-    for part, value in (("tokens", verdict.tokens), ("accepted", verdict.accepted)):
-        if isinstance(value, Tensor):
-            check_dense(value, logits.device, f"`{part}` of the verdict of `{name}`")
-        if not isinstance(value, Tensor) or value.dtype not in INTEGERS:
-            raise StrategyError(
-                f"`{name}` returned a verdict whose `{part}` holds no integers: return a "
-                "tensor of int64."
-            )
-    if list(verdict.tokens.shape) != [rows, window]:
-        raise StrategyError(
-            f"`{name}` returned tokens of shape {list(verdict.tokens.shape)}, and the window is "
-            f"{[rows, window]}: return one token for each place of the window (any value after "
-            "the accepted tokens and the next one)."
-        )
-    if list(verdict.accepted.shape) != [rows]:
-        raise StrategyError(
-            f"`{name}` returned `accepted` of shape {list(verdict.accepted.shape)}, and "
-            f"there are {rows} rows: return one count for each."
+    answers = {"tokens": (verdict.tokens, window), "accepted": (verdict.accepted, window[:1])}
+    for part, (value, shape) in answers.items():
+        check_tensor(
+            value, f"`{part}` of the verdict of `{name}`", "integers", shape, logits.device
         )
 
 

@@ -1,64 +1,41 @@
-"""Checks of the tensors that a strategy returns: dense, and on the device of the run."""
+"""Checks of the tensors that a strategy returns. Values are not checked here."""
 
-from dataclasses import fields
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from bass.errors import StrategyError
 
-FLOATS = torch.float16, torch.bfloat16, torch.float32, torch.float64
-INTEGERS = (
-    *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
-    *(torch.int8, torch.int16, torch.int32, torch.int64),
-)
+KINDS = {
+    "probabilities": (torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    "integers": (
+        *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+        *(torch.int8, torch.int16, torch.int32, torch.int64),
+    ),
+    "truth values": (torch.bool,),
+}
 
 
-def check_dense(value: Tensor, device: torch.device, what: str) -> None:
-    """Raise `StrategyError` for a tensor that is sparse, nested, quantized, or on another device
-    (such as `meta`). `what` is the subject of the sentence.
+def check_tensor(
+    value: object, what: str, kind: str, shape: Sequence[int], device: torch.device
+) -> Tensor:
+    """The value, if it is a tensor of one of `KINDS`, of this shape and on this device.
+
+    Raises `StrategyError` otherwise. what: the subject of the sentence.
     """
-    if value.is_nested:
-        kind = "is a nested tensor"
-    elif value.is_quantized:
-        kind = "is a quantized tensor"
-    elif value.layout != torch.strided:
-        kind = "is a sparse tensor"
-    elif value.device != device:
-        kind = f"is on `{value.device}`"
+    if not isinstance(value, Tensor):
+        found = type(value).__name__
+    elif value.dtype in KINDS[kind] and value.shape == shape and value.device == device:
+        return value
     else:
-        return
-    raise StrategyError(f"{what} {kind}: give a dense tensor on `{device}`.")
-
-
-def check_complete(record: object, what: str) -> None:
-    """Raise `StrategyError` for a record without one of its fields."""
-    kind = type(record)
-    missing = [f.name for f in fields(kind) if not hasattr(record, f.name)]  # pyright: ignore[reportArgumentType]
-    if missing:
-        raise StrategyError(
-            f"{what} gave a `{kind.__name__}` without `{missing[0]}`: make it by "
-            f"`{kind.__name__}({', '.join(kind.__annotations__)})`."
-        )
-
-
-def check_probs(warp: object, probs: object, logits: Tensor) -> Tensor:
-    """The result of a warp, if its shape and type fit the logits.
-
-    Raises `StrategyError` otherwise. Values are not checked here.
-    """
-    name, kind = type(warp).__name__, type(probs).__name__
-    if isinstance(probs, Tensor):
-        check_dense(probs, logits.device, f"The answer of `{name}`")
-        if probs.shape == logits.shape and probs.dtype in FLOATS:
-            return probs
-        kind = f"{dtype_name(probs)} of shape {list(probs.shape)}"
+        found = f"{value.dtype} of shape {list(value.shape)} on `{value.device}`"
     raise StrategyError(
-        f"`{name}` answered with {kind}: give probabilities in float32, a tensor of shape "
-        f"{list(logits.shape)}."
+        f"{what} is {found}: give {kind}, a tensor of shape {list(shape)} on `{device}`."
     )
 
 
-def dtype_name(value: Tensor) -> str:
-    """The name without `torch.`, such as `int64`."""
-    return str(value.dtype).removeprefix("torch.")
+def check_probs(warp: object, probs: object, logits: Tensor) -> Tensor:
+    """The result of a warp, if its shape and type fit the logits."""
+    what = f"The answer of `{type(warp).__name__}`"
+    return check_tensor(probs, what, "probabilities", logits.shape, logits.device)

@@ -11,7 +11,7 @@ import torch
 from bass.attention import SDPA
 from bass.caches import PaddedCache
 from bass.drafters import ModelDraft
-from bass.drafters.validity import built, features_of
+from bass.drafters.validity import built
 from bass.engine.assembly import ModelPair, Storage, Strategies, assemble
 from bass.engine.batch_rows import room_for
 from bass.engine.drafter_context import RunContext, check_features, draw_for
@@ -245,7 +245,7 @@ def with_features(scorer: Scorer, method: DraftMethod) -> Scorer:
     """The target's scorer, with the hidden states that the drafter reads. Raises `PairingError`."""
     if isinstance(scorer, ModelScorer):
         return replace(scorer, layers=check_features(method, scorer.decoder.shape.layers))
-    if features_of(method):
+    if method.target_features:
         raise PairingError(
             f"`{type(method).__name__}` reads hidden states of the target (`target_features`), and "
             "this small model has none: use `SmallLlama`."

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bass.api import loading
 from bass.api.resolve import make
-from bass.drafters.validity import built, check_answer, features_of
+from bass.drafters.validity import built, check_answer
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DrafterContext, DraftMethod, ForwardingRowStore, RowStore
 from bass.policies import Fixed
@@ -106,7 +106,7 @@ def check_drafter(
     if target is not None:
         require_on_pair(checker, by, target, draft)
         return
-    layers = max(made.target_layers, max(features_of(made), default=-1) + 1)
+    layers = max(made.target_layers, max(made.target_features, default=-1) + 1)
     model = runs.llama(layers + 1) if layers else runs.WHOLE_MEMORY
     setup = Setup(model, runs.CPU, policy=ByRow(4), drafter=by)
     ruled = setup.but(drafter=By(by.method, RULE))
@@ -232,8 +232,7 @@ class CheckedDrafter(ForwardingRowStore, Drafter):
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
     ) -> Draft:
         requested = lengths.clone()
-        own = () if self.drafter.writes_inputs else (lengths, *vars(noise).values())
-        given = [*vars(sequences).values(), *own]
+        given = [*vars(sequences).values(), lengths, *vars(noise).values()]
         before = [tensor.clone() for tensor in given]
         draft = self.drafter.propose(sequences, lengths, k, noise, span)
         same = all(map(torch.equal, before, given))
