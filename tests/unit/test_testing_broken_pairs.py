@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bass.attention.sdpa import MaskPlan
+from bass.attention.kernels import SpanPlan
 from bass.errors import PairingError
 from bass.interfaces import AttentionBackend, KVCache
 from bass.models.llama import Llama, LlamaConfig
@@ -35,10 +35,10 @@ class Plain(AttentionBackend[Any, Any]):
     view_type: ClassVar[type] = PaddedView
     capturable: ClassVar[bool] = True
 
-    def plan(self, positions: Tensor, span: int) -> MaskPlan:
-        return MaskPlan(positions, span)
+    def plan(self, positions: Tensor, span: int) -> SpanPlan:
+        return SpanPlan(positions, span)
 
-    def run(self, q: Tensor, view: Any, plan: MaskPlan, rule: AttentionRule) -> Tensor:
+    def run(self, q: Tensor, view: Any, plan: SpanPlan, rule: AttentionRule) -> Tensor:
         return self.attended(q, view, plan.positions, plan.span, rule)
 
     def attended(self, q: Any, view: Any, positions: Any, span: int, rule: Any) -> Tensor:

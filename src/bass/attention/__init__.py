@@ -3,10 +3,9 @@ default.
 """
 
 from bass.attention.flex import Flex
-from bass.attention.gather import Gather
 from bass.attention.per_row import PerRow
 from bass.attention.reference import Reference, ReferencePaged, ReferenceRagged
-from bass.attention.sdpa import SDPA
+from bass.attention.sdpa import SDPA, Gather
 from bass.attention.triton import TritonPad, TritonPaged, TritonRagged, TritonSplit
 
 BACKENDS = {

@@ -5,17 +5,17 @@ GPU, eager on a CPU.
 import functools
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, final, no_type_check
 
 import torch
 from einops import rearrange
 from torch import Tensor
 
-from bass.attention.kernels import check_triton
-from bass.interfaces import AttentionBackend
+from bass.attention.kernels import PositionBackend, SpanPlan, check_supported
 from bass.ops import attention
-from bass.ops.attention import Positions, Queries, Sinks
+from bass.ops.attention import Queries, Sinks
+from bass.ops.dispatch import triton_unsupported
 from bass.records import AttentionRule, PaddedView
 
 # Most compiled variants, by shape, rule and dtype. torch's default limit is 8, then an error.
@@ -23,37 +23,9 @@ VARIANTS = 128
 LEAST_DIM = 16  # of a head, for torch to compile it
 
 
-@dataclass
-class FlexPlan:
-    """The positions, and a block mask for each attention window of the layers."""
-
-    positions: Positions
-    span: int
-    _masks: dict[int | None, Any] = field(default_factory=dict)
-
-    def mask(self, window: int | None) -> Any:
-        """The block mask of an attention window; made on first use."""
-        if window not in self._masks:
-            from torch.nn.attention.flex_attention import create_block_mask
-
-            # the output of a query at -1 is unused: it attends to position 0
-            own = self.positions.clamp(min=0)
-
-            @no_type_check  # it is traced
-            def visible(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-                at = own[batch, query]
-                return key <= at if window is None else (key <= at) & (key > at - window)
-
-            batch, queries = own.shape
-            self._masks[window] = create_block_mask(
-                visible, batch, None, queries, self.span, device=own.device
-            )
-        return self._masks[window]
-
-
 @final
 @dataclass(frozen=True)
-class Flex(AttentionBackend[PaddedView, FlexPlan]):
+class Flex(PositionBackend[PaddedView]):
     """One fused kernel, generated from the mask and the soft cap.
 
     torch does not compile float64 or heads below 16 dimensions, and no CUDA graph can capture its
@@ -63,23 +35,17 @@ class Flex(AttentionBackend[PaddedView, FlexPlan]):
 
     paper: ClassVar[str] = "Dong et al., 2024"
     view_type: ClassVar[type] = PaddedView
-    capturable: ClassVar[bool] = True
-    supports_sinks: ClassVar[bool] = True
 
     def check(self, device: torch.device) -> None:
         if device.type != "cpu":
-            check_triton(type(self), device)  # torch compiles to it
-
-    def plan(self, positions: Positions, span: int) -> FlexPlan:
-        return FlexPlan(positions, span)
+            check_supported(type(self), device, triton_unsupported(device))  # torch compiles to it
 
     def run(
-        self, q: Queries, view: PaddedView, plan: FlexPlan, rule: AttentionRule, sinks: Sinks = None
+        self, q: Queries, view: PaddedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
     ) -> Queries:
         unknown = q.is_cuda and (q.dtype == torch.float64 or q.shape[3] < LEAST_DIM)
         if unknown or sinks is not None:
-            limits = rule.scale, rule.window, rule.softcap
-            return attention.padded(q, view.k, view.v, plan.positions, plan.span, *limits, sinks)
+            return attention.padded(q, view.k, view.v, *plan.arguments(rule), sinks)
         heads_first = "batch at heads dim -> batch heads at dim"
         queries, k, v = (
             rearrange(tensor, heads_first)
@@ -89,8 +55,23 @@ class Flex(AttentionBackend[PaddedView, FlexPlan]):
         cap = None if rule.softcap is None else _cap(rule.softcap)
         with torch._dynamo.config.patch(recompile_limit=VARIANTS):
             grouped = q.shape[2] != k.shape[1]
-            out = attend(queries, k, v, cap, plan.mask(rule.window), rule.scale, grouped)
+            mask = plan.shared(rule.window, lambda: _mask(plan, rule.window))
+            out = attend(queries, k, v, cap, mask, rule.scale, grouped)
         return rearrange(out, "batch heads window dim -> batch window heads dim")
+
+
+def _mask(plan: SpanPlan, window: int | None) -> Any:
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    # the output of a query at -1 is unused: it attends to position 0
+    own = plan.positions.clamp(min=0)
+
+    @no_type_check  # it is traced
+    def visible(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        at = own[batch, query]
+        return key <= at if window is None else (key <= at) & (key > at - window)
+
+    return create_block_mask(visible, len(own), None, own.shape[1], plan.span, device=own.device)
 
 
 def _cap(softcap: float) -> Callable[..., Tensor]:

@@ -1,7 +1,8 @@
-"""The common part of backends that need only positions: Triton kernels and float64 references."""
+"""The common part of backends: masks and lengths follow from the positions."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Int
@@ -9,27 +10,34 @@ from torch import Tensor
 
 from bass.errors import PairingError
 from bass.interfaces import AttentionBackend, View
-from bass.ops.dispatch import Unsupported, triton_unsupported, unsupported
+from bass.ops.dispatch import Unsupported, unsupported
 from bass.records import AttentionRule
 
 
 @dataclass(frozen=True)
 class SpanPlan:
     """The positions, from which kernels derive each row's length on the device, and the span, their
-    upper bound on the host.
+    upper bound on the host; also what layers share, such as the mask of an attention window.
     """
 
     positions: Int[Tensor, "batch window"]
     span: int
+    made: dict[int | None, Any] = field(default_factory=dict)
 
     def arguments(self, rule: AttentionRule) -> tuple[Tensor, int, float, int | None, float | None]:
         """Positions, span and rule, in the order of `ops.attention.padded`."""
         return self.positions, self.span, rule.scale, rule.window, rule.softcap
 
+    def shared(self, window: int | None, make: Callable[[], Any]) -> Any:
+        """What the layers of an attention window share, made on first use."""
+        if window not in self.made:
+            self.made[window] = make()
+        return self.made[window]
+
 
 @dataclass(frozen=True)
 class PositionBackend(AttentionBackend[View, SpanPlan]):
-    """A backend without a plan of its own: masks and lengths follow from the positions."""
+    """A backend without a plan of its own."""
 
     capturable: ClassVar[bool] = True
     supports_sinks: ClassVar[bool] = True
@@ -43,15 +51,11 @@ class KernelBackend(PositionBackend[View]):
     """A backend that runs a Triton kernel."""
 
     def check(self, device: torch.device) -> None:
-        _check(type(self), device, unsupported(device))
+        check_supported(type(self), device, unsupported(device))
 
 
-def check_triton(backend: type, device: torch.device) -> None:
-    """Raise `PairingError` for a device that runs no Triton kernels."""
-    _check(backend, device, triton_unsupported(device))
-
-
-def _check(backend: type, device: torch.device, found: Unsupported | None) -> None:
+def check_supported(backend: type, device: torch.device, found: Unsupported | None) -> None:
+    """Raise `PairingError` if a device does not support what the backend runs."""
     if found is not None:
         raise PairingError(
             f"Cannot run attention `{backend.__name__}` on `{device}`: {found.reason}; "

@@ -1,6 +1,6 @@
-"""torch's scaled_dot_product_attention over the padded layout."""
+"""torch's scaled_dot_product_attention over the padded layout, and over copies of the paged one."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, final
 
 import torch
@@ -9,47 +9,16 @@ from einops import rearrange, repeat
 from jaxtyping import Float
 from torch import Tensor
 
-from bass.interfaces import AttentionBackend, KVCache
+from bass.attention.kernels import PositionBackend, SpanPlan
+from bass.interfaces import KVCache
 from bass.ops import attention
 from bass.ops.attention import Positions, Queries, Sinks
-from bass.records import AttentionRule, PaddedView, Projection
-
-
-@dataclass
-class MaskPlan:
-    """The visible positions of each query among the first `span`; one mask for each attention
-    window of the layers.
-    """
-
-    positions: Positions
-    span: int
-    _biases: dict[int | None, Tensor] = field(default_factory=dict)
-
-    def bias(
-        self, window: int | None, groups: int, dtype: torch.dtype
-    ) -> Float[Tensor, "batch 1 queries span"]:
-        """0 for visible keys and -inf for others, repeated `groups` times along the window; made on
-        first use.
-        """
-        if window not in self._biases:
-            # The output of a query at -1 is unused; attention to position 0 keeps it finite.
-            own = self.positions.clamp(min=0)[..., None]
-            keys = torch.arange(self.span, device=own.device)
-            visible = keys <= own
-            if window is not None:
-                visible &= keys > own - window
-            zero = torch.zeros((), dtype=dtype, device=own.device)
-            self._biases[window] = repeat(
-                torch.where(visible, zero, -torch.inf),
-                "batch window span -> batch 1 (group window) span",
-                group=groups,
-            )
-        return self._biases[window]
+from bass.records import AttentionRule, PaddedView, PagedView, Projection
 
 
 @final
 @dataclass(frozen=True)
-class SDPA(AttentionBackend[PaddedView, MaskPlan]):
+class SDPA(PositionBackend[PaddedView]):
     """One call for the batch, over the first `span` positions; each row reads the padding of the
     longest one.
 
@@ -58,12 +27,7 @@ class SDPA(AttentionBackend[PaddedView, MaskPlan]):
 
     paper: ClassVar[str] = "torch, scaled_dot_product_attention"
     view_type: ClassVar[type] = PaddedView
-    capturable: ClassVar[bool] = True
     replayable: ClassVar[bool] = True
-    supports_sinks: ClassVar[bool] = True
-
-    def plan(self, positions: Positions, span: int) -> MaskPlan:
-        return MaskPlan(positions, span)
 
     def attend(
         self,
@@ -71,7 +35,7 @@ class SDPA(AttentionBackend[PaddedView, MaskPlan]):
         layer: int,
         projection: Projection,
         positions: Positions,
-        plan: MaskPlan,
+        plan: SpanPlan,
         rule: AttentionRule,
     ) -> Queries:
         """On a CPU a kernel stores the keys and values of a step, and attends."""
@@ -81,7 +45,7 @@ class SDPA(AttentionBackend[PaddedView, MaskPlan]):
         return attention.cpu_projection(projection, view, positions, plan.span, rule)
 
     def run(
-        self, q: Queries, view: PaddedView, plan: MaskPlan, rule: AttentionRule, sinks: Sinks = None
+        self, q: Queries, view: PaddedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
     ) -> Queries:
         groups = q.shape[2] // view.k.shape[2]
         # `transpose`: `rearrange` takes 2 µs more per call on a CPU, twice in every layer
@@ -91,7 +55,7 @@ class SDPA(AttentionBackend[PaddedView, MaskPlan]):
             "batch window (kv_heads group) dim -> batch kv_heads (group window) dim",
             group=groups,
         )
-        bias = plan.bias(rule.window, groups, q.dtype)
+        bias = plan.shared(rule.window, lambda: bias_of(plan, rule.window, groups, q.dtype))
         if rule.softcap is None and sinks is None:
             out = F.scaled_dot_product_attention(q, k, v, bias, scale=rule.scale)
         else:
@@ -111,3 +75,39 @@ class SDPA(AttentionBackend[PaddedView, MaskPlan]):
             "batch kv_heads (group window) dim -> batch window (kv_heads group) dim",
             group=groups,
         )
+
+
+@final
+@dataclass(frozen=True)
+class Gather(PositionBackend[PagedView]):
+    """SDPA over copies of the first `span` positions, in which each row's blocks lie together.
+
+    It runs on every device, and reads and writes every key once more than necessary.
+    """
+
+    paper: ClassVar[str] = "torch, scaled_dot_product_attention"
+    view_type: ClassVar[type] = PagedView
+
+    def run(
+        self, q: Queries, view: PagedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
+    ) -> Queries:
+        k, v = (attention.gather(pool, view.table, plan.span) for pool in (view.k, view.v))
+        return SDPA().run(q, PaddedView(k, v), plan, rule, sinks)
+
+
+def bias_of(
+    plan: SpanPlan, window: int | None, groups: int, dtype: torch.dtype
+) -> Float[Tensor, "batch 1 queries span"]:
+    """0 for visible keys and -inf for others, repeated `groups` times along the window."""
+    # The output of a query at -1 is unused; attention to position 0 keeps it finite.
+    own = plan.positions.clamp(min=0)[..., None]
+    keys = torch.arange(plan.span, device=own.device)
+    visible = keys <= own
+    if window is not None:
+        visible &= keys > own - window
+    zero = torch.zeros((), dtype=dtype, device=own.device)
+    return repeat(
+        torch.where(visible, zero, -torch.inf),
+        "batch window span -> batch 1 (group window) span",
+        group=groups,
+    )

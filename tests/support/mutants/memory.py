@@ -13,7 +13,7 @@ from support.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         "a query of the padded layout sees one stale key",
-        "MaskPlan.bias",
+        "sdpa.bias_of",
         "visible = keys <= own",
         "visible = keys <= own + 1",
         (
@@ -24,7 +24,7 @@ MUTANTS = (
     ),
     Mutant(
         "a query of the padded layout sees its whole window",
-        "MaskPlan.bias",
+        "sdpa.bias_of",
         "visible = keys <= own",
         "visible = keys <= own.amax(1, keepdim=True).expand_as(own)",
         (WRONG,),
@@ -40,14 +40,14 @@ MUTANTS = (
     ),
     Mutant(
         "a window of the padded layout is one position too long",
-        "MaskPlan.bias",
+        "sdpa.bias_of",
         "keys > own - window",
         "keys >= own - window",
         (ATTENTION,),
     ),
     Mutant(
         "the mask is laid out window by window",
-        "MaskPlan.bias",
+        "sdpa.bias_of",
         "'batch window span -> batch 1 (group window) span'",
         "'batch window span -> batch 1 (window group) span'",
         (ATTENTION,),
