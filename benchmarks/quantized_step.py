@@ -51,8 +51,8 @@ from bass.experiments.bench import (
     prompts_for,
     row_of,
 )
-from bass.experiments.options import BenchOptions
 from bass.experiments.provenance import device_name
+from bass.experiments.settings import BenchOptions
 from bass.ops.experts import Experts
 
 ACCEPTANCE, REFERENCE = 0.8, "bf16"

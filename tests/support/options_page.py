@@ -12,8 +12,7 @@ from bass.api.options import (
     RequestOptions,
     TemplateOptions,
 )
-from bass.experiments.options import BenchOptions
-from bass.experiments.settings import Settings
+from bass.experiments.settings import BenchOptions, Settings
 from bass.sampling_params import PER_PROMPT, SamplingParams
 
 DOCS = Path(__file__).parents[2] / "docs"

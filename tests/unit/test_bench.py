@@ -23,7 +23,7 @@ from bass.experiments.bench import (
     pass_bytes,
     row_of,
 )
-from bass.experiments.options import BenchOptions
+from bass.experiments.settings import BenchOptions
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
 from unit.checkpoints import Pair, Said

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from bass.api.options import LoadOptions
 from bass.cli.options import Parser, build, console
-from bass.experiments.options import BenchOptions
+from bass.experiments.settings import BenchOptions
 from bass.progress import progress_bar
 
 EXAMPLES = (

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from bass.api.options import LoadOptions
 from bass.cli.options import Parser, build, console
-from bass.experiments.options import EvalOptions
+from bass.experiments.settings import EvalOptions
 from bass.option import help_of
 from bass.progress import progress_bar
 

@@ -35,9 +35,9 @@ from bass.engine.parts import parts_of, without_graphs
 from bass.engine.step import Step
 from bass.errors import OptionError
 from bass.experiments.grid import label_of
-from bass.experiments.options import PLAIN, BenchOptions
 from bass.experiments.prompts import MOST, is_text, plain_turns, read_prompts, rendered
 from bass.experiments.provenance import device_name, here
+from bass.experiments.settings import PLAIN, BenchOptions
 from bass.records import Sequences
 from bass.verifiers import Synthetic
 

@@ -15,25 +15,28 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
 import yaml
 
-from bass.api.options import ModelOptions
-from bass.errors import OptionError, unknown_name
+from bass.api.loading import Checkpoint
+from bass.errors import BassError, OptionError, ProblemsError, RequestError, counted, unknown_name
 from bass.experiments.cell import Cell
-from bass.experiments.checkpoints import fitting
+from bass.experiments.prompts import answer_tokens, lengths, plain_turns
 from bass.experiments.settings import CONFIGS, DEFAULTS, SETTINGS, Settings, overlaid
-from bass.problems import Problems
+from bass.option import check_options
 
 KEYS = ("name", "about", "base", "axes", "points", "exclude", "quick")
+_EMPTY: dict[str, Any] = {"base": {}, "axes": {}, "points": [], "exclude": []}
 BASE = "base"  # label of a point on an axis of several settings that it does not name
 _SHORT = {"batch": "b", "temperature": "t", "seed": "s", "max_new_tokens": "n", "top_p": "p"}
-_OF_MODELS = ("batch", *(f.name for f in fields(ModelOptions)))
-_OF_REQUESTS = [name for name in SETTINGS if name not in _OF_MODELS[1:]]
+_OF_PROMPTS = (
+    "prompts", "data", "categories", "num_prompts_per_category", "num_prompts", "max_new_tokens",
+    "skip_long",
+)  # fmt: skip
 Axes = dict[str, dict[Any, dict[str, Any]]]  # the settings of each label
 
 
@@ -97,7 +100,7 @@ def read_config(
         raise OptionError(
             f"`{name}` is no config ({error}): give a YAML file, or one of {', '.join(CONFIGS)}."
         ) from error
-    faster, problems = raw.pop("quick", None) or {}, Problems()
+    faster = raw.pop("quick", None) or {}
     if quick:
         if not faster:
             raise OptionError(f"`{name}` has no `quick` part: leave `--quick` out, or add it.")
@@ -106,20 +109,19 @@ def read_config(
             given = (faster.get(part) or {}).items()
             overrides = {f"{part}.{key}": value for key, value in given} | dict(overrides)
     for key in sorted(overrides, key=lambda key: key.startswith("base.")):  # axes first
-        _override(raw, key, overrides[key], problems)
-    problems.raise_any(f"The config `{name}`")
+        _override(raw, key, overrides[key])
     return raw
 
 
-def _override(raw: dict[str, Any], path: str, value: Any, problems: Problems) -> None:
+def _override(raw: dict[str, Any], path: str, value: Any) -> None:
     """Set one value of a config, in place of its key and of the parameters below it."""
     part, _, key = path.partition(".")
     whole, axes = dict(raw.get(part) or {}), raw.get("axes") or {}
     if part == "axes" and value is None:
         if whole.pop(key, None) is None:
-            problems.add(_unknown(key, "axes", axes))
+            raise unknown_name("axis", key, axes)
     elif part == "base" and (axis := _axis_that_sets(axes, key)) is not None:
-        problems.add(
+        raise OptionError(
             f"`{key}` is set by the axis `{axis}` in every cell: give another axis "
             f"(`--axes.{axis}`), or remove it (`--axes.{axis} null`)."
         )
@@ -130,11 +132,10 @@ def _override(raw: dict[str, Any], path: str, value: Any, problems: Problems) ->
 
 def _axis_that_sets(axes: Mapping[str, Any], key: str) -> str | None:
     """An axis that sets a setting, or the strategy of a parameter, in every cell."""
-    keys = {key, key.partition(".")[0]}
+    keys = {key, _head(key)}
     for axis, values in axes.items():
-        own = axis.partition(".")[0] in SETTINGS or not isinstance(values, Mapping)
-        overlays = [{axis}] if own else [{*(one or ())} for one in values.values()]
-        if overlays and all(keys & overlay for overlay in overlays):
+        overlays = _axis(axis, values).values()
+        if overlays and all(keys & {*overlay} for overlay in overlays):
             return axis
     return None
 
@@ -142,74 +143,52 @@ def _axis_that_sets(axes: Mapping[str, Any], key: str) -> str | None:
 def plan(raw: Mapping[str, Any]) -> Plan:
     """All cells of a config, checked without loading weights.
 
-    Raises `OptionError` for one problem, and `ProblemsError` for several.
+    Raises a `BassError`; a `ProblemsError` has the first problem of each cell that has one.
     """
-    problems = Problems()
-    for key in (str(key) for key in raw if key not in KEYS):
-        more = f" Settings are in `base`: write `base: {{{key}: ...}}`." if key in SETTINGS else ""
-        problems.add(f"{unknown_name('key', key, KEYS)}{more}")
+    for key in raw:
+        if key not in KEYS:
+            more = f" Settings are in `base`: write `base: {{{key}: ...}}`."
+            more = more if key in SETTINGS else ""
+            raise OptionError(f"{unknown_name('key', str(key), KEYS)}{more}")
     name, about = str(raw.get("name")), str(raw.get("about") or "")
     if not re.fullmatch(r"[\w+-][\w.+-]*", name):
-        problems.add(f"`name: {name}` must be of letters, digits and `._+-`: it names a folder.")
-    given, varied, points, excluded = (
-        _part(raw, part, empty, problems)
-        for part, empty in (("base", {}), ("axes", {}), ("points", []), ("exclude", []))
-    )
-    base = _settled(DEFAULTS, given, "base", problems)
-    axes = {str(key): _axis(str(key), values, base, problems) for key, values in varied.items()}
+        raise OptionError(
+            f"`name: {name}` must be of letters, digits and `._+-`: it names a folder."
+        )
+    parts = {part: raw.get(part) or empty for part, empty in _EMPTY.items()}
+    for part, found in parts.items():
+        if not isinstance(found, type(_EMPTY[part])):
+            form = "a mapping" if part in ("base", "axes") else "a list, such as [{batch: 1}]"
+            raise OptionError(f"`{part}: {found!r:.60}` must be {form}.")
+    given, varied, points, excluded = parts.values()
+    base = overlaid(DEFAULTS, given)
+    axes = {key: _axis(key, values) for key, values in varied.items()}
     axes |= {k: {} for one in points for k in one if _head(k) in SETTINGS and k not in axes}
     for key in given if not points else ():
-        if "." in str(key) and (axis := _axis_that_sets(axes, key)) not in (None, key):
-            problems.add(f"`base.{key}` has no effect, since the axis `{axis}` replaces it.")
+        if "." in key and (axis := _axis_that_sets(varied, key)) not in (None, key):
+            raise OptionError(f"`base.{key}` has no effect, since the axis `{axis}` replaces it.")
     keys = {axis: {k for one in labels.values() for k in one} for axis, labels in axes.items()}
     for one, other in itertools.combinations(axes, 2):
-        for key in sorted(keys[one] & keys[other]):
-            problems.add(f"The axes `{one}` and `{other}` both set `{key}`: take one out.")
+        for key in keys[one] & keys[other]:
+            raise OptionError(f"The axes `{one}` and `{other}` both set `{key}`: take one out.")
     drafts = []
     grid = {key: labels for key, labels in axes.items() if labels}
-    out = [{key: _named(key, one[key], axes, problems) for key in one} for one in excluded]
+    out = [_excluded(one, axes) for one in excluded]
     for choice in itertools.product(*grid.values()) if varied or not points else ():
         chosen = dict(zip(grid, choice, strict=True))
         if not any(all(chosen.get(key) in labels for key, labels in one.items()) for one in out):
             overlay = {k: v for key in chosen for k, v in axes[key][chosen[key]].items()}
             drafts.append(({key: chosen.get(key, _base_label(key, base)) for key in axes}, overlay))
-    drafts += [_point(point, axes, base, problems) for point in points]
+    drafts += [_point(point, axes, base) for point in points]
     if not drafts:
-        problems.add("Nothing is left to run: `exclude` leaves out every cell.")
-    cells, remarks = fitting(_cells(base, drafts, problems), problems)
-    problems.raise_any(f"The config `{name}`")
+        raise OptionError("Nothing is left to run: `exclude` leaves out every cell.")
+    cells, remarks = _fitting(_cells(base, drafts))
     config = {key: as_json(raw[key]) for key in KEYS if raw.get(key)}
     return Plan(name, about, [*axes], cells, config, remarks)
 
 
 def _head(key: str) -> str:
-    return str(key).partition(".")[0]
-
-
-def _unknown(name: Any, where: str, known: Iterable[Any]) -> str:
-    return f"In `{where}`: {unknown_name('name', str(name), map(str, known))}"
-
-
-def _part(raw: Mapping[str, Any], part: str, empty: Any, problems: Problems) -> Any:
-    """A part of a config: a mapping, or a list of mappings, like `empty`."""
-    found = raw.get(part) or empty
-    listed = isinstance(empty, list)
-    if isinstance(found, type(empty)) and all(isinstance(x, dict) for x in found if listed):
-        return found
-    form = "a list of mappings, such as [{batch: 1}]" if listed else "a mapping"
-    problems.add(f"`{part}: {found!r:.60}` must be {form}.")
-    return empty
-
-
-def _settled(
-    base: Mapping[str, Any], overrides: Mapping[Any, Any], where: str, problems: Problems
-) -> dict[str, Any]:
-    """The settings with the overrides, and a problem for each invalid one."""
-    result = dict(base)
-    for key in sorted(overrides, key=lambda key: str(key).count(".")):
-        with problems.noted(where):
-            result = overlaid(result, {str(key): overrides[key]})
-    return result
+    return key.partition(".")[0]
 
 
 def label_of(value: Any) -> Any:
@@ -225,41 +204,37 @@ def label_of(value: Any) -> Any:
     return "null" if value is None else str(as_json(value))
 
 
-def _axis(key: str, values: Any, base: Mapping[str, Any], problems: Problems) -> dict[Any, Any]:
-    """The settings of each label of an axis. Parameters of strategies are checked cell by cell."""
-    own, where = _head(key) in SETTINGS, f"axes.{key}"
-    if not values or not isinstance(values, list | Mapping):
-        problems.add(f"`{where}: {values!r:.60}` must be a list, or a mapping from labels.")
-        return {}
+def _axis(key: str, values: Any) -> dict[Any, dict[str, Any]]:
+    """The settings of each label of an axis."""
+    own = _head(key) in SETTINGS
     if isinstance(values, list) and not own:
-        problems.add(f"{_unknown(key, 'axes', SETTINGS)} Another axis maps labels to settings.")
-        return {}
-    overlays: dict[Any, dict[str, Any]] = {}
-    for label, value in values.items() if isinstance(values, Mapping) else enumerate(values):
-        overlay = {key: value} if own else value
-        if not isinstance(overlay, Mapping):
-            problems.add(f"`{where}.{label}: {value!r:.60}` must be a mapping of settings.")
-            continue
-        whole = {k: v for k, v in overlay.items() if "." not in str(k)}
-        settled = _settled(base, whole, where, problems)
-        overlay = {k: settled.get(k, v) if k in whole else v for k, v in overlay.items()}
-        label = label if isinstance(values, Mapping) else label_of(overlay[key])
-        overlays[label] = {k: v for k, v in overlay.items() if _head(k) in SETTINGS}
-    return overlays
+        known = unknown_name("axis of a setting", key, SETTINGS)
+        raise OptionError(f"{known} Another axis maps labels to settings.")
+    if isinstance(values, list):
+        return {label_of(value): {key: value} for value in values}
+    overlays = values.items() if isinstance(values, Mapping) else [("", None)]
+    found: dict[Any, Any] = {label: {key: value} if own else value for label, value in overlays}
+    if not all(isinstance(one, Mapping) for one in found.values()):
+        form = "a list, or a mapping from labels" + ("" if own else " to mappings of settings")
+        raise OptionError(f"`axes.{key}: {values!r:.60}` must be {form}.")
+    return found
 
 
-def _named(axis: str, given: Any, axes: Axes, problems: Problems) -> list[Any]:
-    """The labels of an axis that an entry of `exclude` names."""
-    labels = [label_of(one) for one in (given if isinstance(given, list) else [given])]
-    if axis not in axes:
-        problems.add(_unknown(axis, "exclude", axes))
-    unknown = [label for label in labels if axes.get(axis) and label not in axes[axis]]
-    problems.sentences += [_unknown(label, f"exclude.{axis}", axes[axis]) for label in unknown]
-    return labels
+def _excluded(one: Mapping[str, Any], axes: Axes) -> dict[str, list[Any]]:
+    """The labels of each axis that an entry of `exclude` names."""
+    found = {}
+    for axis, given in one.items():
+        found[axis] = [label_of(value) for value in (given if isinstance(given, list) else [given])]
+        if axis not in axes:
+            raise unknown_name("axis of `exclude`", axis, axes)
+        for label in found[axis]:
+            if label not in axes[axis]:
+                raise unknown_name(f"value of the axis `{axis}`", str(label), map(str, axes[axis]))
+    return found
 
 
 def _point(
-    point: Mapping[str, Any], axes: Axes, base: Mapping[str, Any], problems: Problems
+    point: Mapping[str, Any], axes: Axes, base: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The labels and the settings of a point."""
     labels, overlay = {key: _base_label(key, base) for key in axes}, {}
@@ -271,7 +246,7 @@ def _point(
             overlay[key] = value
         else:
             known = axes.get(key) or [*axes, *SETTINGS]
-            problems.add(_unknown(label if key in axes else key, "points", known))
+            raise unknown_name("name of a point", label if key in axes else key, map(str, known))
         labels |= {key: label} if key in axes else {}
     return labels, overlay
 
@@ -286,30 +261,82 @@ def _base_label(key: str, base: Mapping[str, Any]) -> Any:
     return label_of(value)
 
 
-def _cells(base: Mapping[str, Any], drafts: Iterable[Any], problems: Problems) -> list[Cell]:
-    """The cells, with defaults for invalid values; each problem is reported once."""
+def _cells(base: Mapping[str, Any], drafts: Iterable[Any]) -> list[Cell]:
+    """The cells, each with valid settings. Raises `ProblemsError`."""
     cells: dict[str, Cell] = {}
     wrong: dict[str, list[str]] = {}
-    known: dict[str, dict[str, str]] = {}  # problems by the settings that they depend on
     for labels, overlay in drafts:
         names = {k: _SHORT.get(k, k.rpartition(".")[2]) for k in labels}
         parts = [f"{'' if isinstance(v, str) else names[k]}{v}" for k, v in labels.items()]
-        slug = re.sub(r"[^A-Za-z0-9._+]+", "-", "-".join(parts))
-        own, invalid = Problems(), set[str]()
-        settings = Settings(**_settled(base, overlay, "", own))
-        id_ = f"{slug.strip('-.')[:60] or BASE}-{identity(settings)[:6]}"
-        checks = ((_OF_REQUESTS, settings.problems), (_OF_MODELS, settings.problems_of_models))
-        for of, check in checks:
-            key = repr([(name, getattr(settings, name)) for name in of])
-            known[key] = known[key] if key in known else check()
-            own.sentences += known[key]
-            invalid |= {*known[key].values()}
-        for sentence in dict.fromkeys(own.sentences):
-            wrong.setdefault(sentence, []).append(id_)
-        if invalid.isdisjoint(("", "policy", "drafter")):  # else its pair is not known
-            valid = replace(settings, **{name: DEFAULTS[name] for name in invalid})
-            cells[id_] = Cell(id_, labels, valid)
+        slug = re.sub(r"[^A-Za-z0-9._+]+", "-", "-".join(parts)).strip("-.")[:60] or BASE
+        try:
+            settings = Settings(**overlaid(base, overlay))
+            check_options(settings)
+            cell = Cell(f"{slug}-{identity(settings)[:6]}", labels, settings)
+            _ = settings.entries, cell.load_plan  # both raise
+        except BassError as error:
+            wrong.setdefault(str(error), []).append(slug)
+        else:
+            cells[cell.id] = cell
+    lines = []
     for sentence, ids in wrong.items():
         more = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
-        problems.add(f"{sentence} (cell {ids[0]}{more})")
+        lines.append(f"{sentence} (cell {ids[0]}{more})")
+    if lines:
+        raise ProblemsError(f"The config has {counted(len(lines), 'problem')}:", lines)
     return [*cells.values()]
+
+
+def _fitting(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
+    """The cells without the prompts that `skip_long` leaves out, and remarks.
+
+    Cells of the same prompts leave out the same ones. Raises for checkpoints that are missing or do
+    not match, and for prompts that do not fit.
+    """
+    pairs: dict[Any, list[Checkpoint]] = {}
+    checked: dict[Any, list[int]] = {}
+    long: dict[str, set[int]] = {}
+    remarks: dict[str, None] = {}
+    keys = [repr([getattr(cell.settings, name) for name in _OF_PROMPTS]) for cell in cells]
+    for cell, prompts in zip(cells, keys, strict=True):
+        plan = cell.load_plan
+        pair = (*plan.models, plan.parts.drafter.needs_draft)
+        if pair not in pairs:
+            pairs[pair] = plan.check()
+        if (pair, prompts) not in checked:
+            checked[pair, prompts] = _long(cell.settings, pairs[pair], remarks)
+            long.setdefault(prompts, set()).update(checked[pair, prompts])
+    kept = []
+    for cell, prompts in zip(cells, keys, strict=True):
+        entries = cell.settings.entries
+        if out := long[prompts]:
+            count = f"{len(out)} of {len(entries)} prompts are left out"
+            remarks[f"{count}: they do not fit the context next to the new tokens."] = None
+            left = [one for i, one in enumerate(entries) if i not in out]
+            cell = replace(cell, settings=replace(cell.settings, prompts=left))
+        kept.append(cell)
+    return kept, [*remarks]
+
+
+def _long(settings: Settings, pair: list[Checkpoint], remarks: dict[str, None]) -> list[int]:
+    """The prompts that do not fit the context next to the new tokens.
+
+    Raises a `RequestError` for one, unless the settings leave them out.
+    """
+    entries, new, tokenizer = settings.entries, settings.max_new_tokens, pair[0].tokenizer
+    shapes = [checkpoint.index.decoder.shape for checkpoint in pair]
+    context = min(shape.max_positions for shape in shapes)
+    if settings.num_prompts is not None and len(entries) < settings.num_prompts:
+        remarks[f"`num_prompts` is {settings.num_prompts}, and there are {len(entries)}."] = None
+    if plain_turns(entries, tokenizer):
+        remarks["Conversations are plain text (`User:`), since there is no chat template."] = None
+    own = lengths(tokenizer, shapes[0].vocab_size, entries)
+    needed = [n + answer_tokens(entry, new) for n, entry in zip(own, entries, strict=True)]
+    long = [i for i, length in enumerate(needed) if length + new > context]
+    if long and not (settings.skip_long and len(long) < len(entries)):
+        raise RequestError(
+            f"{len(long)} of {len(entries)} prompts do not fit; `skip_long: true` leaves them out. "
+            f"The longest has {max(needed)} tokens, {new} new ones follow, and the context is "
+            f"{context} tokens."
+        )
+    return long

@@ -25,10 +25,10 @@ from bass.analysis.tables import markdown, shown
 from bass.api.llm import LLM, plain
 from bass.api.requests import requests_for
 from bass.errors import OptionError, RequestError, RunFolderError
-from bass.experiments.options import METHODS, PLAIN, EvalOptions
 from bass.experiments.problems import CodingProblem, read_problems
 from bass.experiments.programs import check_all, isolation
 from bass.experiments.provenance import device_name, here
+from bass.experiments.settings import METHODS, PLAIN, EvalOptions
 from bass.sampling_params import stop_strings
 
 # options that change no sample: a folder is continued with other values of them

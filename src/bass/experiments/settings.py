@@ -1,10 +1,8 @@
-"""The settings of one cell: the arguments of `bass.load` and `LLM.generate`, the prompts, and the
-number of repeats.
-"""
+"""The options of a cell of an ablation, of `bass bench` and of `bass eval`; they load no torch."""
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -13,10 +11,11 @@ from bass.api.elsewhere import named_elsewhere
 from bass.api.options import LoadOptions, ModelOptions, RequestOptions, StrategySpec, strategy
 from bass.api.resolve import make
 from bass.api.values import option_value, wrong_type
-from bass.errors import BassError, OptionError, unknown_name
+from bass.errors import OptionError, check_number, unknown_name
+from bass.experiments.problems import NAMES
 from bass.experiments.prompts import Entry, numbers, occurrences, read_prompts
 from bass.option import (
-    check_value,
+    check_options,
     for_one_prompt,
     help_of,
     kinds_of,
@@ -31,7 +30,10 @@ if TYPE_CHECKING:  # loads torch
 _CONFIGS = Path(str(files("bass.experiments"))) / "configs"
 CONFIGS = {path.stem: path for path in sorted(_CONFIGS.glob("*.yaml"))}  # the packaged ones
 STRATEGIES = kinds_of(ModelOptions)  # kind of each setting that names a strategy
+SAMPLING = [f.name for f in fields(SamplingParams)]
 LIMITS = ("ttft_limit", "tpot_limit", "e2e_limit")
+PLAIN = "plain"  # the method of autoregressive decoding
+METHODS = ("batched", PLAIN, "single")  # of an evaluation
 _COUNT, _LIMIT = "[1, inf)", "(0, inf)"
 
 
@@ -75,33 +77,6 @@ class Settings(ModelOptions, SamplingParams):
     e2e_limit: float | None = option(
         None, "limit of goodput: seconds to the last token", within=_LIMIT
     )
-
-    def problems(self) -> dict[str, str]:
-        """Sentences about values out of range and unreadable prompts, with the setting's name."""
-        found = {}
-        for one in fields(self):
-            try:
-                check_value(one, self.entries if one.name == "prompts" else getattr(self, one.name))
-            except BassError as error:
-                found[str(error)] = one.name
-        return found
-
-    def problems_of_models(self) -> dict[str, str]:
-        """Sentences about strategies, with the name, and with "" about parts that do not match."""
-        found: dict[str, str] = {}
-        for name, kind in STRATEGIES.items():
-            value = getattr(self, name)
-            if value is not None and value != "auto":
-                try:
-                    make(kind, value, name)
-                except BassError as error:
-                    found[str(error)] = name
-        try:
-            valid = {name: DEFAULTS[name] for name in found.values()}
-            replace(self, batch=max(self.batch, 1), **valid).load_plan()
-        except BassError as error:
-            found[str(error)] = ""
-        return found
 
     @functools.cached_property
     def entries(self) -> list[Entry]:
@@ -168,7 +143,6 @@ class Call:
 
 SETTINGS = {f.name: f for f in fields(Settings)}
 DEFAULTS: dict[str, Any] = {name: f.default for name, f in SETTINGS.items()}
-SAMPLING = [f.name for f in fields(SamplingParams)]
 
 
 def typed_setting(name: str, value: Any) -> Any:
@@ -210,3 +184,72 @@ def _with_parameter(key: str, spec: Any, path: Sequence[str], value: Any) -> dic
     given, (name, *rest) = dict(whole.get("init_args") or {}), path
     given[name] = _with_parameter(key, given.get(name), rest, value) if rest else value
     return whole | {"init_args": given}
+
+
+@final
+@dataclass(frozen=True)
+class BenchOptions(SamplingParams):
+    """What to measure, and how often; `ignore_eos` and limits of length are the benchmark's own."""
+
+    methods: list[int | str] | None = option(
+        None,
+        "methods to compare: plain (autoregressive decoding), draft lengths, and policies, besides "
+        "the one of `policy` or `num_speculative_tokens`; by default plain",
+    )
+    batches: list[int] | tuple[int, ...] = option((1, 8), "batch sizes")
+    prompt_length: int = option(
+        150, "tokens of each random prompt, and of each piece of a text", within=_COUNT
+    )
+    max_new_tokens: int = like(
+        SamplingParams, "max_new_tokens", 128, "new tokens of each row, all of them decoded"
+    )
+    repeats: int = option(
+        3, "timed calls of each setting, taking turns between methods", within=_COUNT
+    )
+    acceptance: float | None = option(
+        None,
+        "NOT LOSSLESS: accept each drafted token with this probability, given those before it",
+        within="[0, 1]",
+    )
+    prompts: str | None = option(
+        None, "a published set, a file of prompts, or a text, cut into pieces; null: random tokens"
+    )
+    data: str | None = option(None, "the folder of published sets; null: that of BASS_DATA")
+    categories: list[str] | None = option(None, "with `prompts`: only these categories")
+    seed: int = like(
+        SamplingParams, "seed", 0, "seed of the prompts; the calls have the seeds after it"
+    )
+    ignore_eos: bool = like(SamplingParams, "ignore_eos", True)
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        for batch in self.batches:
+            check_number("batches", batch, _COUNT)
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """The options of `LLM.stream` but for the seed."""
+        return {name: getattr(self, name) for name in SAMPLING if name != "seed"}
+
+
+@final
+@dataclass(frozen=True)
+class EvalOptions(RequestOptions):
+    """The options of `evaluate`: those of a request, and of the problems and their scores."""
+
+    num_return_sequences: int = like(
+        RequestOptions, "num_return_sequences", 8, "samples of each problem"
+    )
+    problems: str = option("small", f"{', '.join(NAMES)}, or a file in the format of one")
+    data: str | None = option(None, "folder of the published files, by default that of BASS_DATA")
+    methods: list[str] | None = option(None, f"of {', '.join(METHODS)}, by default the first two")
+    budgets: list[float] | None = option(None, "in seconds, by default ten for the samples' times")
+    limit: int | None = option(None, "only the first N problems")
+    skip_long: bool = option(False, "leave out problems whose prompts do not fit the context")
+    program_seconds: float = option(10.0, "time limit of each program that the model writes")
+    allow_code_execution: bool = option(False, "run them as yourself where bubblewrap is missing")
+
+    def __post_init__(self) -> None:
+        for method in self.methods or ():
+            if method not in METHODS:
+                raise unknown_name("method", method, METHODS)
