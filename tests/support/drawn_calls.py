@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from bass.analysis.frames import Measurement
+from bass.analysis.frames import measured
+from bass.analysis.metrics import Measurement
 from bass.api.results import Completion
 from bass.engine.cost import Work
 from bass.engine.requests import StepRecord
@@ -28,7 +29,7 @@ class Drawn:
         """What metrics read."""
         completions = [Completion(**one) for one in self.requests]
         steps = [StepRecord(*step) for step in self.steps]
-        return Measurement.of_call(steps, completions, FACTS if facts is None else facts)
+        return measured(steps, completions, FACTS if facts is None else facts)
 
 
 @dataclass

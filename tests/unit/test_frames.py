@@ -9,14 +9,13 @@ from hypothesis import given
 
 import bass
 from bass.analysis.frames import (
-    Measurement,
     read_lines,
     request_lines,
     requests_frame,
     step_lines,
     steps_frame,
 )
-from bass.analysis.metrics import METRICS, mean, measure
+from bass.analysis.metrics import METRICS, Measurement, mean, measure
 from bass.analysis.statistics import interval
 from bass.errors import OptionError, RunFolderError
 from support.drawn_calls import Drawn, runs

@@ -10,14 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bass.analysis.frames import Measurement
+from bass.analysis.frames import measured
 from bass.analysis.metrics import (
     AGAINST_PLAIN,
     COLUMNS,
     METRICS,
     PROFILES,
+    Measurement,
     independent,
     measure,
+    profile,
 )
 from bass.api.results import Completion
 from bass.engine.requests import StepRecord
@@ -43,8 +45,8 @@ def test_every_value_is_a_finite_number_and_shares_are_shares(run: Drawn) -> Non
         # the drawn times may beat the drawn device
         if METRICS[name].unit == "share" and name not in ("mbu", "mfu", "mfu_kept"):
             assert -1e-12 <= value <= 1, name
-    for profile in PROFILES.values():
-        assert all(value is None or math.isfinite(value) for value in profile(m))
+    for name in PROFILES:
+        assert all(value is None or math.isfinite(value) for value in profile(m, name))
 
 
 @given(runs())
@@ -74,8 +76,8 @@ def test_pooled_tau_is_the_mean_of_requests_where_all_have_as_many_calls(run: Dr
 @given(runs(cuts=False, same_length=True))
 def test_with_equal_lengths_conditional_rates_multiply_to_unconditional_ones(run: Drawn) -> None:
     m = run.measurement()
-    conditional = PROFILES["acceptance_by_position"](m)
-    unconditional = PROFILES["unconditional_acceptance_by_position"](m)
+    conditional = profile(m, "acceptance_by_position")
+    unconditional = profile(m, "unconditional_acceptance_by_position")
     reached = [rate for rate in conditional if rate is not None]
     assert not any(unconditional[len(reached) :])
     np.testing.assert_allclose(np.cumprod(reached), unconditional[: len(reached)], atol=1e-12)
@@ -89,10 +91,10 @@ def test_rates_times_their_denominators_are_the_accepted_tokens(run: Drawn) -> N
         ("acceptance_by_position", "reached_by_position"),
         ("unconditional_acceptance_by_position", "judged_by_position"),
     ):
-        pairs = [*zip(PROFILES[rates](m), PROFILES[counts](m), strict=True)]
+        pairs = [*zip(profile(m, rates), profile(m, counts), strict=True)]
         assert all((rate is None) == (n == 0) for rate, n in pairs)
         assert close(sum((rate or 0.0) * n for rate, n in pairs), m.counts.accepted)
-    assert sum(PROFILES["reached_by_position"](m)) == m.counts.reached
+    assert sum(profile(m, "reached_by_position")) == m.counts.reached
     rejections = int((m.rows["judged"] > m.rows["accepted"]).sum())
     assert m.counts.reached == m.counts.accepted + rejections
 
@@ -100,11 +102,11 @@ def test_rates_times_their_denominators_are_the_accepted_tokens(run: Drawn) -> N
 @given(runs())
 def test_histograms_sum_to_calls_and_tokens(run: Drawn) -> None:
     m = run.measurement()
-    drafted, accepted = (PROFILES[f"{name}_histogram"](m) for name in ("drafted", "accepted"))
+    drafted, accepted = (profile(m, f"{name}_histogram") for name in ("drafted", "accepted"))
     assert sum(drafted) == sum(accepted) == m.counts.calls
     assert sum(n * calls for n, calls in enumerate(drafted)) == m.counts.drafted
     assert sum(n * calls for n, calls in enumerate(accepted)) == m.counts.accepted
-    by_length = PROFILES["accepted_by_length"](m)
+    by_length = profile(m, "accepted_by_length")
     assert [mean is None for mean in by_length] == [calls == 0 for calls in drafted]
     total = sum((mean or 0.0) * calls for mean, calls in zip(by_length, drafted, strict=True))
     assert close(total, m.counts.accepted)
@@ -217,8 +219,8 @@ def completion(
 def test_a_sequence_that_ends_early_parts_where_it_ends_unless_the_budget_ended_it(
     tokens: list[int], finish: str, at: int | None
 ) -> None:
-    plain = Measurement.of_call([], [completion(0, [1, 2, 3])])
-    m = replace(Measurement.of_call([], [completion(0, tokens, finish)]), plain=plain)
+    plain = measured([], [completion(0, [1, 2, 3])])
+    m = replace(measured([], [completion(0, tokens, finish)]), plain=plain)
     assert metric(m, "first_divergence") == at
     assert metric(m, "exact_match_rate") == float(at is None)
 
@@ -231,7 +233,7 @@ def test_a_call_by_hand() -> None:
         step([1, 0], [0, 0], [1, 0], 4.0, [0, -1]),
     ]
     completions = [completion(0, [1, 2, 3, 4], seconds=3.5), completion(1, [5], seconds=1.5)]
-    m = Measurement.of_call(steps, completions, {"tpot_limit": 0.5})
+    m = measured(steps, completions, {"tpot_limit": 0.5})
     assert measure(m) == pytest.approx(
         {
             "steps": 2,
@@ -267,7 +269,7 @@ def test_a_call_by_hand() -> None:
             "host_share": 0.5 / 2.5,
         }
     )
-    assert {name: profile(m) for name, profile in PROFILES.items()} == {
+    assert {name: profile(m, name) for name in PROFILES} == {
         "acceptance_by_position": [2 / 3, 1.0, 0.0],
         "reached_by_position": [3, 1, 1],
         "unconditional_acceptance_by_position": [2 / 3, 1.0, 0.0],
@@ -279,7 +281,7 @@ def test_a_call_by_hand() -> None:
 
 
 def test_an_empty_call_has_no_metrics_but_counts_of_nothing() -> None:
-    empty = Measurement.of_call([], [], {"bandwidth": 1.0, "flops": 1.0, "e2e_limit": 1.0})
+    empty = measured([], [], {"bandwidth": 1.0, "flops": 1.0, "e2e_limit": 1.0})
     counts = ("steps", "row_steps", "drafted", "accepted", "emitted", "tokens", "seconds")
     assert measure(replace(empty, plain=empty)) == dict.fromkeys(counts, 0.0)
 
@@ -290,7 +292,7 @@ def test_acceptance_has_a_value_per_prompt_and_time_one_per_repeat() -> None:
     for repeat, accepted in ((0, [2, 0]), (1, [1, 1])):
         rows = step([2, 2], accepted, [a + 1 for a in accepted], 1.0 + repeat, [0, 1])
         done = [completion(i, [1] * (a + 1), seconds=0.5 + repeat) for i, a in enumerate(accepted)]
-        m = Measurement.of_call([rows], done)
+        m = measured([rows], done)
         steps.append(m.steps.assign(repeat=repeat))
         requests.append(m.requests.assign(repeat=repeat))
     m = Measurement(pd.concat(steps), pd.concat(requests))

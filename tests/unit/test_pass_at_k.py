@@ -302,7 +302,7 @@ def test_the_command_prints_tables_and_draws_the_curves(
     assert (other.status, "another `load`" in other.err) == (2, True)
     assert bass_command("eval", "small", "--methods", "batch").status == 2
     table = bass_command("table", str(folder))
-    assert "is of an evaluation, which `bass report` shows" in table.err
-    assert "`nowhere` does not exist" in bass_command("report", "nowhere").err
+    assert "`bass report` shows an evaluation too" in table.err
+    assert "`nowhere` has no `manifest.json`" in bass_command("report", "nowhere").err
     with pytest.raises(RunFolderError, match="has no scores"):
         Evaluation(tmp_path)

@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 
 import bass
-from bass.analysis.frames import Measurement
-from bass.analysis.metrics import PROFILES
+from bass.analysis.metrics import Measurement
 from bass.analysis.picture import MOST_BYTES, embedded, kinds, picture
 from bass.analysis.plots import MOST_BARS, pass_curves, plots
 from bass.analysis.report import report, report_of_evaluation
@@ -192,7 +191,6 @@ def test_acceptance_pools_the_batches_of_a_method(run: bass.Run) -> None:
     for at, share in zip(lines["bass"].get_xdata(), lines["bass"].get_ydata(), strict=True):
         reached = rows[(rows["judged"] >= at) & (rows["accepted"] >= at - 1)]
         assert share == pytest.approx(100 * (reached["accepted"] >= at).mean())
-    assert PROFILES["acceptance_by_position"](run.measurement("bass-b1"))
 
 
 # evaluations

@@ -12,13 +12,24 @@ import functools
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import pandas as pd
 
+from bass.analysis.metrics import (
+    CALL,
+    METRICS,
+    PER_ROW,
+    SPEEDUPS,
+    Measurement,
+    independent,
+    mean,
+    paired,
+    speedup,
+)
 from bass.analysis.statistics import Comparison, Interval
 from bass.errors import RunFolderError, unknown_name
 from bass.garbage import without_garbage_collection
@@ -30,17 +41,14 @@ if TYPE_CHECKING:
 MANIFEST, SUMMARY = "manifest.json", "summary.json"
 STEPS, REQUESTS = "steps.jsonl", "requests.jsonl"
 TEXTS = "texts.json"  # the text of each token id, for the picture of a report
-CALL = ["repeat", "call"]  # the columns that name a call
-_PER_ROW = ("requests", "drafted", "accepted", "emitted")  # lists of a step, one entry per row
 _STEP = (
-    "k", "span", "positions", *_PER_ROW, "seconds", "host_seconds", "at", "draft_tokens",
+    "k", "span", "positions", *PER_ROW, "seconds", "host_seconds", "at", "draft_tokens",
     "draft_probs", "bytes", "flops", "flops_kept",
 )  # fmt: skip
 _REQUEST = (
     "prompt_index", "sample_index", "text", "token_ids", "logprobs", "finish_reason", "seconds",
     "prompt_tokens", "prefill_seconds",
 )  # fmt: skip
-SPEEDUPS = {"speedup_all": "all", "speedup": "tokens_per_second"}  # column to metric
 _OF_CELL = ("lossless", "batch_invariant", "autoregressive", "work")
 _DIGITS = 4  # of the probability of a drafted token
 
@@ -110,180 +118,29 @@ def steps_frame(lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def requests_frame(lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """One row per request; `token_ids` and `logprobs` are lists."""
+    """One row per request; `token_ids` and `logprobs` are lists. `ended`: seconds since the start
+    of its call.
+    """
     first = [*CALL, "request", "prompt", "turn", "category", "seed"]
-    return _frame([*first, *_REQUEST], lines).astype({"prefill_seconds": float, "seconds": float})
+    frame = _frame([*first, *_REQUEST], lines).astype({"prefill_seconds": float, "seconds": float})
+    return frame.assign(ended=frame["prefill_seconds"].fillna(0.0) + frame["seconds"])
 
 
 def _frame(known: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=[*dict.fromkeys([*known, *(lines[0] if lines else ())])])
 
 
-class Counts(NamedTuple):
-    """Sums over active rows of steps, which are the target calls of all sequences.
-
-    reached: the drafted tokens that were judged after nothing but accepted ones.
-    """
-
-    calls: int
-    drafted: int
-    accepted: int
-    emitted: int
-    reached: int
-
-
-@final
-@dataclass(frozen=True)
-class Measurement:
-    """What a metric reads: the steps and requests of one or more calls.
-
-    facts: of the device and the run, as in a cell's `summary.json`: `bandwidth` (bytes/s), `flops`
-    (per second), `peak_memory_bytes`, `ttft_limit`, `tpot_limit`, `e2e_limit` (seconds). plain:
-    autoregressive decoding of the same requests at the same batch. Metrics that need what is
-    missing do not apply.
-    """
-
-    steps: pd.DataFrame
-    requests: pd.DataFrame
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    plain: "Measurement | None" = None
-    part: pd.DataFrame | None = field(default=None, repr=False)  # its rows, of a larger one
-    _parts: dict[str, dict] = field(default_factory=dict, init=False, repr=False)  # by column
-
-    @classmethod
-    def of_call(
-        cls,
-        steps: Iterable["StepRecord"],
-        completions: Iterable["Completion"],
-        facts: Mapping[str, Any] | None = None,
-    ) -> "Measurement":
-        """One call in memory, such as `result.steps` and `result.completions`."""
-        return cls(
-            steps_frame(step_lines(steps, drafts=False, repeat=0, call=0)),
-            requests_frame(request_lines(completions, repeat=0, call=0)),
-            facts or {},
-        )
-
-    @functools.cached_property
-    def rows(self) -> pd.DataFrame:
-        """One row per target call of a request: an active row of a step.
-
-        Columns: repeat, call, step, at, k, request, drafted, judged, accepted, emitted, and prompt,
-        category and turn of the request. judged: the verified tokens of the draft; a request that
-        ends at an accepted token leaves the later ones of its draft unjudged.
-        """
-        if self.part is not None:
-            return self.part
-        steps = self.steps
-        lists = {
-            name: np.concatenate([np.zeros(0, dtype=np.int64), *map(np.asarray, steps[name])])
-            for name in _PER_ROW
-        }
-        active = lists["requests"] >= 0
-        numbers = np.repeat(np.arange(len(steps)), [*map(len, steps["requests"])])[active]
-        flat = steps[[*CALL, "step", "at", "k"]].iloc[numbers].reset_index(drop=True)
-        flat["request"] = lists["requests"][active].astype(np.int64)
-        for name in ("drafted", "accepted", "emitted"):
-            flat[name] = lists[name][active].astype(np.int64)
-        flat["judged"] = flat["accepted"].where(
-            flat["emitted"] == flat["accepted"], flat["drafted"]
-        )
-        of_request = self.requests[[*CALL, "request", "prompt", "category", "turn"]]
-        return flat.merge(of_request, on=[*CALL, "request"], how="left")
-
-    @functools.cached_property
-    def counts(self) -> Counts:
-        """The sums over all rows."""
-        names = ("drafted", "accepted", "emitted", "judged")
-        rows = {name: self.rows[name].to_numpy() for name in names}
-        rows["judged"] = np.minimum(rows["judged"], rows["accepted"] + 1)  # reached
-        return Counts(len(self.rows), *(int(values.sum()) for values in rows.values()))
-
-    @functools.cached_property
-    def tokens(self) -> int:
-        """Tokens of all requests, without those after a stop string."""
-        return int(sum(map(len, self.requests["token_ids"])))
-
-    @functools.cached_property
-    def call_seconds(self) -> pd.Series:
-        """Of each call: seconds from its start to its last token, without captures and warm-up."""
-        ended = self.requests["prefill_seconds"].fillna(0.0) + self.requests["seconds"]
-        last = [ended.groupby([self.requests[name] for name in CALL]).max()]
-        if len(self.steps):
-            last.append(self.steps.groupby(CALL)["at"].max())
-        return pd.concat(last).groupby(level=[0, 1]).max()
-
-    @functools.cached_property
-    def token_times(self) -> list[np.ndarray]:
-        """Of each request, when each of its tokens was committed: seconds since its call began."""
-        rows = self.rows
-        groups = rows.groupby([*CALL, "request"]).indices
-        at, emitted = rows["at"].to_numpy(), rows["emitted"].to_numpy()
-        keys = zip(*(self.requests[name] for name in (*CALL, "request")), strict=True)
-        none = np.zeros(0, dtype=np.int64)
-        times = []
-        for key, tokens in zip(keys, self.requests["token_ids"], strict=True):
-            own = groups.get(key, none)
-            times.append(np.repeat(at[own], emitted[own])[: len(tokens)])
-        return times
-
-    @functools.cached_property
-    def rates(self) -> pd.Series:
-        """Seconds per token, from the end of the prefill, of each sequence that has tokens.
-
-        Index: repeat and call. In a call, the sequence that finished first is the first.
-        """
-        counts = self.requests["token_ids"].map(len).astype(float)
-        ended = self.requests["prefill_seconds"].fillna(0.0) + self.requests["seconds"]
-        frame = self.requests[CALL].assign(ended=ended, rate=self.requests["seconds"] / counts)
-        ordered = frame[counts > 0].sort_values(["ended", "rate"], kind="stable")
-        return ordered.set_index(CALL)["rate"]
-
-    def split(self, column: str) -> "dict[Any, Measurement]":
-        """The part of each value of a column of the requests: repeat, call, prompt, category, turn.
-
-        A part has the steps of the calls that have no requests of another value. `plain` is split
-        likewise.
-        """
-        if column not in self._parts:
-            self._parts[column] = self._split(column)
-        return self._parts[column]
-
-    def _split(self, column: str) -> "dict[Any, Measurement]":
-        plain = {} if self.plain is None else self.plain.split(column)
-        calls = self.requests.groupby(CALL)[column].agg(["min", "max"])
-        single = calls.loc[calls["min"] == calls["max"], "min"]
-        keys = pd.MultiIndex.from_frame(self.steps[CALL])
-        steps = dict(list(self.steps.groupby(single.reindex(keys).to_numpy())))
-        rows = dict(list(self.rows.groupby(column)))
-        found = {}
-        for value, requests in self.requests.groupby(column):
-            own = steps.get(value, self.steps[:0]), requests, self.facts, plain.get(value)
-            found[value] = Measurement(*own, rows.get(value, self.rows[:0]))
-        return found
-
-    def where(self, **columns: Any) -> "Measurement":
-        """The part of these values of columns of the requests, such as `category="qa"`.
-
-        Raises `OptionError` for a value that no request has.
-        """
-        found = self
-        for column, value in columns.items():
-            if value not in (parts := found.split(column)):
-                raise unknown_name(column, str(value), map(str, parts))
-            found = parts[value]
-        return found
-
-    @property
-    def repeats(self) -> list[int]:
-        """The repeats, in order."""
-        return sorted(self.requests["repeat"].unique().tolist())
-
-    @property
-    def categories(self) -> list[str]:
-        """The categories of the prompts, in the order of the prompts; without the empty one."""
-        found = self.requests.sort_values("prompt", kind="stable")["category"].unique().tolist()
-        return [name for name in found if name]
+def measured(
+    steps: Iterable["StepRecord"],
+    completions: Iterable["Completion"],
+    facts: Mapping[str, Any] | None = None,
+) -> Measurement:
+    """One call in memory, such as `result.trace` and `result.completions`."""
+    return Measurement(
+        steps_frame(step_lines(steps, drafts=False, repeat=0, call=0)),
+        requests_frame(request_lines(completions, repeat=0, call=0)),
+        facts or {},
+    )
 
 
 @final
@@ -298,16 +155,13 @@ class Run:
         path = self.folder / MANIFEST
         self.manifest: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
         if "axes" not in self.manifest:
-            why = (
-                f"has no `{MANIFEST}` of an ablation" if self.folder.exists() else "does not exist"
+            raise RunFolderError(
+                f"`{self.folder}` has no `{MANIFEST}` of an ablation: give a folder that `bass "
+                "ablate` wrote; `bass report` shows an evaluation too."
             )
-            if (self.folder / REQUESTS).exists():
-                why = "is of an evaluation, which `bass report` shows"
-            raise RunFolderError(f"`{self.folder}` {why}: give a folder that `bass ablate` wrote.")
-        self.entries: dict[str, dict[str, Any]] = {
-            cell["id"]: cell for cell in self.manifest["cells"]
-        }
-        self._measured: dict[tuple[str, bool], Measurement] = {}  # by cell, and whether compared
+        self.entries: dict[str, Any] = {cell["id"]: cell for cell in self.manifest["cells"]}
+        self._alone: dict[str, Measurement] = {}  # of each cell, without the plain one
+        self._compared: dict[str, Measurement] = {}
 
     def summary(self, cell: str) -> dict[str, Any] | None:
         """The `summary.json` of a cell; None where it has not ended."""
@@ -343,44 +197,37 @@ class Run:
         for cells in self.works.values():
             plains = [cell for cell in cells if self.entries[cell]["autoregressive"]]
             if plains:
-                fastest = min(plains, key=lambda cell: self.values(cell, "all").mean())
+                fastest = min(plains, key=lambda cell: independent(self._own(cell), "all").mean())
                 found |= dict.fromkeys(cells, fastest)
         return found
 
     def measurement(self, cell: str) -> Measurement:
         """The steps and requests of a cell; `plain` is that of its cell in `plains`."""
         own, plain = self._own(cell), self.plains.get(cell, cell)
-        if plain != cell and (cell, True) not in self._measured:
-            self._measured[cell, True] = replace(own, plain=self._own(plain), part=own.rows)
-        return own if plain == cell else self._measured[cell, True]
+        if plain == cell:
+            return own
+        if cell not in self._compared:
+            self._compared[cell] = replace(own, plain=self._own(plain), part=own.rows)
+        return self._compared[cell]
 
     def _own(self, cell: str) -> Measurement:
         """The measurement of a cell without its plain one."""
-        if (cell, False) not in self._measured:
-            folder = self._folder_of(cell)
+        if cell not in self._alone:
+            folder, facts = self._folder_of(cell), (self.summary(cell) or {}).get("facts") or {}
             steps, requests = (read_lines(folder / name) for name in (STEPS, REQUESTS))
-            facts = (self.summary(cell) or {}).get("facts") or {}
-            found = Measurement(steps_frame(steps), requests_frame(requests), facts)
-            self._measured[cell, False] = found
-        return self._measured[cell, False]
+            self._alone[cell] = Measurement(steps_frame(steps), requests_frame(requests), facts)
+        return self._alone[cell]
 
     def values(self, cell: str, metric: str) -> pd.Series:
         """The independent values of a metric: see `bass.analysis.metrics.independent`."""
-        from bass.analysis.metrics import AGAINST_PLAIN, independent
-
-        against = metric in AGAINST_PLAIN
-        return independent(self.measurement(cell) if against else self._own(cell), metric)
+        return independent(self.measurement(cell), metric)
 
     def interval(self, cell: str, metric: str) -> Interval:
         """The mean of a metric over its independent values, and its interval."""
-        from bass.analysis.metrics import mean
-
         return mean(self.values(cell, metric))
 
     def compare(self, cell: str, other: str, metric: str) -> Comparison:
         """The ratio of two cells' means of a metric, over the values that both have."""
-        from bass.analysis.metrics import paired
-
         return paired(self.values(cell, metric), self.values(other, metric))
 
     def speedup(self, cell: str, metric: str = "tokens_per_second") -> Comparison | None:
@@ -388,8 +235,6 @@ class Run:
 
         None where there is no cell of autoregressive decoding to compare with.
         """
-        from bass.analysis.metrics import speedup
-
         plain = self.plains.get(cell)
         if plain is None or plain == cell:
             return None
@@ -403,8 +248,6 @@ class Run:
         ratios of means to it, of tokens/s and of the mean latency, 1 in that cell itself. A metric
         is NaN where it does not apply, and in cells that have not finished.
         """
-        from bass.analysis.metrics import METRICS
-
         found = []
         for cell, entry in self.entries.items():
             summary = self.summary(cell) or {"state": "not finished", "error": None}

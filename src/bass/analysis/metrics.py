@@ -1,4 +1,4 @@
-"""The definitions of all metrics: `METRICS`, a number each, and `PROFILES`, a list of numbers each.
+"""What is measured, and all metrics: `METRICS`, a number each, and `PROFILES`, a list each.
 
 A metric is a function of a `Measurement`; its docstring is its definition, and docs/metrics.md has
 it in a line. `result.stats`, `bass bench`, tables, reports and run folders call the same functions.
@@ -6,23 +6,26 @@ A metric that does not apply is None, and never 0. A *call of the target* is one
 step.
 """
 
+import functools
 import inspect
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import Literal, final
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 import pandas as pd
 
-from bass.analysis.frames import CALL, Measurement
 from bass.analysis.statistics import Comparison, Interval, compare, interval
 from bass.errors import unknown_name
 
 Better = Literal["higher", "lower", "neither"]
 Over = Literal["repeats", "prompts"]
 Value = float | None
-Function = Callable[[Measurement], Value]
+Function = Callable[["Measurement"], Value]
+
+CALL = ["repeat", "call"]  # the columns that name a call
+PER_ROW = ("requests", "drafted", "accepted", "emitted")  # lists of a step, one entry per row
 
 NOTHING = "–"  # where a metric does not apply
 _UNITS = {
@@ -35,6 +38,148 @@ _UNITS = {
 _SCALES = {"seconds": 1e3, "seconds per token": 1e3, "share": 100.0}
 _HEADINGS = {"acceptance_rate": "accepted", "mbu": "MBU", "mfu": "MFU"}
 _LEAST = {"tau": 1.0, "tau_of_requests": 1.0, "draft_cost_ratio": -math.inf}  # of others 0
+
+
+class Counts(NamedTuple):
+    """Sums over active rows of steps, which are the target calls of all sequences.
+
+    reached: the drafted tokens that were judged after nothing but accepted ones.
+    """
+
+    calls: int
+    drafted: int
+    accepted: int
+    emitted: int
+    reached: int
+
+
+@final
+@dataclass(frozen=True)
+class Measurement:
+    """What a metric reads: the steps and requests of one or more calls.
+
+    facts: of the device and the run, as in a cell's `summary.json`: `bandwidth` (bytes/s), `flops`
+    (per second), `peak_memory_bytes`, `ttft_limit`, `tpot_limit`, `e2e_limit` (seconds). plain:
+    autoregressive decoding of the same requests at the same batch. Metrics that need what is
+    missing do not apply.
+    """
+
+    steps: pd.DataFrame
+    requests: pd.DataFrame
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    plain: "Measurement | None" = None
+    part: pd.DataFrame | None = field(default=None, repr=False)  # of the rows of a larger one
+    _parts: dict[str, dict] = field(default_factory=dict, init=False, repr=False)  # by column
+
+    @functools.cached_property
+    def rows(self) -> pd.DataFrame:
+        """One row per target call of a request: an active row of a step.
+
+        Columns: repeat, call, step, at, k, request, drafted, judged, accepted, emitted, and prompt,
+        category and turn of the request. judged: the verified tokens of the draft; a request that
+        ends at an accepted token leaves the later ones of its draft unjudged.
+        """
+        if self.part is not None:
+            return self.part
+        columns = [*CALL, "step", "at", "k", *PER_ROW]
+        flat = self.steps[columns].rename(columns={"requests": "request"})
+        flat = flat.explode(["request", *PER_ROW[1:]], ignore_index=True)
+        flat = flat.astype(dict.fromkeys(["request", *PER_ROW[1:]], np.int64))
+        flat = flat[flat["request"] >= 0]
+        flat["judged"] = flat["accepted"].where(
+            flat["emitted"] == flat["accepted"], flat["drafted"]
+        )
+        of_request = self.requests[[*CALL, "request", "prompt", "category", "turn"]]
+        return flat.merge(of_request, on=[*CALL, "request"], how="left")
+
+    @functools.cached_property
+    def counts(self) -> Counts:
+        """The sums over all rows."""
+        rows = self.rows
+        reached = np.minimum(rows["judged"], rows["accepted"] + 1)
+        sums = (rows["drafted"], rows["accepted"], rows["emitted"], reached)
+        return Counts(len(rows), *(int(values.sum()) for values in sums))
+
+    @functools.cached_property
+    def tokens(self) -> int:
+        """Tokens of all requests, without those after a stop string."""
+        return int(sum(map(len, self.requests["token_ids"])))
+
+    @functools.cached_property
+    def call_seconds(self) -> pd.Series:
+        """Of each call: seconds from its start to its last token, without captures and warm-up."""
+        last = [self.requests.groupby(CALL)["ended"].max()]
+        if len(self.steps):
+            last.append(self.steps.groupby(CALL)["at"].max())
+        return pd.concat(last).groupby(level=[0, 1]).max()
+
+    @functools.cached_property
+    def token_times(self) -> list[np.ndarray]:
+        """Of each request, when each of its tokens was committed: seconds since its call began."""
+        rows = self.rows
+        groups = rows.groupby([*CALL, "request"]).indices
+        at, emitted = rows["at"].to_numpy(), rows["emitted"].to_numpy()
+        keys = zip(*(self.requests[name] for name in (*CALL, "request")), strict=True)
+        none = np.zeros(0, dtype=np.int64)
+        times = []
+        for key, tokens in zip(keys, self.requests["token_ids"], strict=True):
+            own = groups.get(key, none)
+            times.append(np.repeat(at[own], emitted[own])[: len(tokens)])
+        return times
+
+    @functools.cached_property
+    def rates(self) -> pd.Series:
+        """Seconds per token, from the end of the prefill, of each sequence that has tokens.
+
+        Index: repeat and call. In a call, the sequence that finished first is the first.
+        """
+        counts = self.requests["token_ids"].map(len).astype(float)
+        frame = self.requests[[*CALL, "ended"]].assign(rate=self.requests["seconds"] / counts)
+        ordered = frame[counts > 0].sort_values(["ended", "rate"], kind="stable")
+        return ordered.set_index(CALL)["rate"]
+
+    def split(self, column: str) -> "dict[Any, Measurement]":
+        """The part of each value of a column of the requests: repeat, call, prompt, category, turn.
+
+        A part has the steps of the calls that have no requests of another value. `plain` is split
+        likewise.
+        """
+        if column in self._parts:
+            return self._parts[column]
+        plain = {} if self.plain is None else self.plain.split(column)
+        calls = self.requests.groupby(CALL)[column].agg(["min", "max"])
+        single = calls.loc[calls["min"] == calls["max"], "min"]
+        keys = pd.MultiIndex.from_frame(self.steps[CALL])
+        steps = dict(list(self.steps.groupby(single.reindex(keys).to_numpy())))
+        rows = dict(list(self.rows.groupby(column)))
+        found = self._parts[column] = {}
+        for value, requests in self.requests.groupby(column):
+            own = steps.get(value, self.steps[:0]), requests, self.facts, plain.get(value)
+            found[value] = Measurement(*own, rows.get(value, self.rows[:0]))
+        return found
+
+    def where(self, **columns: Any) -> "Measurement":
+        """The part of these values of columns of the requests, such as `category="qa"`.
+
+        Raises `OptionError` for a value that no request has.
+        """
+        found = self
+        for column, value in columns.items():
+            if value not in (parts := found.split(column)):
+                raise unknown_name(column, str(value), map(str, parts))
+            found = parts[value]
+        return found
+
+    @property
+    def repeats(self) -> list[int]:
+        """The repeats, in order."""
+        return sorted(self.requests["repeat"].unique().tolist())
+
+    @property
+    def categories(self) -> list[str]:
+        """The categories of the prompts, in the order of the prompts; without the empty one."""
+        found = self.requests.sort_values("prompt", kind="stable")["category"].unique().tolist()
+        return [name for name in found if name]
 
 
 def number(value: float | None, unit: str = "") -> str:
@@ -299,9 +444,8 @@ def goodput(m: Measurement) -> Value:
     total = float(m.call_seconds.sum())
     if not total or np.isinf(limits).all():
         return None
-    ended = (m.requests["prefill_seconds"].fillna(0.0) + m.requests["seconds"]).to_numpy()
-    good = 0
-    for times, end, reason in zip(m.token_times, ended, m.requests["finish_reason"], strict=True):
+    good, ends = 0, m.requests[["ended", "finish_reason"]].to_numpy()
+    for times, (end, reason) in zip(m.token_times, ends, strict=True):
         if reason != "time" and len(times):
             gap = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 0.0
             good += all(limits >= (times[0], gap, end))
@@ -499,6 +643,7 @@ AGAINST_PLAIN = (
     "draft_cost_ratio", "predicted_speedup", "speedup_limit", "exact_match_rate",
     "first_divergence",
 )  # fmt: skip
+SPEEDUPS = {"speedup_all": "all", "speedup": "tokens_per_second"}  # column to metric
 # columns of a table, in order
 COLUMNS = ("all", "first", "last", "tokens_per_second", "tau", "acceptance_rate", "mbu", "mfu")
 
@@ -545,74 +690,60 @@ def speedup(own: pd.Series, plain: pd.Series, name: str) -> Comparison:
     return paired(plain, own) if METRICS[name].better == "lower" else paired(own, plain)
 
 
-# Profiles: one number per draft position or length
+# Profiles: a number per draft position or length
 
 
-def acceptance_by_position(m: Measurement) -> list[Value]:
-    """Entry i: of the drafts whose position i+1 was judged and that had all before it accepted, the
-    share accepted there.
+def by_position(rows: pd.DataFrame) -> pd.DataFrame:
+    """Row i is about position i+1 of the drafts of `rows`, see `Measurement.rows`.
 
-    NeMo-Skills: conditional acceptance rate.
+    reached_by_position: the drafts whose position was judged and that had all before it accepted.
+    acceptance_by_position: the share of them accepted there. NeMo-Skills: conditional acceptance
+    rate. judged_by_position: the drafts that have the position, not beyond the end of the text.
+    unconditional_acceptance_by_position: the share of them accepted there. vLLM: per-position
+    acceptance rate, which it counts over all drafts, long enough or not. accepted: those of both.
     """
-    return _shares_accepted(m, reached_by_position(m))
-
-
-def reached_by_position(m: Measurement) -> list[Value]:
-    """The denominators of acceptance_by_position."""
-    judged, accepted_to = m.rows["judged"].to_numpy(), m.rows["accepted"].to_numpy()
-    return [float(((judged > i) & (accepted_to >= i)).sum()) for i in range(_longest(m))]
-
-
-def unconditional_acceptance_by_position(m: Measurement) -> list[Value]:
-    """Entry i: of the drafts whose position i+1 exists and does not lie beyond the end of the text,
-    the share that has it accepted.
-
-    vLLM: per-position acceptance rate, which it counts over all drafts, long enough or not.
-    """
-    return _shares_accepted(m, judged_by_position(m))
-
-
-def judged_by_position(m: Measurement) -> list[Value]:
-    """The denominators of unconditional_acceptance_by_position."""
-    judged = m.rows["judged"].to_numpy()
-    return [float((judged > i).sum()) for i in range(_longest(m))]
-
-
-def drafted_histogram(m: Measurement) -> list[Value]:
-    """Entry n: how many target calls drafted n tokens."""
-    return _histogram(m, "drafted")
-
-
-def accepted_histogram(m: Measurement) -> list[Value]:
-    """Entry n: how many target calls accepted n draft tokens. vLLM, per request: accepted-draft-
-    length distribution.
-    """
-    return _histogram(m, "accepted")
-
-
-def accepted_by_length(m: Measurement) -> list[Value]:
-    """Entry n: the mean number of accepted tokens of the target calls that drafted n."""
-    means = m.rows.groupby("drafted")["accepted"].mean().to_dict()
-    return [means.get(n) for n in range(_longest(m) + 1)]
-
-
-def _shares_accepted(m: Measurement, counts: list[Value]) -> list[Value]:
-    accepted_to = m.rows["accepted"].to_numpy()
-    return [_ratio(float((accepted_to > i).sum()), n or 0.0) for i, n in enumerate(counts)]
-
-
-def _longest(m: Measurement) -> int:
-    return int(m.rows["drafted"].max()) if len(m.rows) else 0
-
-
-def _histogram(m: Measurement, column: str) -> list[Value]:
-    return np.bincount(m.rows[column], minlength=_longest(m) + 1).astype(float).tolist()
-
-
-PROFILES: dict[str, Callable[[Measurement], list[Value]]] = {
-    function.__name__: function
-    for function in (
-        acceptance_by_position, reached_by_position, unconditional_acceptance_by_position,
-        judged_by_position, drafted_histogram, accepted_histogram, accepted_by_length,
+    judged, accepted = rows["judged"].to_numpy(), rows["accepted"].to_numpy()
+    at = np.arange(_longest(rows))[:, None]
+    counts = {
+        "accepted": accepted > at,
+        "reached_by_position": (judged > at) & (accepted >= at),
+        "judged_by_position": judged > at,
+    }
+    frame = pd.DataFrame({name: found.sum(axis=1) for name, found in counts.items()}, dtype=float)
+    frame["acceptance_by_position"] = frame["accepted"] / frame["reached_by_position"]
+    return frame.assign(
+        unconditional_acceptance_by_position=frame["accepted"] / frame["judged_by_position"]
     )
-}  # fmt: skip
+
+
+def by_length(rows: pd.DataFrame) -> pd.DataFrame:
+    """Row n is about n tokens, of the target calls in `rows`.
+
+    drafted_histogram, accepted_histogram: the calls that drafted, accepted n tokens. vLLM has the
+    second per request: accepted-draft-length distribution. accepted_by_length: the mean number of
+    accepted tokens of the calls that drafted n.
+    """
+    sizes, longest = ("drafted", "accepted"), _longest(rows)
+    counts = {f"{of}_histogram": np.bincount(rows[of], minlength=longest + 1) for of in sizes}
+    means = rows.groupby("drafted")["accepted"].mean()
+    return pd.DataFrame(counts, dtype=float).assign(accepted_by_length=means)
+
+
+def _longest(rows: pd.DataFrame) -> int:
+    return int(rows["drafted"].max()) if len(rows) else 0
+
+
+PROFILES = {
+    "acceptance_by_position": by_position,
+    "reached_by_position": by_position,
+    "unconditional_acceptance_by_position": by_position,
+    "judged_by_position": by_position,
+    "drafted_histogram": by_length,
+    "accepted_histogram": by_length,
+    "accepted_by_length": by_length,
+}
+
+
+def profile(m: Measurement, name: str) -> list[Value]:
+    """A column of `by_position` or `by_length`; None where it does not apply."""
+    return [None if math.isnan(value) else value for value in PROFILES[name](m.rows)[name]]

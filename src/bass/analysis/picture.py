@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bass.analysis.frames import Measurement
+    from bass.analysis.metrics import Measurement
 
 LETTERS = {
     "A": "accepted",

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from bass.analysis.metrics import PROFILES
+from bass.analysis.metrics import by_position
 from bass.analysis.statistics import MOST_SPAN
 from bass.analysis.tables import differing, label
 
@@ -223,13 +223,9 @@ def acceptance(run: "Run", panels: Panels) -> Plot | None:
     """Conditional acceptance by position, over all batches of a method."""
     figure, lines = _lines(panels)
     for ax, number, name, cells in lines:
-        of_cells = [run.measurement(cell) for cell in cells.values()]
-        reached, shares = (
-            pd.DataFrame([PROFILES[profile](one) for one in of_cells], dtype=float)
-            for profile in ("reached_by_position", "acceptance_by_position")
-        )
-        count = reached.sum()
-        line = 100 * ((reached * shares).sum() / count)[count >= FEW]
+        all_rows = pd.concat([run.measurement(cell).rows for cell in cells.values()])
+        shares = by_position(all_rows)[lambda frame: frame["reached_by_position"] >= FEW]
+        line = 100 * shares["acceptance_by_position"]
         if len(line):
             series(ax, number, line.index.to_numpy() + 1, line.to_numpy(), name)
         ax.set(xlabel="position in the draft", ylabel="% accepted", ylim=(0, 102))

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from bass.analysis.frames import SPEEDUPS
-from bass.analysis.metrics import COLUMNS, METRICS, independent, mean, number, speedup
+from bass.analysis.metrics import COLUMNS, METRICS, SPEEDUPS, independent, mean, number, speedup
 from bass.analysis.statistics import LEVEL, holm
 from bass.errors import RunFolderError, unknown_name
 
 if TYPE_CHECKING:
-    from bass.analysis.frames import Measurement, Run
+    from bass.analysis.frames import Run
+    from bass.analysis.metrics import Measurement
 
 ALL = "all"  # the category of the row over all prompts
 WITH_INTERVAL = ("all", "tokens_per_second", "tau")

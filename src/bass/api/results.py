@@ -15,7 +15,7 @@ from bass.printable import printable
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bass.analysis.frames import Measurement
+    from bass.analysis.metrics import Measurement
 
 # limits of a notebook's table: completions, characters of each
 MOST_SHOWN, LONGEST_SHOWN = 100, 2000
@@ -98,12 +98,12 @@ class Stats:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        from bass.analysis.metrics import METRICS, PROFILES
+        from bass.analysis.metrics import METRICS, PROFILES, profile
 
         if name in METRICS:
             return METRICS[name].function(self._measure())
         if name in PROFILES:
-            return PROFILES[name](self._measure())
+            return profile(self._measure(), name)
         raise AttributeError(f"There is no metric `{name}`: `dir(stats)` lists all.")
 
     def __dir__(self) -> list[str]:
@@ -139,10 +139,10 @@ class Result:
     @functools.cached_property
     def measurement(self) -> "Measurement":
         """The steps and requests as frames, which metrics read."""
-        from bass.analysis.frames import Measurement
+        from bass.analysis.frames import measured
 
         facts = {} if self.peaks is None else vars(self.peaks())
-        return Measurement.of_call(self.trace, self.completions, facts)
+        return measured(self.trace, self.completions, facts)
 
     @property
     def stats(self) -> Stats:

@@ -20,8 +20,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bass.analysis.frames import SPEEDUPS, Measurement
-from bass.analysis.metrics import METRICS, speedup
+from bass.analysis.metrics import METRICS, SPEEDUPS, Measurement, speedup
 from bass.api.generation import Generation
 from bass.api.llm import LLM, serve
 from bass.api.loading import ModelCache, Models

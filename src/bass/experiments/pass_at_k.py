@@ -19,7 +19,7 @@ import pandas as pd
 from scipy.stats import binomtest
 
 from bass.analysis import frames
-from bass.analysis.metrics import measure
+from bass.analysis.metrics import Measurement, measure
 from bass.analysis.statistics import LEVEL, interval
 from bass.analysis.tables import markdown, shown
 from bass.api.llm import LLM, plain
@@ -163,10 +163,10 @@ class Evaluation:
     """The folder of an evaluation, finished or not, as frames.
 
     requests: one row per sample; besides the columns of `bass.analysis.frames`, `method`,
-    `problem`, `passed`, `mean_logprob`, `ended` (seconds since the start of its problem),
-    `decoded` (seconds since the end of the problem's first prefill) and `finished` (whether it
-    came to its own end). Only problems that every method has are in it, and in `steps`. budgets:
-    seconds; by default ten, at equal shares of the samples.
+    `problem`, `passed`, `mean_logprob`, `decoded` (seconds since the end of the problem's first
+    prefill, as `ended` is since its start) and `finished` (whether it came to its own end). Only
+    problems that every method has are in it, and in `steps`. budgets: seconds; by default ten, at
+    equal shares of the samples.
     """
 
     def __init__(self, folder: str | Path, budgets: Iterable[float] | None = None) -> None:
@@ -182,7 +182,6 @@ class Evaluation:
         found["mean_logprob"] = [float(np.mean(one)) if one else 0.0 for one in found["logprobs"]]
         found["finished"] = found["finish_reason"].isin(["eos", "stop", "length"])
         prefilled = found["prefill_seconds"].fillna(0.0)
-        found["ended"] = prefilled + found["seconds"]
         first = prefilled.groupby([found["method"], found["problem"]]).transform("min")
         found["decoded"] = found["ended"] - first
         self.requests, self.problems = found, list(dict.fromkeys(found["problem"]))
@@ -240,7 +239,7 @@ class Evaluation:
             for k in (2**i for i in range(samples.bit_length())):
                 row |= _mean(f"pass@{k}", self.pass_at(k)[row["method"]])
             own = (one[one["method"] == row["method"]] for one in (self.steps, self.requests))
-            row |= measure(frames.Measurement(*own), FIGURES)
+            row |= measure(Measurement(*own), FIGURES)
         return pd.DataFrame(rows)
 
     def to_text(self) -> str:

@@ -13,7 +13,8 @@ from typing import Any, final
 import numpy as np
 import pandas as pd
 
-from bass.analysis.frames import CALL, Measurement, Run
+from bass.analysis.frames import Run
+from bass.analysis.metrics import CALL, Measurement, by_position
 from bass.api.resolve import make
 from bass.api.results import Result
 from bass.errors import OptionError
@@ -49,11 +50,10 @@ class Trace:
         """The calls for `bass.policies.simulate`: censored ones are completed by the rate of each
         position, which counts the drafts that reached it, as the estimator of Kaplan and Meier.
         """
-        judged, accepted = (self.calls[name].to_numpy() for name in ("judged", "accepted"))
-        at = np.arange(int(judged.max(initial=0)))[:, None]
-        passed, reached = (accepted > at).sum(1), ((judged > at) & (accepted >= at)).sum(1)
-        tail = float(passed.sum() / max(reached.sum(), 1))
-        rates = np.where(reached >= FEWEST, passed / np.maximum(reached, 1), tail)
+        found = by_position(self.calls)
+        reached, accepted = found["reached_by_position"], self.calls["accepted"].to_numpy()
+        tail = float(accepted.sum() / max(reached.sum(), 1))
+        rates = found["acceptance_by_position"].where(reached >= FEWEST, tail).to_numpy()
         return RecordedAcceptance(accepted, self.censored.to_numpy(), rates, tail)
 
     def save(self, path: str | Path) -> None:

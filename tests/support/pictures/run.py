@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import bass
-from bass.analysis.frames import Measurement, step_lines, steps_frame
+from bass.analysis.frames import step_lines, steps_frame
+from bass.analysis.metrics import Measurement
 from bass.analysis.picture import LETTERS, picture
 from bass.policies import RowAdaptive
 from support.pictures.svg import (
