@@ -64,7 +64,7 @@ def test_a_call_commits_what_it_accepted_and_one_more_unless_the_sequence_ended_
 def test_without_cuts_tau_is_one_more_than_accepted_per_call(run: Drawn) -> None:
     """vLLM's definition, 1 + accepted / drafts, is the same number where every call has a draft."""
     m = run.measurement()
-    assert close(metric(m, "tau"), 1 + metric(m, "accepted_per_call"))
+    assert close(metric(m, "tau"), 1 + m.counts.accepted / m.counts.calls)
 
 
 @given(runs(same_calls=True))
@@ -81,7 +81,7 @@ def test_with_equal_lengths_conditional_rates_multiply_to_unconditional_ones(run
     reached = [rate for rate in conditional if rate is not None]
     assert not any(unconditional[len(reached) :])
     np.testing.assert_allclose(np.cumprod(reached), unconditional[: len(reached)], atol=1e-12)
-    assert close(metric(m, "accepted_per_call"), sum(rate or 0.0 for rate in unconditional))
+    assert close(m.counts.accepted / m.counts.calls, sum(rate or 0.0 for rate in unconditional))
 
 
 @given(runs())
@@ -120,7 +120,7 @@ def test_autoregressive_decoding_commits_one_token_a_call_and_has_no_acceptance_
     measured = measure(replace(m, plain=m))
     assert measured["tau"] == measured["share_without_draft"] == measured["speedup_limit"] == 1
     assert measured["exact_match_rate"] == 1
-    assert measured["wasted_per_token"] == measured["drafted_per_call"] == 0
+    assert measured["drafted_per_call"] == 0
     missing = {"acceptance_rate", "token_acceptance_rate", "draft_cost_ratio", "goodput"}
     assert not measured.keys() & (missing | {"predicted_speedup", "first_divergence"})
 
@@ -246,12 +246,10 @@ def test_a_call_by_hand() -> None:
             "prefill_seconds": 0.5,
             "tau": 5 / 3,
             "tau_of_requests": (4 / 2 + 1) / 2,
-            "accepted_per_call": 1.0,
             "drafted_per_call": 2.0,
             "acceptance_rate": 3 / 6,
             # two were rejected; the second row's draft beyond its end was not judged
             "token_acceptance_rate": 3 / 5,
-            "wasted_per_token": 3 / 5,
             "share_without_draft": 0.0,
             "padding_waste": 1 - 9 / 12,  # windows of 4 and 2 for two rows; 3+1, 2+1, 1+1 used
             "cache_padding_waste": 1 - 20 / 32,
@@ -311,8 +309,8 @@ def test_every_metric_says_what_it_is() -> None:
         assert len(one.doc) > 40
         assert one.unit
     assert METRICS["tau"].show(None) == METRICS["all"].show(math.nan) == "–"
-    assert (METRICS["all"].show(0.01234), METRICS["all"].shown_unit) == ("12.3", "ms per token")
-    assert (METRICS["acceptance_rate"].show(0.5), METRICS["mbu"].shown_unit) == ("50.0", "%")
+    assert (METRICS["all"].show(0.01234), METRICS["all"].heading) == ("12.3", "all, ms per token")
+    assert (METRICS["acceptance_rate"].show(0.5), METRICS["mbu"].heading) == ("50.0", "MBU, %")
 
 
 def test_the_page_of_metrics_has_every_metric() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import bass
 from bass.analysis.metrics import Measurement
-from bass.analysis.picture import MOST_BYTES, embedded, kinds, picture
+from bass.analysis.picture import MOST, embedded, kinds, picture
 from bass.analysis.plots import MOST_BARS, pass_curves, plots
 from bass.analysis.report import report, report_of_evaluation
 from bass.analysis.tables import table, verdicts
@@ -251,13 +251,13 @@ def test_a_picture_has_the_tokens_of_the_run(run: bass.Run) -> None:
 
 def test_a_long_run_is_cut_and_unrecorded_drafts_are_noted(run: bass.Run) -> None:
     measured = run.measurement("bass-b4")
-    data = picture("bass", measured, most_bytes=2_000)
+    data = picture("bass", measured, most_tokens=100)
     shown = len(data["steps"])
     assert 0 < shown < len(measured.where(repeat=0, call=0).steps)
     assert data["note"].startswith(f"The first {shown} of ")
     for row, request in data["requests"].items():
         assert len(request["tokens"]) == sum(step["emitted"][row] for step in data["steps"])
-    assert len(json.dumps(picture("bass", measured))) < MOST_BYTES
+    assert sum(sum(step["drafted"]) for step in data["steps"]) < 100 < MOST
     steps = measured.steps.assign(draft_tokens=None, draft_probs=None)
     bare = picture("bass", Measurement(steps, measured.requests))
     assert "not recorded" in bare["note"]

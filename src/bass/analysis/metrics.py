@@ -36,7 +36,10 @@ _UNITS = {
     "requests per second": "requests/s",
 }
 _SCALES = {"seconds": 1e3, "seconds per token": 1e3, "share": 100.0}
-_HEADINGS = {"acceptance_rate": "accepted", "mbu": "MBU", "mfu": "MFU"}
+_HEADINGS = {
+    "tau": "tau", "acceptance_rate": "accepted, %", "tokens_per_second": "tokens/s",
+    "mbu": "MBU, %", "mfu": "MFU, %",
+}  # fmt: skip
 _LEAST = {"tau": 1.0, "tau_of_requests": 1.0, "draft_cost_ratio": -math.inf}  # of others 0
 
 
@@ -211,13 +214,8 @@ class Metric:
 
     @property
     def heading(self) -> str:
-        """Its short name in tables."""
-        return _HEADINGS.get(self.name, self.name)
-
-    @property
-    def shown_unit(self) -> str:
-        """The unit of `show`."""
-        return _UNITS.get(self.unit, self.unit)
+        """Its short name in tables, and the unit of `show`."""
+        return _HEADINGS.get(self.name, f"{self.name}, {_UNITS.get(self.unit, self.unit)}")
 
     def show(self, value: float | None) -> str:
         """A value as it is shown in a table."""
@@ -282,11 +280,6 @@ def tau_of_requests(m: Measurement) -> Value:
     return float(m.rows.groupby([*CALL, "request"])["emitted"].mean().mean())
 
 
-def accepted_per_call(m: Measurement) -> Value:
-    """Accepted draft tokens / target calls: bonus and correction left out."""
-    return _ratio(m.counts.accepted, m.counts.calls)
-
-
 def drafted_per_call(m: Measurement) -> Value:
     """Drafted tokens / target calls: the mean length of a draft, lengths of 0 included."""
     return _ratio(m.counts.drafted, m.counts.calls)
@@ -307,11 +300,6 @@ def token_acceptance_rate(m: Measurement) -> Value:
     Leviathan et al. (2023): alpha.
     """
     return _ratio(m.counts.accepted, m.counts.reached)
-
-
-def wasted_per_token(m: Measurement) -> Value:
-    """Drafted tokens that were not committed, drafted - accepted, for each committed token."""
-    return _ratio(m.counts.drafted - m.counts.accepted, m.counts.emitted)
 
 
 def share_without_draft(m: Measurement) -> Value:
@@ -603,11 +591,9 @@ _ROWS: tuple[tuple[Function, str, Better, Over], ...] = (
     (prefill_seconds, "seconds", "lower", "repeats"),
     (tau, "tokens per call", "higher", "prompts"),
     (tau_of_requests, "tokens per call", "higher", "prompts"),
-    (accepted_per_call, "tokens per call", "higher", "prompts"),
     (drafted_per_call, "tokens per call", "neither", "prompts"),
     (acceptance_rate, "share", "higher", "prompts"),
     (token_acceptance_rate, "share", "higher", "prompts"),
-    (wasted_per_token, "tokens per token", "lower", "prompts"),
     (share_without_draft, "share", "neither", "repeats"),
     (padding_waste, "share", "lower", "repeats"),
     (cache_padding_waste, "share", "lower", "repeats"),

@@ -26,8 +26,7 @@ LETTERS = {
     "P": "plain",
     "U": "unused",
 }
-MOST_BYTES = 300_000  # of one picture
-TOKEN_BYTES = 14  # of an emitted token: its id and its probability
+MOST = 15_000  # drafted and emitted tokens of one picture, about 300 kB
 
 
 def kinds(drafted: int, accepted: int, emitted: int) -> str:
@@ -41,34 +40,26 @@ def kinds(drafted: int, accepted: int, emitted: int) -> str:
     return "A" * accepted + rest + added
 
 
-def picture(title: str, measurement: "Measurement", most_bytes: int = MOST_BYTES) -> dict[str, Any]:
-    """The first call of a cell: its first steps, as many as fit into `most_bytes` of JSON."""
+def picture(title: str, measurement: "Measurement", most_tokens: int = MOST) -> dict[str, Any]:
+    """The first call of a cell: its first steps, up to `most_tokens` drafted and emitted ones."""
     first = measurement.where(repeat=measurement.repeats[0], call=0)
-    requests = {line["request"]: line for line in first.requests.to_dict("records")}
-    painted: list[dict[str, Any]] = []
-    emitted: dict[int, int] = {}
-    size = 0
-    for step in first.steps.sort_values("step").to_dict("records"):
-        one = _step(step)
-        size += len(_compact(one)) + TOKEN_BYTES * sum(one["emitted"])
-        if size > most_bytes:
-            break
-        painted.append(one)
-        for index, count in zip(one["requests"], one["emitted"], strict=True):
-            if index >= 0:
-                emitted[index] = emitted.get(index, 0) + count
-    total = len(first.steps)
-    notes = (
-        [f"The first {len(painted)} of {total} steps are shown."] if len(painted) < total else []
-    )
+    steps = first.steps.sort_values("step")
+    sizes = steps["drafted"].map(sum) + steps["emitted"].map(sum) + steps["requests"].map(len)
+    shown = steps[sizes.cumsum() <= most_tokens]
+    painted = [_step(step) for step in shown.to_dict("records")]
+    cut, total = len(painted) < len(steps), len(steps)
+    notes = [f"The first {len(painted)} of {total} steps are shown."] if cut else []
     if any(sum(step["drafted"]) and "tokens" not in step for step in painted):
         notes.append("Rejected tokens were not recorded: they are blank.")
+    rows = first.rows[first.rows["step"].isin(shown["step"])]
+    emitted = rows.groupby("request")["emitted"].sum().to_dict()
+    requests = {line["request"]: line for line in first.requests.to_dict("records")}
     return {
         "title": title,
         "note": " ".join(notes),
         "longest": max((max(step["drafted"]) for step in painted), default=0) + 1,
         "steps": painted,
-        "requests": {i: _request(requests[i], count) for i, count in sorted(emitted.items())},
+        "requests": {int(i): _request(requests[i], count) for i, count in emitted.items()},
     }
 
 

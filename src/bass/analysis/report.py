@@ -65,7 +65,7 @@ def report(run: "Run") -> str:
         chosen=chosen,
         data=embedded(pictures, json.loads(texts.read_text()) if texts.exists() else []),
         words=[
-            (one.heading, f"{one.doc} A cell has its mean over {one.over}.")
+            (one.heading.partition(",")[0], f"{one.doc} A cell has its mean over {one.over}.")
             for one in map(METRICS.__getitem__, COLUMNS)
         ],
     )

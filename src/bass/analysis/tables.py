@@ -22,19 +22,14 @@ WITH_INTERVAL = ("all", "tokens_per_second", "tau")
 PARTS = ("", "_low", "_high", "_median", "_p")  # of a speed-up, each a column
 SHARES = {"pass_first": "Pass@First", "pass_all": "Pass@All", "finished": "finished samples"}
 ALPHA = 1 - LEVEL
-_HEADINGS = {
+_HEADINGS = {  # of columns that are no metric
     "speedup_all": "speed-up, latency",
     "speedup_all_median": "median",
     "speedup": "speed-up, tokens/s",
-    "tokens_per_second": "tokens/s",
-    "tau": "tau",
     "seconds": "budget, seconds",
     "repeats": "repeats",
 }
 SUFFIXES = {".md": "markdown", ".tex": "latex", ".csv": "csv"}  # of files, to formats
-_REASONS = dict.fromkeys(SPEEDUPS, "no finished cell of autoregressive decoding does this work")
-_REASONS |= {"acceptance_rate": "nothing is drafted"}
-_REASONS |= dict.fromkeys(("mbu", "mfu"), "the device's is not known, or categories share steps")
 
 
 def table(run: "Run", categories: bool = True) -> pd.DataFrame:
@@ -45,7 +40,7 @@ def table(run: "Run", categories: bool = True) -> pd.DataFrame:
     decoding of the same work, each with `_low`, `_high`, `_median` (of the paired ratios) and `_p`
     (adjusted by Holm over the cells of one work); the metrics of `COLUMNS`, some with `_low` and
     `_high`; `repeats`. Times are in seconds, shares from 0 to 1. A speed-up's bounds that span more
-    than a factor of 3 are left out. `attrs["notes"]` has caveats, and reasons for missing values.
+    than a factor of 3 are left out. `attrs["notes"]` has caveats.
 
     Raises RunFolderError if no cell is finished.
     """
@@ -107,7 +102,9 @@ def _notes(run: "Run", frame: pd.DataFrame) -> Iterator[str]:
     whole = frame[frame["category"] == ALL] if "category" in frame else frame
     names = {cell: f"`{label(run, cell)}`" for cell in run.finished}
     methods = {cell: f"`{label(run, cell, without=['batch'])}`" for cell in run.finished}
-    over_prompts = [METRICS[name].heading for name in COLUMNS if METRICS[name].over == "prompts"]
+    over_prompts = [
+        METRICS[n].heading.partition(",")[0] for n in COLUMNS if METRICS[n].over == "prompts"
+    ]
     yield (
         f"Measured on {made['device']} with bass {made['bass']} ({made['commit']}), torch "
         f"{made['torch']}. Values are means over prompts ({', '.join(over_prompts)}) or over "
@@ -140,10 +137,6 @@ def _notes(run: "Run", frame: pd.DataFrame) -> Iterator[str]:
         for cell in run.finished
         if not run.entries[cell]["lossless"]
     )
-    for column in (*SPEEDUPS, *COLUMNS):
-        if empty := int(frame[column].isna().sum()):
-            why = _REASONS.get(column, "the metric does not apply")
-            yield f"`{column}` is empty in {empty} of {len(frame)} rows: {why}."
     if missing := len(run.entries) - len(run.finished):
         yield f"{missing} of {len(run.entries)} cells have failed or are not finished."
     yield from made["remarks"]
@@ -219,7 +212,7 @@ def shown(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _heading(name: str) -> str:
     if name in METRICS and name not in _HEADINGS:
-        return f"{METRICS[name].heading}, {METRICS[name].shown_unit}"
+        return METRICS[name].heading
     return _HEADINGS.get(name) or f"{SHARES.get(name, name)}, %"
 
 

@@ -247,7 +247,7 @@ def figures(own: "list[Result]", plain: "list[Result]", ratios: "Ratios") -> Tab
             cells.append(metric.show(fmean(values) if values else None))
         if (ratio := ratios.get(metric.name)) is not None:
             cells += [ratio.text, f"{ratio.median:.2f}"]
-        grid.add_row(f"{metric.heading.replace('_', ' ')}, {metric.shown_unit}", *cells)
+        grid.add_row(metric.heading.replace("_", " "), *cells)
     rates = [number(rate, "share") for rate in own[0].stats.acceptance_by_position[:6]]
     grid.add_row("accepted by position, %", " ".join(rates))
     grid.add_row("lossless", "yes" if own[0].lossless else "[bold red]NO[/]")
