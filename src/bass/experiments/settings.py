@@ -14,14 +14,7 @@ from bass.api.values import option_value, wrong_type
 from bass.errors import OptionError, check_number, unknown_name
 from bass.experiments.problems import NAMES
 from bass.experiments.prompts import Entry, numbers, occurrences, read_prompts
-from bass.option import (
-    check_options,
-    for_one_prompt,
-    help_of,
-    kinds_of,
-    like,
-    option,
-)
+from bass.option import check_options, for_one_prompt, help_of, kinds_of, like, option
 from bass.sampling_params import SamplingParams
 
 if TYPE_CHECKING:  # loads torch
