@@ -62,7 +62,8 @@ def test_a_cell_of_bass_alone_has_no_files() -> None:
 def test_it_has_the_users_classes_and_the_files_of_their_parameters(
     own: ModuleType, tmp_path: Path
 ) -> None:
-    data, prompts = tmp_path / "table.csv", tmp_path / "prompts.txt"
+    (tmp_path / "tables").mkdir()
+    data, prompts = tmp_path / "tables" / "table.csv", tmp_path / "prompts.txt"
     data.write_text("1,2\n", encoding="utf-8")
     prompts.write_text("def f(", encoding="utf-8")
     spec = {"class_path": "own_policy:Own", "init_args": {"file": str(data)}}
@@ -74,6 +75,7 @@ def test_it_has_the_users_classes_and_the_files_of_their_parameters(
     data.write_text("1,3\n", encoding="utf-8")
     after = found(spec, prompts=str(prompts))
     assert {name for name in before if before[name] != after[name]} == {"table.csv"}
+    assert {*found(spec | {"init_args": {"file": str(data.parent)}})} == {*names, "table.csv"}
 
 
 def test_here_says_which_software_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,14 +12,14 @@ import pytest
 import bass
 from bass.analysis.metrics import Measurement
 from bass.analysis.picture import MOST, embedded, kinds, picture
-from bass.analysis.plots import MOST_BARS, pass_curves, plots
+from bass.analysis.plots import pass_curves, plots
 from bass.analysis.report import report, report_of_evaluation
 from bass.analysis.tables import table, verdicts
 from bass.cli import main
 from bass.errors import RunFolderError
 from support.run_folders import MANIFEST, METHODS, TEXTS, write_run
 
-NAMES = ["speedup_all", "speedup", "all", "tokens_per_second", "acceptance", "step-parts"]
+NAMES = ["speedup_all", "speedup", "all", "tokens_per_second", "acceptance"]
 
 
 @pytest.fixture(scope="module")
@@ -129,9 +129,7 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> bass.Run:
 def test_works_have_panels_and_autoregressive_decoding_is_never_left_out(grid: bass.Run) -> None:
     frame = table(grid)
     found = {plot.name: plot for plot in plots(grid, frame)}
-    assert {plot.name: len(plot.figure.axes) for plot in found.values()} == {
-        name: 1 if name == "step-parts" else 2 for name in NAMES
-    }
+    assert {name: len(plot.figure.axes) for name, plot in found.items()} == dict.fromkeys(NAMES, 2)
     ranks = frame["all"].groupby([frame["temperature"], frame["batch"]]).rank()
     means = ranks.groupby(frame["method"]).mean().drop("plain").sort_values()
     shown = {"plain", *means.index[:7]}
@@ -150,22 +148,6 @@ def test_works_have_panels_and_autoregressive_decoding_is_never_left_out(grid: b
     ]
     assert colours[0] == colours[1]
     assert " 8 of 10 methods are shown: autoregressive" in found["all"].caption
-    assert "methods are shown" not in found["step-parts"].caption
-
-
-def test_the_parts_of_a_step_are_those_of_the_methods_shown_and_the_caption_counts_them(
-    grid: bass.Run,
-) -> None:
-    frame = table(grid)
-    found = {plot.name: plot for plot in plots(grid, frame)}
-    drawn = {line.get_label() for line in found["all"].figure.axes[0].lines}
-    [ax] = found["step-parts"].figure.axes
-    names = [text.get_text().replace("\n", " ") for text in ax.get_yticklabels()]
-    assert len(names) == MOST_BARS
-    assert {name.partition(",")[0] for name in names} <= drawn
-    batches = [name.rpartition(" ")[2] for name in names]
-    assert batches.count("2") == 2 * (len(drawn) - 1)  # plain drafts nothing, and has no parts
-    assert "16 of 36 settings are shown" in found["step-parts"].caption
 
 
 def test_the_page_says_which_settings_have_pictures(

@@ -132,8 +132,6 @@ def test_a_cell_ends_with_facts_and_what_it_was_made_with(whole: Path) -> None:
         assert summary["repeats"] == 2
         assert summary["seconds"] > 0
         assert summary["facts"]["bandwidth"] > 0
-        assert summary["facts"]["parts_k"] <= 2
-        assert summary["facts"]["parts_ms"].keys() == {"draft", "verify", "sample", "host"}
         assert summary["made_with"]["files"] == {}
         assert not (whole / "cells" / cell / PROGRESS).exists()
 

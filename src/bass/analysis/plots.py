@@ -7,7 +7,6 @@ A method is what distinguishes the cells of one work. Works that differ on anoth
 import functools
 import io
 import re
-import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -31,10 +30,8 @@ if TYPE_CHECKING:
 SERIES = tuple(f"s{i}" for i in range(8))  # names of colours in report.css
 MARKERS = "osD^vPX*"
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 3)))
-HATCHES = ("", "////", "\\\\\\\\", "xxxx")
 WIDTH, HEIGHT = 4.4, 3.2  # inches of a figure, which a phone shows whole
 FEW = 10  # drafts that must reach a position for its acceptance to be drawn
-MOST_BARS = 16
 
 _OVER = (
     "Over the fastest autoregressive decoding of the same work, with 95 % intervals over paired "
@@ -106,7 +103,6 @@ def style() -> Iterator[None]:
         "legend.frameon": False,
         "svg.fonttype": "none",
         "svg.hashsalt": "bass",
-        "hatch.linewidth": 0.6,
         "text.parse_math": False,
     }
     with matplotlib.rc_context(chosen):
@@ -168,9 +164,7 @@ def plots(run: "Run", frame: pd.DataFrame) -> list[Plot]:
     with style():
         found = [by_batch(frame, panels, column) for column in BY_BATCH]
         found += [acceptance(run, panels)]
-        found = [replace(plot, caption=plot.caption + left) for plot in found if plot is not None]
-        parts = step_parts(run, panels)
-    return found if parts is None else [*found, parts]
+    return [replace(plot, caption=plot.caption + left) for plot in found if plot is not None]
 
 
 def places(run: "Run") -> pd.DataFrame:
@@ -238,40 +232,6 @@ def acceptance(run: "Run", panels: Panels) -> Plot | None:
         f"over all batches. Positions reached fewer than {FEW} times are left out."
     )
     return Plot("acceptance", "Acceptance by position", caption, figure)
-
-
-def step_parts(run: "Run", panels: Panels) -> Plot | None:
-    """The time of a step by part, of the cells in which it was measured."""
-    measured = {c: p for c in run.finished if (p := run.measurement(c).facts.get("parts_ms"))}
-    lines = [cells for methods in panels.values() for cells in methods.values()]
-    batches = {cell: b for cells in lines for b, cell in cells.items() if cell in measured}
-    if not batches:
-        return None
-    shown = sorted(batches, key=lambda cell: -batches[cell])[:MOST_BARS]
-    bars = {label(run, cell): parts for cell, parts in measured.items() if cell in shown}
-    frame = pd.DataFrame(bars).T.fillna(0.0)
-    figure, (ax,) = new_figure()
-    left, edge = frame.cumsum(axis=1) - frame, {"edgecolor": colours()["page"], "linewidth": 0.5}
-    for name, colour, hatch in zip(frame, SERIES, HATCHES * 2, strict=False):
-        drawn: Any = {"label": str(name), "hatch": hatch, "facecolor": colours()[colour]} | edge
-        ax.barh(range(len(frame)), frame[name], left=left[name], **drawn)
-    names = ["\n".join(textwrap.wrap(str(name), 24)) for name in frame.index]
-    height = 0.08 + 0.16 * (1 + max(name.count("\n") for name in names))  # inches of a bar
-    figure.set_figheight(max(1.8, 0.9 + height * len(names)))
-    ax.set_yticks(range(len(frame)), names)
-    ax.set(xlabel="ms", ylim=(len(frame) - 0.4, -0.6))
-    ax.grid(axis="y", visible=False)
-    _legend(figure)
-    caption = (
-        "Parts of one step of the median draft length, each timed separately: drafting, the "
-        "target's pass over the window, sampling with verification, and the host."
-    )
-    if len(bars) < len(measured):
-        caption += (
-            f" {len(bars)} of {len(measured)} settings are shown: of the methods of the other "
-            "plots, the largest batches."
-        )
-    return Plot("step-parts", "Time of a step by part", caption, figure)
 
 
 def pass_curves(frame: pd.DataFrame) -> Plot:

@@ -139,6 +139,10 @@ def _notes(run: "Run", frame: pd.DataFrame) -> Iterator[str]:
     )
     if missing := len(run.entries) - len(run.finished):
         yield f"{missing} of {len(run.entries)} cells have failed or are not finished."
+    for name in ("bass", "commit", "torch", "device"):
+        values = {str((run.summary(cell) or {})["made_with"][name]) for cell in run.finished}
+        if len(values) > 1:
+            yield f"Cells were made with several values of `{name}`: {', '.join(sorted(values))}."
     yield from made["remarks"]
 
 

@@ -9,7 +9,6 @@ cells/ID/error.txt                     the traceback of a failed cell
 
 import functools
 import json
-import statistics
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -19,8 +18,8 @@ from typing import Any, final
 
 import torch
 
-from bass.analysis.frames import REQUESTS, STEPS, SUMMARY, read_lines, request_lines, step_lines
-from bass.api.generation import Generation, first_step
+from bass.analysis.frames import REQUESTS, STEPS, SUMMARY, request_lines, step_lines
+from bass.api.generation import first_step
 from bass.api.llm import LLM, serve
 from bass.api.loading import ModelCache
 from bass.api.options import RequestOptions
@@ -29,7 +28,6 @@ from bass.api.requests import Prompts
 from bass.engine.cost import measure_peaks
 from bass.engine.graphs import capture_stream
 from bass.engine.memory import weight_bytes
-from bass.engine.parts import parts_of, without_graphs
 from bass.errors import BassError, is_out_of_memory
 from bass.experiments.prompts import Prompt, answer_tokens, lengths, rendered
 from bass.experiments.provenance import device_name
@@ -120,12 +118,11 @@ class Worker:
         _drop_lines(folder, record["repeats"])
         llm, others = self._served(cell)
         device, call = llm.models.device, settings.calls[0]
-        prompts, options = _prompts(llm, call, {}), call.options(settings, repeat)
         if record["repeats"] <= repeat:
             if settings.warm_up:  # in every turn, since other cells ran in between
                 _reserve(llm, settings, repeat)
                 for _ in range(2):  # on a CPU a pass is recorded the second time
-                    first_step(llm.start(prompts, options))
+                    first_step(llm.start(_prompts(llm, call, {}), call.options(settings, repeat)))
             if others is not None:
                 torch.cuda.reset_peak_memory_stats(device)
             for name, lines in _measured(llm, cell, repeat, watch).items():
@@ -140,9 +137,7 @@ class Worker:
             if llm.graphs and _free_share(device) >= LEAST_FREE:
                 self._kept[cell.id] = llm
             return None
-        steps = [s for s in read_lines(folder / STEPS) if (s["repeat"], s["call"]) == (0, 0)]
-        facts = _parts(lambda: llm.start(prompts, options), steps)
-        facts |= vars(measure_peaks(device, llm.models.dtype)) | {"device": device_name(device)}
+        facts = vars(measure_peaks(device, llm.models.dtype)) | {"device": device_name(device)}
         return facts | {name: getattr(settings, name) for name in LIMITS}
 
     def _served(self, cell: Cell) -> tuple[LLM, int | None]:
@@ -220,32 +215,6 @@ def _reserve(llm: LLM, settings: Settings, repeat: int) -> None:
             prompts = [[0] * min(n, most) for n in longest for _ in range(call.samples)]
         calls.append((prompts, call.options(settings, repeat)))
     llm.warm_up_for(calls)
-
-
-def _parts(start: Callable[[], Generation], steps: list[dict[str, Any]]) -> dict[str, Any]:
-    """The median draft length of a call, and the milliseconds of each part of such a step.
-
-    The call starts again, and is stopped half-way. None for few steps, or where memory is full.
-    """
-    k = statistics.median_low([step["k"] for step in steps]) if len(steps) > 1 else None
-    seconds = None
-    if k is not None:
-        generation = start()
-        run = generation.run
-        try:
-            for _ in generation:
-                if len(run.trace.steps) >= len(steps) // 2:
-                    break
-            if without_graphs(run.step) is not None and bool(run.sequences.active.any()):
-                seconds = parts_of(run.step, run.sequences, k)
-                seconds["host"] += statistics.median(step["host_seconds"] for step in steps)
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-        finally:
-            generation.close()
-    ms = None if seconds is None else {name: 1e3 * value for name, value in seconds.items()}
-    return {"parts_k": ms and k, "parts_ms": ms}
 
 
 def _allocate_workspaces(device: torch.device) -> None:

@@ -1,15 +1,18 @@
-"""Runs the turns of cells: in this process, or on a Ray cluster."""
+"""Runs the turns of cells: in this process, or on a Ray cluster.
+
+Each turn is `Worker.turn`, in any process. A round of repeats ends before the next begins, and the
+turns of a cell end when it has failed.
+"""
 
 import importlib
 import itertools
 import os
 import sys
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Protocol, final
+from typing import Any, final
 
 from bass.errors import OptionError, install
 from bass.experiments.cell import Cell, Watch, Worker, end, unwatched
@@ -19,19 +22,9 @@ POLL_SECONDS = 1.0
 Turn = tuple[Cell, int]  # and the repeat
 
 
-class Executor(Protocol):
-    """Runs turns, each by `Worker.turn`, in any process; a round of repeats ends before the next
-    begins.
-    """
-
-    @abstractmethod
-    def run(self, turns: Sequence[Turn], folder: Path, watch: Watch) -> None:
-        """Run all turns, without those of cells that have failed."""
-
-
 @final
 @dataclass(frozen=True)
-class Local(Executor):
+class Local:
     """One turn at a time, in this process."""
 
     def run(self, turns: Sequence[Turn], folder: Path, watch: Watch) -> None:
@@ -44,7 +37,7 @@ class Local(Executor):
 
 @final
 @dataclass(frozen=True)
-class Ray(Executor):
+class Ray:
     """As many cells at a time as a Ray cluster has resources for.
 
     All its machines share the file system of the run folder. address: of the cluster, as `ray
@@ -71,7 +64,7 @@ class Ray(Executor):
                 "start --head`."
             ) from error
         try:
-            has = ray.cluster_resources()
+            has = ray.cluster_resources()  # a request beyond them would wait forever
             for name, wanted in (("CPU", self.cpus), ("GPU", self.gpus)):
                 if wanted > has.get(name, 0):
                     raise OptionError(
@@ -110,6 +103,7 @@ class Ray(Executor):
                     watch(cell, repeat + 1 if summary is None else cell.settings.repeats, summary)
 
 
+Executor = Local | Ray
 _WORKERS: dict[Path, Worker] = {}  # of a process of the cluster
 
 

@@ -1,6 +1,7 @@
 """The inputs of results: versions, the machine, and hashes of the user's files."""
 
 import dataclasses
+import functools
 import hashlib
 import os
 import platform
@@ -70,7 +71,8 @@ def here() -> dict[str, str]:
 
 def files_of(load_plan: "LoadPlan", settings: Any) -> dict[str, str]:
     """The sha256 of the files that a cell depends on, by path: the sources of the user's strategies
-    and of the classes in their fields, the files that parameters name, and that of the prompts.
+    and of the classes in their fields, the files and folders that parameters of strategies name,
+    and that of the prompts. Checkpoints are left out.
     """
     from bass.experiments.prompts import SETS
 
@@ -79,17 +81,29 @@ def files_of(load_plan: "LoadPlan", settings: Any) -> dict[str, str]:
     if isinstance(prompts, str):
         given["file"] = SETS[prompts].path(given.get("data")) if prompts in SETS else prompts
     found = {*_files([*load_plan.strategies, *given.values()])}
-    return {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in sorted(found)}
+    return {path: _digest(path, os.stat(path).st_mtime_ns) for path in sorted(found)}
 
 
-def _files(value: Any) -> Iterator[str]:
-    """The files that a value names, and those of the classes of the user in it."""
+@functools.cache
+def _digest(path: str, _: int) -> str:
+    """The sha256 of a file, read once while its time is the same."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _files(value: Any, parameter: bool = False) -> Iterator[str]:
+    """The files that a value names, and those of the classes of the user in it.
+
+    parameter: whether it is one of a strategy, which may name a folder.
+    """
     if isinstance(value, str | Path):
-        if os.path.isfile(value):
-            yield os.path.abspath(value)
-    elif isinstance(value, Mapping | list | tuple):
-        for one in value.values() if isinstance(value, Mapping) else value:
-            yield from _files(one)
+        inside = Path(value).rglob("*") if parameter and os.path.isdir(value) else [value]
+        yield from (os.path.abspath(path) for path in inside if os.path.isfile(path))
+    elif isinstance(value, Mapping):
+        yield from _files([*value.values()], True)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _files(one, parameter)
     else:
         kind = value if isinstance(value, type) else type(value)
         for base in kind.__mro__:
@@ -97,4 +111,5 @@ def _files(value: Any) -> Iterator[str]:
             if file is not None and not file.startswith(_INSTALLED):
                 yield os.path.abspath(file)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            yield from _files([getattr(value, f.name, None) for f in dataclasses.fields(value)])
+            fields = [getattr(value, f.name, None) for f in dataclasses.fields(value)]
+            yield from _files(fields, True)

@@ -43,11 +43,10 @@ def run(
     works = {cell.id: work_of(cell) for cell in plan.cells}
     devices = dict.fromkeys(device_name(cell.load_plan.target.device) for cell in plan.cells)
     made = here() | {"device": ", ".join(devices)}
-    remarks = [*plan.remarks, *_made_otherwise(states, folder, made)]
     folder.mkdir(parents=True, exist_ok=True)
     manifest = {
         "name": plan.name, "about": plan.about, "axes": plan.axes, "config": plan.config, **made,
-        "remarks": remarks, "cells": [_entry(cell, works[cell.id]) for cell in plan.cells],
+        "remarks": plan.remarks, "cells": [_entry(cell, works[cell.id]) for cell in plan.cells],
     }  # fmt: skip
     if (folder / MANIFEST).exists():
         manifest["created"] = json.loads((folder / MANIFEST).read_text())["created"]
@@ -89,23 +88,22 @@ def turns(
     """
     pairs: dict[str, Pair] = {cell.id: cell.load_plan.models for cell in cells}
     places: dict[Any, int] = {}
-    for i, (target, draft) in enumerate(pairs.values()):
-        places.setdefault(target, i)
-        places.setdefault((target, draft), i)
+    for i, pair in enumerate(pairs.values()):
+        places.setdefault(pair[0], i)
+        places.setdefault(pair, i)
 
     def place(cell: Cell) -> tuple[int, bool, int]:
-        target, draft = pairs[cell.id]
-        return places[target], draft is None, places[target, draft]
+        target, draft = pair = pairs[cell.id]
+        return places[target], draft is None, places[pair]
 
-    needed: dict[str, set[Pair]] = {}
+    needed: dict[str, set[Pair]] = {}  # of a work, those with a draft
     for cell in cells:
-        needed.setdefault(works[cell.id], set()).add(pairs[cell.id])
+        own = {pairs[cell.id]} if pairs[cell.id][1] is not None else set[Pair]()
+        needed.setdefault(works[cell.id], set()).update(own)
     groups: dict[Any, list[Cell]] = {}
     for cell in sorted(cells, key=place):
-        own = needed[works[cell.id]]
-        paired = {target for target, draft in own if draft is not None}
-        loaded = frozenset(p for p in own if p[1] is not None or p[0] not in paired)
-        groups.setdefault(works[cell.id] if len(loaded) == 1 else loaded, []).append(cell)
+        several = frozenset(needed[works[cell.id]])
+        groups.setdefault(several if len(several) > 1 else works[cell.id], []).append(cell)
 
     def untouched(group: list[Cell]) -> bool:
         return all(works[cell.id] not in begun for cell in group)
@@ -164,22 +162,6 @@ def _begin(cell: Cell, run: Path, made: Mapping[str, str]) -> int:
     for name in (SUMMARY, ERROR):
         (folder / name).unlink(missing_ok=True)
     return record["repeats"]
-
-
-def _made_otherwise(
-    states: Sequence[tuple[Cell, str]], folder: Path, made: Mapping[str, str]
-) -> list[str]:
-    """Sentences on finished cells that were made with other software, or on another device."""
-    found: dict[str, set[str]] = {}
-    for cell, state in states:
-        record = _record(folder / "cells" / cell.id) if state == "finished" else None
-        for name in _SOFTWARE if record else ():
-            if (before := (record or {})["made_with"][name]) != made[name]:
-                found.setdefault(name, set()).add(before)
-    return [
-        f"Some cells were made with another {name} than the last ones: {', '.join(sorted(values))}."
-        for name, values in found.items()
-    ]
 
 
 def _entry(cell: Cell, work: str) -> dict[str, Any]:
