@@ -5,10 +5,11 @@ B = batch, W = window, V = vocabulary, C = capacity of a row.
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
@@ -37,6 +38,7 @@ __all__ = [
     "Sequences",
     "Verdict",
     "Window",
+    "copied",
 ]
 
 
@@ -333,3 +335,16 @@ class Projection:
             qk = self.rotation.rotate(qk)
         q, k = qk.split_with_sizes((self.heads, self.kv_heads), 2)
         return q.to(self.dtype), k.to(self.dtype), v.to(self.dtype)
+
+
+def copied(value: Any) -> Any:
+    """A copy of the tensors and arrays in a value, in tuples and in records."""
+    if isinstance(value, Tensor):
+        return value.clone()
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, tuple):
+        return tuple(map(copied, value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{name: copied(part) for name, part in vars(value).items()})
+    return value

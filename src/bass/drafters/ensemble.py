@@ -15,7 +15,7 @@ from bass.drafters.validity import built, check_answer, in_int64
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.ops import batch_state
-from bass.records import Draft, Features, Noise, RowAssignment, Sequences, Window
+from bass.records import Draft, Features, Noise, RowAssignment, Sequences, Window, copied
 
 
 @final
@@ -90,9 +90,13 @@ class EnsembleDrafter(Drafter):
     def label(self) -> str:
         return " or ".join(drafter.label for drafter in self.drafters)
 
+    @property
+    def writes_inputs(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return any(drafter.writes_inputs for drafter in self.drafters)
+
     def reserve(self, assignment: RowAssignment) -> None:
         for drafter in self.drafters:
-            drafter.reserve(assignment)
+            drafter.reserve(copied(assignment) if drafter.writes_inputs else assignment)
 
     def fill(self, window: Window) -> Features:
         for drafter in self.drafters:
@@ -112,14 +116,15 @@ class EnsembleDrafter(Drafter):
 
     def copy_rows(self, assignment: RowAssignment) -> None:
         for drafter in self.drafters:
-            drafter.copy_rows(assignment)
+            drafter.copy_rows(copied(assignment) if drafter.writes_inputs else assignment)
 
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
     ) -> Draft:
         requested, drafts = lengths, []
         for drafter in self.drafters:
-            answer = drafter.propose(sequences, requested, k, noise, span)
+            given = copied((requested, noise)) if drafter.writes_inputs else (requested, noise)
+            answer = drafter.propose(sequences, given[0], k, given[1], span)
             check_answer(drafter, answer, requested, k, self.vocab_size)
             draft = widened(in_int64(drafter, answer, requested), requested, k)
             # the step reports a negative length

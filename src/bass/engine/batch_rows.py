@@ -9,7 +9,7 @@ import torch
 
 from bass.engine.requests import Request
 from bass.interfaces import Drafter, RowStore
-from bass.records import CacheBudget, RowAssignment, Sequences
+from bass.records import CacheBudget, RowAssignment, Sequences, copied
 
 
 @dataclass
@@ -72,14 +72,14 @@ class BatchRows:
 
         assignment = RowAssignment(self.capacities.copy(), source, shared)
         for store in (self.target, self.drafter):
-            store.reserve(assignment)
+            store.reserve(copied(assignment) if store.writes_inputs else assignment)
         fed_rows = idle[: len(leaders)]
         for run in (
             np.split(fed_rows, np.flatnonzero(np.diff(fed_rows) > 1) + 1) if len(fed_rows) else ()
         ):
             self.prefill([all_requests[self.requests[row]].prompt for row in run], int(run[0]))
         for store in (self.target, self.drafter):
-            store.copy_rows(assignment)
+            store.copy_rows(copied(assignment) if store.writes_inputs else assignment)
         self._start(idle, [all_requests[request] for request in leaders + followers])
         return idle, sum(len(all_requests[r].prompt) - 1 for r in leaders)
 

@@ -27,7 +27,7 @@ from bass.ops.batch_state import (
     window,
 )
 from bass.ops.noise import step_noise
-from bass.records import Draft, Noise, Sequences, Verdict, Window
+from bass.records import Draft, Noise, Sequences, Verdict, Window, copied
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,8 @@ class SpeculativeStep(Step):
         """
         warped = self.warp(logits, sequences.history(draft.tokens))
         probs = check_probs(self.warp, warped, logits) if self.is_first("warp") else warped
-        answer = self.verifier(draft, probs, noise)
+        given = copied((draft, noise)) if self.verifier.writes_inputs else (draft, noise)
+        answer = self.verifier(given[0], probs, given[1])
         if self.is_first("verifier"):
             check_verdict(self.verifier, answer, logits)
         verdict = Verdict(answer.tokens.to(torch.int64), answer.accepted.to(torch.int64))
@@ -229,7 +230,9 @@ class SpeculativeStep(Step):
 
         Its values are checked on a CPU only.
         """
-        draft = self.drafter.propose(sequences, lengths, k, noise, span)
+        writes = self.drafter.writes_inputs
+        requested, given = copied((lengths, noise)) if writes else (lengths, noise)
+        draft = self.drafter.propose(sequences, requested, k, given, span)
         if self.is_first("drafter"):
             check_answer(self.drafter, draft, lengths, k, self.vocab_size)
         return in_int64(self.drafter, draft, lengths)

@@ -94,8 +94,10 @@ class KVCache(ABC, Generic[View]):
 class RowStore(ABC):
     """Holds state per row, filled with prompts. A store without state keeps the defaults.
 
-    What its methods receive is read-only.
+    `writes_inputs`: it writes to what its methods receive, and gets copies.
     """
+
+    writes_inputs: ClassVar[bool] = False
 
     def reserve(self, assignment: RowAssignment) -> None:
         """Reserve `assignment.capacities[b]` positions for row b."""

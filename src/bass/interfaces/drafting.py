@@ -146,7 +146,8 @@ class Drafter(DraftMethod, RowStore):
         Within it, tokens must be in the vocabulary and have a probability above 0; distributions
         must be finite, nowhere negative, and sum to 1. Otherwise the run ends with an error.
         `sequences` are the rows of the run themselves. They are read-only, now and later, and so
-        are all other arguments: a run does not notice a write, `bass.testing.check_drafter` does.
+        are all other arguments unless `writes_inputs` is True: a run does not notice a write,
+        `bass.testing.check_drafter` does.
         """
         ...
 

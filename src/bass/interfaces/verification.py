@@ -18,12 +18,14 @@ class Verifier(ABC):
     the same noise.
     `judges_jointly`: whether it accepts a token may depend on the target's distributions at later
     positions, so an invalid one there (such as NaN) ends the run.
+    `writes_inputs`: it writes to the draft or the noise, and gets copies of both.
     `caveat`: the warning in a run's summary if the verifier is not lossless.
     """
 
     lossless: ClassVar[bool]
     coupled: ClassVar[bool] = False
     judges_jointly: ClassVar[bool] = True
+    writes_inputs: ClassVar[bool] = False
     caveat: ClassVar[str] = ""
     paper: ClassVar[str] = ""
 

@@ -232,7 +232,8 @@ class CheckedDrafter(ForwardingRowStore, Drafter):
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
     ) -> Draft:
         requested = lengths.clone()
-        given = [*vars(sequences).values(), lengths, *vars(noise).values()]
+        own = () if self.drafter.writes_inputs else (lengths, *vars(noise).values())
+        given = [*vars(sequences).values(), *own]
         before = [tensor.clone() for tensor in given]
         draft = self.drafter.propose(sequences, lengths, k, noise, span)
         same = all(map(torch.equal, before, given))

@@ -22,6 +22,8 @@ from support.mutants.killers import (
     TOO_EARLY,
     WARPS,
     WITNESS,
+    WRITTEN_DRAFT,
+    WRITTEN_VERDICT,
 )
 from support.mutants.mutant import Mutant
 
@@ -324,5 +326,19 @@ MUTANTS = (
         "F.pad(scored.logits, (0, missing), value=float('-inf'))",
         "F.pad(scored.logits, (0, missing), value=0.0)",
         (f"{PAIRS}::test_the_vocabulary_is_the_targets_with_its_padding_with_a_draft_and_without",),
+    ),
+    Mutant(
+        "a drafter has the uniforms that the verifier reads",
+        "SpeculativeStep.proposed",
+        "copied((lengths, noise)) if writes else (lengths, noise)",
+        "(lengths, noise)",
+        (WRITTEN_DRAFT,),
+    ),
+    Mutant(
+        "a verifier has the draft that is reported",
+        "SpeculativeStep.judged",
+        "copied((draft, noise)) if self.verifier.writes_inputs else (draft, noise)",
+        "(draft, noise)",
+        (WRITTEN_VERDICT,),
     ),
 )

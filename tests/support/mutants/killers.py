@@ -106,3 +106,10 @@ REFUSED, DRAWN_FROM = (
         "a_recorded_probability_is_that_of_the_distribution_drawn_from",
     )
 )
+WRITTEN_DRAFT, WRITTEN_VERDICT = (
+    f"unit/test_strategies_that_write.py::test_a_{name}"
+    for name in (
+        "drafter_that_writes_to_lengths_and_assignments",
+        "verifier_that_writes_to_its_draft_and_its_noise",
+    )
+)
