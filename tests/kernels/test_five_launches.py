@@ -40,12 +40,12 @@ BF16 = torch.bfloat16
 FAMILIES: dict[str, tuple[Any, int]] = {
     "llama": (lambda: Llama(LlamaConfig(96, 64, 144, 3, 4, 2, 16, 64), "cpu", BF16), 2),
     "qwen3": (lambda: Qwen3(Qwen3Config(96, 64, 144, 3, 4, 2, 16, 64), "cpu", BF16), 2),
-    "opt": (lambda: OPT(OPTConfig(96, 64, 3, 144, 64, 4), "cpu", BF16), 2),
-    "gpt2": (lambda: GPT2(GPT2Config(96, 64, 64, 3, 4), "cpu", BF16), 2),
+    "opt": (lambda: OPT(OPTConfig(96, 64, 144, 3, 4), "cpu", BF16), 2),
+    "gpt2": (lambda: GPT2(GPT2Config(96, 64, 3, 4), "cpu", BF16), 2),
     "phi": (lambda: Phi(PhiConfig(96, 64, 144, 3, 4), "cpu", BF16), 1),
     "nemotron": (lambda: Nemotron(NemotronConfig(96, 64, 144, 3, 4), "cpu", BF16), 2),
     "stablelm": (lambda: StableLm(StableLmConfig(96, 64, 144, 3, 4, 4), "cpu", BF16), 2),
-    "codegen": (lambda: CodeGen(CodeGenConfig(96, 64, 64, 3, 4, rotary_dim=8), "cpu", BF16), 1),
+    "codegen": (lambda: CodeGen(CodeGenConfig(96, 64, 3, 4, rotated=8), "cpu", BF16), 1),
     "cohere2": (lambda: Cohere2(Cohere2Config(96, 64, 144, 3, 4, 2, 16, 64), "cpu", BF16), 1),
     "mixtral": (lambda: Mixtral(MixtralConfig(96, 64, 144, 3, 4, 2, 16, 64), "cpu", BF16), 1),
 }

@@ -79,26 +79,26 @@ def test_a_model_that_attends_both_ways_is_refused(family: str, tmp_path: Path) 
 # what another test compares, or one of the two computes elsewhere
 APART = {
     "rope_theta", "rope_scaling", "rope_local_base_freq", "partial_rotary_factor", "layer_types",
-    "no_rope_layers", "sliding_window_pattern", "sliding_window",
+    "no_rope_layers", "sliding_window_pattern", "sliding_window", "num_kv_heads",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_absent_field_has_the_default_of_transformers(family: str) -> None:
     kind = FAMILIES[family].config_type
-    needed = {f.name: COMMON[f.name] for f in fields(kind) if f.default is MISSING}
-    # which all default numbers of key heads divide
-    needed |= {"num_attention_heads": 32} if "num_attention_heads" in needed else {}
+    # heads that all default numbers of key heads divide, with dimensions for all shares of rotary
+    common = COMMON | {"num_attention_heads": 32, "hidden_size": 4096}
+    stored = kind.json_names()
+    needed = {stored[f.name]: common[f.name] for f in fields(kind) if f.default is MISSING}
     theirs, ours = AutoConfig.for_model(family, **needed), config_of(family, needed)
     if rope := getattr(theirs, "rope_parameters", None):
         assert ours.rope_theta == rope.get(FULL, rope)["rope_theta"]
-    for name in {f.name for f in fields(kind)} - APART:
-        if hasattr(theirs, name):
-            their = getattr(theirs, name)
+    sizes = {"num_key_value_heads": ours.num_attention_heads, "intermediate_size": 4 * 4096}
+    sizes["head_dim"] = ours.hidden_size // ours.num_attention_heads
+    for name, own in stored.items():
+        if own not in APART and hasattr(theirs, own):
+            their = getattr(theirs, own)
             their = tuple(their) if isinstance(their, list) else their
-            heads = ours.common("num_attention_heads")
-            sizes = {"num_key_value_heads": heads}
-            sizes["head_dim"] = ours.common("hidden_size") // heads
             assert getattr(ours, name) == (sizes.get(name) if their is None else their), name
     assert [rule.window for rule in ours.rules] == windows(theirs, len(ours.rules))
 
@@ -234,6 +234,7 @@ def test_yarn_without_a_factor_takes_the_ratio_of_the_contexts() -> None:
     assert (scaling.factor, scaling.original_max_position_embeddings) == (96 / 24, 24)
 
 
+GPT = {"n_embd": 60, "n_layer": 1, "n_head": 2}
 # of each family: a change of a small config that it does not compute, and the field that is named
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "llama": ({"hidden_act": "swiglu"}, "hidden_act"),
@@ -255,9 +256,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "hunyuan_v1_dense": ({"use_cla": True}, "use_cla"),
     "olmoe": ({"clip_qkv": 8.0}, "clip_qkv"),
     "gpt_oss": ({"swiglu_limit": 5.0}, "swiglu_limit"),
-    "gpt2": ({"add_cross_attention": True}, "add_cross_attention"),
-    "gptj": ({"rotary_dim": 7}, "rotary dimensions"),
-    "codegen": ({"n_embd": 60, "n_head": 6, "rotary_dim": 4}, "6 heads"),
+    "gpt2": (GPT | {"add_cross_attention": True}, "add_cross_attention"),
+    "gptj": (GPT | {"rotary_dim": 7}, "rotary dimensions"),
+    "codegen": (GPT | {"n_head": 6, "rotary_dim": 4}, "6 heads"),
     "gpt_neox": ({"rotary_pct": 1.5}, "rotary"),
 }
 

@@ -73,11 +73,10 @@ def test_a_head_is_quantized_with_its_bias(tied: bool, device: torch.device) -> 
     decoder = GPTJ(
         GPTJConfig(
             vocab_size=40,
-            n_positions=32,
-            n_embd=16,
-            n_layer=1,
-            n_head=2,
-            rotary_dim=4,
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            rotated=4,
             tie_word_embeddings=tied,
         )
     )

@@ -109,7 +109,7 @@ def test_inputs_that_are_no_multiple_of_a_word_are_filled_up(
 
 def test_matrices_that_a_family_stores_transposed_are_not_in_gptq(tmp_path: Path) -> None:
     """GPT-2's, one of them square."""
-    decoder = GPT2(GPT2Config(vocab_size=64, n_positions=32, n_embd=64, n_layer=2, n_head=4))
+    decoder = GPT2(GPT2Config(64, 64, 2, 4, max_position_embeddings=32))
     with torch.no_grad():
         for i, p in enumerate(decoder.parameters()):
             p.copy_(torch.randn(p.shape, generator=torch.Generator().manual_seed(i)) * 0.15)

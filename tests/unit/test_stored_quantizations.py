@@ -101,7 +101,7 @@ def test_rows_that_are_reordered_and_parts_of_a_fused_matrix_keep_their_scales(
     tmp_path: Path,
 ) -> None:
     """GPT-J's queries and keys; the matrix is packed along the rows in AWQ."""
-    config = GPTJConfig(vocab_size=64, n_positions=32, n_embd=64, n_layer=1, n_head=4, rotary_dim=8)
+    config = GPTJConfig(64, 64, 1, 4, max_position_embeddings=32, rotated=8)
     decoder = GPTJ(config)
     with torch.no_grad():
         for i, parameter in enumerate(decoder.parameters()):

@@ -109,7 +109,9 @@ def nearest(raw: dict[str, Any]) -> str:
 
     Fields that a config of no family has tell nothing apart.
     """
-    fields = {name: {*family.config_type.__dataclass_fields__} for name, family in FAMILIES.items()}
+    fields = {
+        name: {*family.config_type.json_names().values()} for name, family in FAMILIES.items()
+    }
     given = {*raw} & set.union(*fields.values())
 
     def shared(name: str) -> tuple[float, bool]:

@@ -6,15 +6,15 @@ from typing import ClassVar, final
 import numpy as np
 
 from bass.errors import CheckpointError
-from bass.models.config import Assumed, SharedNormConfig
-from bass.models.decoder import SharedNormDecoder
+from bass.models.config import Assumed
+from bass.models.gptj import GPTJ, GPTJConfig
 from bass.models.sources import fused_rows
 
 PARTS = 4
 
 
 @dataclass(frozen=True)
-class CodeGenConfig(SharedNormConfig):
+class CodeGenConfig(GPTJConfig):
     """A config.json of `model_type: codegen`."""
 
     model_type = "codegen"
@@ -24,19 +24,20 @@ class CodeGenConfig(SharedNormConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.n_head % PARTS:
+        if self.num_attention_heads % PARTS:
             raise CheckpointError(
-                f"config.json has {self.n_head} heads: CodeGen stores them in {PARTS} equal parts."
+                f"config.json has {self.num_attention_heads} heads: CodeGen stores them in {PARTS} "
+                "equal parts."
             )
 
     @property
     def qkv_rows(self) -> np.ndarray:
-        return fused_rows(PARTS, 3 * self.n_embd, "qvk")[super().qkv_rows]
+        return fused_rows(PARTS, 3 * self.hidden_size, "qvk")[super().qkv_rows]
 
 
 @final
-class CodeGen(SharedNormDecoder):
+class CodeGen(GPTJ):
     """A decoder of the CodeGen family."""
 
     config_type = CodeGenConfig
-    names = SharedNormDecoder.names | {"attention.qkv": "attn.qkv_proj"}
+    names = GPTJ.names | {"attention.qkv": "attn.qkv_proj"}

@@ -2,28 +2,23 @@
 a bias; windows with rotary embedding in adjacent pairs, and every fourth layer with neither.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import ClassVar, final
 
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from jaxtyping import Float
+from torch import Tensor
 
-from bass.models.config import SLIDING, Assumed, LayerTypesConfig
+from bass.models.config import GLOBAL, SLIDING, Assumed, AttributeMap, LayerTypesConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Act, Size
-from bass.models.layers import LayerFactory, Parallel
+from bass.models.fields import Size
+from bass.models.layers import Attention, GatedMLP, LayerFactory, Parallel
 from bass.ops.norms import LayerNorm
-from bass.records import Rotation
 
 
 @dataclass(frozen=True)
 class Cohere2Config(LayerTypesConfig):
-    """A config.json of `model_type: cohere2`.
-
-    Without `layer_types`, every `sliding_window_pattern`-th layer has no window. Logits are
-    multiplied by `logit_scale`.
-    """
+    """A config.json of `model_type: cohere2`. Logits are multiplied by `logit_scale`."""
 
     model_type = "cohere2"
     architecture = "Cohere2ForCausalLM"
@@ -35,25 +30,21 @@ class Cohere2Config(LayerTypesConfig):
         "rotary_pct": (1.0, None),
         "order_of_interleaved_layers": ("local_attn_first", None),
     }
-    attribute_map: ClassVar[dict[str, str]] = {"rms_norm_eps": "layer_norm_eps"}
+    attribute_map: ClassVar[AttributeMap] = {
+        "rms_norm_eps": "layer_norm_eps", "period": "sliding_window_pattern"
+    }  # fmt: skip
     interleaved = True
-    vocab_size: Size = 256000
-    hidden_size: Size = 8192
-    intermediate_size: int = 22528
-    num_hidden_layers: Size = 40
-    num_attention_heads: Size = 64
     max_position_embeddings: Size = 8192
+    rms_norm_eps: float = 1e-5
     tie_word_embeddings: bool = True
-    hidden_act: Act = "silu"
-    layer_norm_eps: float = 1e-5
     logit_scale: float = 0.0625
     attention_bias: bool = False
     sliding_window: int | None = 4096
-    sliding_window_pattern: Size = 4
+    period: Size = 4
 
-    @property
-    def period(self) -> int:
-        return self.sliding_window_pattern
+    @cached_property
+    def rotations(self) -> tuple[str | None, ...]:
+        return tuple(GLOBAL if kind == SLIDING else None for kind in self.kinds)
 
 
 @final
@@ -61,18 +52,10 @@ class Cohere2(RotaryDecoder):
     """A decoder of the Cohere 2 family."""
 
     config_type = Cohere2Config
-    norm_type = LayerNorm
+    norm_type = partial(LayerNorm, bias=False)
 
     def block(self, c: Cohere2Config, make: LayerFactory, layer: int) -> Parallel:
-        attention = make.attention(c.attention_bias, c.attention_bias)
-        return Parallel(make.norm(bias=False), attention, None, make.gated_mlp())
-
-    def last_norm(self, c: Cohere2Config, make: LayerFactory) -> nn.Module:
-        return make.norm(bias=False)
-
-    def rotations(self, positions: Int[Tensor, "batch window"]) -> Iterable[Rotation | None]:
-        rotation = self.rotary(positions)
-        return [rotation if kind == SLIDING else None for kind in self.config.kinds]
+        return Parallel(make, Attention(make, c.attention_bias), GatedMLP(make), norms=1)
 
     def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
         return super().unembed(hidden) * self.config.logit_scale

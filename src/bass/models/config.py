@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 import numpy as np
 
 from bass.errors import CheckpointError, counted
-from bass.models.fields import Act, Positive, Range, Size, read
+from bass.models.fields import Act, Range, Size, read
 from bass.models.rope import RopeScaling, pair_order
 from bass.models.sources import head_rows
 from bass.records import AttentionRule, DecoderShape
@@ -18,30 +18,50 @@ from bass.records import AttentionRule, DecoderShape
 FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of layers in `layer_types`
 Kind = Annotated[str, (FULL, SLIDING)]
 Base = Annotated[float, Range(1, above=True)]  # of rotary frequencies, which fall from pair to pair
+GLOBAL, LOCAL = "rotary", "local_rotary"  # modules of a decoder
 Assumed = dict[str, tuple[Any, ...]]
-CAUSAL: Assumed = {"is_causal": (True, None)}  # embedding models have false
+AttributeMap = dict[str, str | None]
 Config = TypeVar("Config", bound="FamilyConfig")
 
 
 @dataclass(frozen=True)
 class FamilyConfig:
-    """The fields of a config.json that decide what a family computes, named as in `transformers`,
-    with its defaults, and with types and ranges (`bass.models.fields`).
+    """The fields of a config.json that decide what a family computes, named as in Llama's, with the
+    defaults of `transformers`, and with types and ranges (`bass.models.fields`).
 
+    `attribute_map`: what the family's config.json calls these fields; None: it has no such field.
     `assumes` maps fields that the decoder does not vary to their supported values, the default
-    first; another value is an error, as with the fields that a base class assumes. `attribute_map`
-    maps Llama's names of fields to the family's. `writes`: fields of a written config.json alone.
+    first; another value is an error, as with the fields that a base class assumes. `writes`: fields
+    of a written config.json alone.
     """
 
     model_type: ClassVar[str]
     architecture: ClassVar[str]
-    assumes: ClassVar[Assumed] = CAUSAL
-    attribute_map: ClassVar[dict[str, str]] = {}
+    attribute_map: ClassVar[AttributeMap] = {}
+    assumes: ClassVar[Assumed] = {"is_causal": (True, None)}  # embedding models have false
     writes: ClassVar[dict[str, Any]] = {}
+    vocab_size: Size
+    hidden_size: Size
+    intermediate_size: int
+    num_hidden_layers: Size
+    num_attention_heads: Size
+    num_key_value_heads: int = 0  # 0: as many as there are heads
+    head_dim: int = 0  # 0: hidden_size / heads
+    max_position_embeddings: Size = 2048
+    hidden_act: Act = "silu"
+    rms_norm_eps: float = 1e-6  # of any norm
+    tie_word_embeddings: bool = False
 
     def __post_init__(self) -> None:
+        derived = {
+            "num_key_value_heads": self.num_attention_heads,
+            "head_dim": self.hidden_size // self.num_attention_heads,
+            "intermediate_size": 4 * self.hidden_size,
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, getattr(self, name) or value)
         heads, kv_heads, dim = self.heads
-        if not (heads and kv_heads and dim) or heads % kv_heads or dim % 2:
+        if not dim or heads % kv_heads or dim % 2:
             raise CheckpointError(
                 f"config.json has {heads} heads over {kv_heads} key-value heads of {dim} "
                 "dimensions: they do not divide evenly."
@@ -59,43 +79,44 @@ class FamilyConfig:
                     f"The checkpoint has `{name}={config[name]!r:.100}`; for {cls.model_type} "
                     f"`bass` supports: {', '.join(map(str, dict.fromkeys(allowed)))}."
                 )
-        return read(cls, config)
+        return read(cls, config, cls.json_names())
 
     def to_json(self) -> dict[str, Any]:
         """A config.json for `transformers` and `from_json`."""
-        own = {f.name: getattr(self, f.name) for f in fields(self)}
+        own = {stored: getattr(self, name) for name, stored in self.json_names().items()}
         names = {"architectures": [self.architecture], "model_type": self.model_type}
         return names | own | self.writes
 
-    def common(self, name: str) -> Any:
-        """The value of a field by Llama's name of it."""
-        return getattr(self, self.attribute_map.get(name, name))
+    @classmethod
+    def json_names(cls) -> dict[str, str]:
+        """The fields that config.json has, with their names there."""
+        stored = {f.name: cls.attribute_map.get(f.name, f.name) for f in fields(cls)}
+        return {name: own for name, own in stored.items() if own is not None}
 
     @property
     def heads(self) -> tuple[int, int, int]:
         """Query heads, key-value heads, dimensions of each."""
-        count, kv_count = map(self.common, ("num_attention_heads", "num_key_value_heads"))
-        return count, kv_count, self.common("head_dim")
+        return self.num_attention_heads, self.num_key_value_heads, self.head_dim
 
     @property
     def embedding_size(self) -> int:
         """The size of an embedding, and of what the head reads."""
-        return self.common("hidden_size")
+        return self.hidden_size
 
     @property
     def context(self) -> int:
         """The number of usable positions."""
-        return self.common("max_position_embeddings")
+        return self.max_position_embeddings
 
     @property
     def rules(self) -> tuple[AttentionRule, ...]:
         """The attention rule of each layer: scale, window, soft cap."""
-        return (AttentionRule(self.heads[2] ** -0.5),) * self.common("num_hidden_layers")
+        return (AttentionRule(self.head_dim**-0.5),) * self.num_hidden_layers
 
     @cached_property
     def shape(self) -> DecoderShape:
         """Sizes and attention rules, as caches, backends and reports use them."""
-        return DecoderShape(self.common("vocab_size"), *self.heads, self.context, self.rules)
+        return DecoderShape(self.vocab_size, *self.heads, self.context, self.rules)
 
     @property
     def qkv_rows(self) -> np.ndarray | None:
@@ -107,31 +128,22 @@ class FamilyConfig:
 
 @dataclass(frozen=True)
 class RotaryConfig(FamilyConfig):
-    """Fields that all families with rotary positions and separate key-value heads share.
+    """Fields of the families with rotary positions.
 
     interleaved: the checkpoint rotates dimensions 2i and 2i + 1 together.
     """
 
     interleaved: ClassVar[bool] = False
-    vocab_size: Size
-    hidden_size: Size
-    intermediate_size: int
-    num_hidden_layers: Size
-    num_attention_heads: Size
-    num_key_value_heads: int = 0  # 0: as many as there are heads
-    head_dim: int = 0  # 0: hidden_size / heads
-    max_position_embeddings: Size = 2048
     rope_theta: Base = 10000.0
     rope_scaling: RopeScaling | None = None
-    tie_word_embeddings: bool = False
 
     def __post_init__(self) -> None:
-        kv_heads = self.num_key_value_heads or self.num_attention_heads
-        object.__setattr__(self, "num_key_value_heads", kv_heads)
-        head_dim = self.head_dim or self.hidden_size // self.num_attention_heads
-        object.__setattr__(self, "head_dim", head_dim)
         super().__post_init__()
-        check_rotary(self.rotary_dim, self.head_dim)
+        if self.rotary_dim % 2 or not 0 < self.rotary_dim <= self.head_dim:
+            raise CheckpointError(
+                f"config.json has {self.rotary_dim} rotary dimensions in heads of {self.head_dim}: "
+                f"the number must be even, from 2 to {self.head_dim}."
+            )
 
     @classmethod
     def from_json(cls: type[Config], config: dict[str, Any]) -> Config:
@@ -144,13 +156,16 @@ class RotaryConfig(FamilyConfig):
                 f"config.json has the rope parameters {rope!r:.100}: they must be an object."
             )
         derived = {n: 0 for n in ("num_key_value_heads", "head_dim") if config.get(n, 0) is None}
-        rotary = {k: v for k, v in rope.items() if k in ("rope_theta", "partial_rotary_factor")}
+        names = cls.json_names()
+        moved = {"rope_theta", "partial_rotary_factor"} & rope.keys() & names.keys()
+        rotary = {names[name]: rope[name] for name in moved}
         scaling = RopeScaling.from_json(with_original(rope, config))
         return super().from_json(config | derived | rotary | {"rope_scaling": scaling})
 
     def to_json(self) -> dict[str, Any]:
         scaling = self.rope_scaling
-        return super().to_json() | {"rope_scaling": None if scaling is None else scaling.to_json()}
+        found = super().to_json()
+        return found if scaling is None else found | {"rope_scaling": scaling.to_json()}
 
     @property
     def context(self) -> int:
@@ -161,6 +176,11 @@ class RotaryConfig(FamilyConfig):
     def rotary_dim(self) -> int:
         """Rotated dimensions of each head."""
         return self.head_dim
+
+    @cached_property
+    def rotations(self) -> tuple[str | None, ...]:
+        """The rotary embedding of each layer: `GLOBAL`, `LOCAL` or none."""
+        return (GLOBAL,) * self.num_hidden_layers
 
     @property
     def qkv_rows(self) -> np.ndarray | None:
@@ -179,14 +199,6 @@ class PartialRotaryConfig(RotaryConfig):
     @property
     def rotary_dim(self) -> int:
         return int(self.head_dim * self.partial_rotary_factor)
-
-
-@dataclass(frozen=True)
-class GatedConfig(RotaryConfig):
-    """Fields of the families with Llama's block: RMSNorm and a gated MLP."""
-
-    rms_norm_eps: float = 1e-6
-    hidden_act: Act = "silu"
 
 
 @dataclass(frozen=True)
@@ -236,11 +248,7 @@ class LayerTypesConfig(SlidingConfig):
     """
 
     layer_types: tuple[Kind, ...] | None = None
-
-    @property
-    def period(self) -> int:
-        """Every `period`-th layer has no window; 0: all have one."""
-        return 2
+    period = 2  # 0: all layers have a window
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
@@ -252,7 +260,42 @@ class LayerTypesConfig(SlidingConfig):
 
 
 @dataclass(frozen=True)
-class WindowedConfig(LayerTypesConfig, GatedConfig):
+class LocalRotaryConfig(LayerTypesConfig):
+    """Fields of families with a rotary embedding for each kind of layer: `rope_theta` and
+    `rope_scaling` of those without a window, `rope_local_base_freq` of those with one. Newer files
+    have both in `rope_parameters`, by the kind of layer.
+    """
+
+    rope_local_base_freq: float = 0.0  # 0: rope_theta
+
+    def __post_init__(self) -> None:
+        theta = self.rope_local_base_freq or self.rope_theta
+        object.__setattr__(self, "rope_local_base_freq", theta)
+        super().__post_init__()
+
+    @classmethod
+    def from_json(cls: type[Config], config: dict[str, Any]) -> Config:
+        by_kind, scaling = config.get("rope_parameters") or {}, config.get("rope_scaling") or {}
+        known = isinstance(by_kind, dict) and {*by_kind} <= {FULL, SLIDING}
+        full, sliding = (by_kind.get(kind) or {} for kind in (FULL, SLIDING)) if known else ({}, {})
+        objects = all(isinstance(rope, dict) for rope in (full, sliding, scaling))
+        if not known or not objects or RopeScaling.from_json(sliding) is not None:
+            raise CheckpointError(
+                f"config.json has the rope parameters {by_kind!r:.100} and `rope_scaling="
+                f"{scaling!r:.100}`: {cls.model_type} has objects for `{FULL}` and `{SLIDING}`, of "
+                "which only the first may be scaled."
+            )
+        local = {"rope_local_base_freq": sliding["rope_theta"]} if "rope_theta" in sliding else {}
+        rope = {"rope_parameters": None, "rope_scaling": full | scaling}
+        return super().from_json(config | local | rope)
+
+    @cached_property
+    def rotations(self) -> tuple[str | None, ...]:
+        return tuple(LOCAL if kind == SLIDING else GLOBAL for kind in self.kinds)
+
+
+@dataclass(frozen=True)
+class WindowedConfig(LayerTypesConfig):
     """Fields of the Qwen families: windows in the layers from `max_window_layers` on, or in those
     of `layer_types`.
     """
@@ -275,103 +318,6 @@ class WindowedConfig(LayerTypesConfig, GatedConfig):
         )
 
 
-@dataclass(frozen=True)
-class GemmaConfig(LayerTypesConfig):
-    """Fields of the Gemma families: their own scale of scores, soft caps, and windows in most
-    layers.
-    """
-
-    assumes: ClassVar[Assumed] = {"use_bidirectional_attention": (False, None)}
-    attribute_map: ClassVar[dict[str, str]] = {"hidden_act": "hidden_activation"}
-    hidden_size: Size = 2304
-    intermediate_size: int = 9216
-    num_hidden_layers: Size = 26
-    num_attention_heads: Size = 8
-    num_key_value_heads: int = 4
-    head_dim: int = 256
-    tie_word_embeddings: bool = True
-    rms_norm_eps: float = 1e-6
-    hidden_activation: Act = "gelu_pytorch_tanh"
-    attention_bias: bool = False
-    query_pre_attn_scalar: Size = 256
-    sliding_window: int | None = 4096
-    final_logit_softcapping: Positive | None = None
-    attn_logit_softcapping: Positive | None = None
-
-    @property
-    def rule(self) -> AttentionRule:
-        scale = self.query_pre_attn_scalar**-0.5
-        return AttentionRule(scale, self.sliding_window, self.attn_logit_softcapping)
-
-
-@dataclass(frozen=True)
-class GPTConfig(FamilyConfig):
-    """Fields that GPT-2 has named, and its successors have kept."""
-
-    assumes: ClassVar[Assumed] = {"add_cross_attention": (False,)}
-    attribute_map: ClassVar[dict[str, str]] = {
-        "hidden_size": "n_embd", "intermediate_size": "inner", "num_hidden_layers": "n_layer",
-        "num_attention_heads": "n_head", "num_key_value_heads": "kv_heads",
-        "max_position_embeddings": "n_positions", "hidden_act": "activation_function",
-        "rms_norm_eps": "layer_norm_epsilon",
-    }  # fmt: skip
-    vocab_size: Size = 50257
-    n_positions: Size = 1024
-    n_embd: Size = 768
-    n_layer: Size = 12
-    n_head: Size = 12
-    n_inner: int | None = None
-    activation_function: Act = "gelu_new"
-    layer_norm_epsilon: float = 1e-5
-    tie_word_embeddings: bool = True
-
-    @property
-    def kv_heads(self) -> int:
-        """Heads of keys and values."""
-        return self.n_head
-
-    @property
-    def head_dim(self) -> int:
-        """Dimensions of each head."""
-        return self.n_embd // self.n_head
-
-    @property
-    def inner(self) -> int:
-        """Width of the MLP."""
-        return self.n_inner or 4 * self.n_embd
-
-
-@dataclass(frozen=True)
-class SharedNormConfig(GPTConfig):
-    """Fields of GPT-J and CodeGen. `rotary_dim`: rotated dimensions of each head."""
-
-    vocab_size: Size = 50400
-    n_positions: Size = 2048
-    n_embd: Size = 4096
-    n_layer: Size = 28
-    n_head: Size = 16
-    rotary_dim: int = 64
-    tie_word_embeddings: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_rotary(self.rotary_dim, self.head_dim)
-
-    @property
-    def qkv_rows(self) -> np.ndarray:
-        order = pair_order(self.head_dim, self.rotary_dim, interleaved=True)
-        return head_rows(order, self.n_head, self.n_head)
-
-
-def check_rotary(rotary_dim: int, head_dim: int) -> None:
-    """Raise `CheckpointError` unless the rotated dimensions are pairs within a head."""
-    if rotary_dim % 2 or not 0 < rotary_dim <= head_dim:
-        raise CheckpointError(
-            f"config.json has {rotary_dim} rotary dimensions in heads of {head_dim}: the number "
-            f"must be even, from 2 to {head_dim}."
-        )
-
-
 def with_original(rope: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
     """The rope object with the original context from the outer config, and with yarn's default
     factor, the ratio of the contexts.
@@ -385,20 +331,3 @@ def with_original(rope: dict[str, Any], config: dict[str, Any]) -> dict[str, Any
     if kind == "yarn" and rope.get("factor") is None and original:
         rope = rope | {"factor": config.get("max_position_embeddings", 0) / original}
     return rope
-
-
-def rope_by_kind(config: dict[str, Any], family: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The rope parameters of full and of sliding layers; older files have `rope_scaling` of the
-    former. Raises `CheckpointError` for others, and for scaled sliding layers.
-    """
-    by_kind, scaling = config.get("rope_parameters") or {}, config.get("rope_scaling") or {}
-    known = isinstance(by_kind, dict) and {*by_kind} <= {FULL, SLIDING}
-    full, sliding = (by_kind.get(kind) or {} for kind in (FULL, SLIDING)) if known else ({}, {})
-    objects = all(isinstance(rope, dict) for rope in (full, sliding, scaling))
-    if not known or not objects or RopeScaling.from_json(sliding) is not None:
-        raise CheckpointError(
-            f"config.json has the rope parameters {by_kind!r:.100} and `rope_scaling="
-            f"{scaling!r:.100}`: {family} has objects for `{FULL}` and `{SLIDING}`, of which only "
-            "the first may be scaled."
-        )
-    return full | scaling, sliding

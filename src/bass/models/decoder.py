@@ -10,12 +10,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bass.interfaces import Attend, Decoder
-from bass.models.config import FamilyConfig
-from bass.models.layers import DecoderBlock, LayerFactory, Parallel, PreNorm, SandwichNorm
-from bass.models.sources import GPT, LLAMA, SANDWICH, Names, WeightSource, named_sources
+from bass.models.config import LOCAL, FamilyConfig
+from bass.models.layers import Attention, DecoderBlock, GatedMLP, LayerFactory, PreNorm
+from bass.models.sources import LLAMA, Names, WeightSource, named_sources
 from bass.ops.embedding import embedding
 from bass.ops.linear import dense
-from bass.ops.norms import HeadNorm, LayerNorm, OffsetRMSNorm, RMSNorm
+from bass.ops.norms import RMSNorm
 from bass.ops.residual import Residual
 from bass.records import DecoderShape, Features, Rotation, Window
 
@@ -138,86 +138,13 @@ class RotaryDecoder(CausalDecoder):
     def setup(self, c: Any, make: LayerFactory) -> None:
         trained = c.max_position_embeddings
         self.rotary = make.rotary(c.rope_theta, trained, c.rope_scaling, c.rotary_dim)
+        if LOCAL in c.rotations:
+            self.local_rotary = make.rotary(c.rope_local_base_freq, c.context)
 
     def block(self, c: Any, make: LayerFactory, layer: int) -> DecoderBlock:
-        return PreNorm(make.norm(), make.attention(), make.norm(), make.gated_mlp())
+        return PreNorm(make, Attention(make), GatedMLP(make))
 
     def rotations(self, positions: Int[Tensor, "batch window"]) -> Iterable[Rotation | None]:
-        return itertools.repeat(self.rotary(positions))
-
-
-class GemmaDecoder(RotaryDecoder):
-    """A decoder with a scaled embedding, and optionally a soft cap on the logits."""
-
-    norm_type: ClassVar[Callable[..., nn.Module]] = OffsetRMSNorm
-    names: ClassVar[Names] = LLAMA | SANDWICH
-
-    def setup(self, c: Any, make: LayerFactory) -> None:
-        super().setup(c, make)
-        # rounded to the type of the weights
-        self.scale = torch.tensor(c.hidden_size**0.5, dtype=make.dtype).item()
-
-    def block(self, c: Any, make: LayerFactory, layer: int) -> DecoderBlock:
-        attention = make.attention(c.attention_bias, c.attention_bias, self.qk_norm(make))
-        mlp = make.gated_mlp()
-        return SandwichNorm(make.norm(), attention, make.norm(), make.norm(), mlp, make.norm())
-
-    def qk_norm(self, make: LayerFactory) -> HeadNorm | None:
-        """The norm of queries and keys in each block."""
-        return None
-
-    def embedded(
-        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]
-    ) -> Float[Tensor, "batch window hidden"]:
-        return embedding(tokens, self.embed) * self.scale
-
-    def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
-        logits, cap = super().unembed(hidden), self.config.final_logit_softcapping
-        return logits if cap is None else cap * torch.tanh(logits / cap)
-
-
-class GPTDecoder(CausalDecoder):
-    """GPT-2's decoder: learned positions, LayerNorm, biases in every product except the head."""
-
-    norm_type: ClassVar[Callable[..., nn.Module]] = LayerNorm
-    names: ClassVar[Names] = GPT
-    prefix: ClassVar[str] = "transformer."
-    ignored: ClassVar[tuple[str, ...]] = (".attn.bias", ".attn.masked_bias")
-
-    def setup(self, c: Any, make: LayerFactory) -> None:
-        self.position_embed = make.empty(c.n_positions, c.n_embd)
-
-    def block(self, c: Any, make: LayerFactory, layer: int) -> DecoderBlock:
-        attention = make.attention(bias=True, out_bias=True)
-        return PreNorm(make.norm(), attention, make.norm(), make.mlp())
-
-    def embedded(
-        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]
-    ) -> Float[Tensor, "batch window hidden"]:
-        return embedding(tokens, self.embed) + embedding(
-            positions.clamp(min=0), self.position_embed
-        )
-
-
-class SharedNormDecoder(CausalDecoder):
-    """GPT-J's decoder: rotary positions, one LayerNorm per block, a head with a bias."""
-
-    norm_type: ClassVar[Callable[..., nn.Module]] = LayerNorm
-    has_head_bias: ClassVar[bool] = True
-    names: ClassVar[Names] = GPT | {
-        "attention.qkv": ("attn.q_proj", "attn.k_proj", "attn.v_proj"),
-        "attention.out": "attn.out_proj",
-        "mlp.up": "mlp.fc_in",
-        "mlp.down": "mlp.fc_out",
-    }
-    prefix: ClassVar[str] = "transformer."
-    ignored: ClassVar[tuple[str, ...]] = (".attn.bias", ".attn.masked_bias", ".attn.causal_mask")
-
-    def setup(self, c: Any, make: LayerFactory) -> None:
-        self.rotary = make.rotary(10000.0, c.n_positions, None, c.rotary_dim)
-
-    def block(self, c: Any, make: LayerFactory, layer: int) -> DecoderBlock:
-        return Parallel(make.norm(), make.attention(), None, make.mlp())
-
-    def rotations(self, positions: Int[Tensor, "batch window"]) -> Iterable[Rotation | None]:
-        return itertools.repeat(self.rotary(positions))
+        names = self.config.rotations
+        found = {name: name and getattr(self, name)(positions) for name in {*names}}
+        return [found[name] for name in names]

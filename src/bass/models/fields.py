@@ -36,26 +36,33 @@ NAMES: dict[type, str] = {
 }  # fmt: skip
 
 
-def read(record: type[Record], raw: Mapping[str, Any], where: str = "config.json") -> Record:
-    """A dataclass from a JSON object. A field that is absent has its default, and one that is null
-    too, unless its type includes None.
+def read(
+    record: type[Record],
+    raw: Mapping[str, Any],
+    names: Mapping[str, str],
+    where: str = "config.json",
+) -> Record:
+    """A dataclass from a JSON object. names: of its fields in JSON; others have their defaults. A
+    field that is absent has its default, and one that is null too, unless its type includes None.
 
     Raises `CheckpointError` for a field without a default that is missing, and for a value of
     another type or range.
     """
     hints, values = get_type_hints(record, include_extras=True), dict[str, Any]()
     for field in fields(record):  # pyright: ignore[reportArgumentType]
-        name, hint, value = field.name, hints[field.name], raw.get(field.name)
+        if (name := names.get(field.name)) is None:
+            continue
+        hint, value = hints[field.name], raw.get(name)
         if value is not None:
             try:
-                values[name] = typed(hint, value)
+                values[field.name] = typed(hint, value)
             except (ValueError, OverflowError) as error:
                 raise CheckpointError(
                     f"{where} has `{name}={value!r:.100}`; `bass` reads {described(hint)} there: "
                     "correct the file, or give another checkpoint."
                 ) from error
         elif name in raw and types.NoneType in get_args(hint):
-            values[name] = None
+            values[field.name] = None
         elif field.default is MISSING:
             raise CheckpointError(f"{where} has no `{name}`: download the checkpoint again.")
     return record(**values)

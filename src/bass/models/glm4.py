@@ -5,14 +5,14 @@ a part of each head, in adjacent pairs.
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from bass.models.config import GatedConfig, PartialRotaryConfig
+from bass.models.config import PartialRotaryConfig
 from bass.models.decoder import RotaryDecoder
 from bass.models.fields import Size
-from bass.models.layers import LayerFactory, SandwichNorm
+from bass.models.layers import Attention, GatedMLP, LayerFactory, SandwichNorm
 
 
 @dataclass(frozen=True)
-class Glm4Config(PartialRotaryConfig, GatedConfig):
+class Glm4Config(PartialRotaryConfig):
     """A config.json of `model_type: glm4`."""
 
     model_type = "glm4"
@@ -20,11 +20,6 @@ class Glm4Config(PartialRotaryConfig, GatedConfig):
     interleaved = True
     # the default of `transformers` may lie beyond the vocabulary
     writes: ClassVar[dict[str, Any]] = {"pad_token_id": None}
-    vocab_size: Size = 151552
-    hidden_size: Size = 4096
-    intermediate_size: int = 13696
-    num_hidden_layers: Size = 40
-    num_attention_heads: Size = 32
     num_key_value_heads: int = 2
     head_dim: int = 128
     max_position_embeddings: Size = 131072
@@ -44,5 +39,4 @@ class Glm4(RotaryDecoder):
     }
 
     def block(self, c: Glm4Config, make: LayerFactory, layer: int) -> SandwichNorm:
-        attention, mlp = make.attention(c.attention_bias), make.gated_mlp()
-        return SandwichNorm(make.norm(), attention, make.norm(), make.norm(), mlp, make.norm())
+        return SandwichNorm(make, Attention(make, c.attention_bias, False), GatedMLP(make))

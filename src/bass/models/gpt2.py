@@ -1,42 +1,78 @@
-"""GPT-2 (Radford et al., 2019): learned positions, LayerNorm, weights stored [in, out]."""
+"""GPT-2 (Radford et al., 2019): learned positions, LayerNorm, biases in every product except the
+head, weights stored [in, out].
+"""
 
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Any, ClassVar
 
-from bass.models.config import GPTConfig
-from bass.models.decoder import GPTDecoder
-from bass.models.sources import WeightSource
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from bass.models.config import Assumed, AttributeMap, FamilyConfig
+from bass.models.decoder import CausalDecoder
+from bass.models.fields import Act, Size
+from bass.models.layers import MLP, Attention, LayerFactory, PreNorm
+from bass.models.sources import GPT, WeightSource
+from bass.ops.embedding import embedding
+from bass.ops.norms import LayerNorm
 from bass.records import AttentionRule
 
 
-@dataclass(frozen=True)
-class GPT2Config(GPTConfig):
+@dataclass(frozen=True, kw_only=True)
+class GPT2Config(FamilyConfig):
     """A config.json of `model_type: gpt2`."""
 
     model_type = "gpt2"
     architecture = "GPT2LMHeadModel"
+    assumes: ClassVar[Assumed] = {"add_cross_attention": (False,)}
+    attribute_map: ClassVar[AttributeMap] = {
+        "hidden_size": "n_embd", "intermediate_size": "n_inner", "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head", "num_key_value_heads": None, "head_dim": None,
+        "max_position_embeddings": "n_positions", "hidden_act": "activation_function",
+        "rms_norm_eps": "layer_norm_epsilon",
+    }  # fmt: skip
+    intermediate_size: int = 0  # 0: 4 * hidden_size
+    max_position_embeddings: Size = 1024
+    hidden_act: Act = "gelu_new"
+    rms_norm_eps: float = 1e-5
+    tie_word_embeddings: bool = True
     scale_attn_weights: bool = True
     scale_attn_by_inverse_layer_idx: bool = False
 
     @property
     def rules(self) -> tuple[AttentionRule, ...]:
         scale = self.head_dim**-0.5 if self.scale_attn_weights else 1.0
-        by_layer = self.scale_attn_by_inverse_layer_idx
-        return tuple(
-            AttentionRule(scale / (layer + 1 if by_layer else 1)) for layer in range(self.n_layer)
-        )
+        by_layer, layers = self.scale_attn_by_inverse_layer_idx, range(self.num_hidden_layers)
+        return tuple(AttentionRule(scale / (layer + 1 if by_layer else 1)) for layer in layers)
 
 
-@final
-class GPT2(GPTDecoder):
-    """A decoder of the GPT-2 family."""
+class GPT2(CausalDecoder):
+    """A decoder of the GPT-2 family. `transposed`: endings of matrices stored [in, out]."""
 
     config_type = GPT2Config
+    norm_type = LayerNorm
+    names = GPT
+    prefix = "transformer."
+    ignored = (".attn.bias", ".attn.masked_bias")
+    transposed: ClassVar[tuple[str, ...]] = (
+        ".qkv.weight", ".out.weight", ".up.weight", ".down.weight"
+    )  # fmt: skip
+
+    def setup(self, c: Any, make: LayerFactory) -> None:
+        self.position_embed = make.empty(c.max_position_embeddings, c.hidden_size)
+
+    def block(self, c: Any, make: LayerFactory, layer: int) -> PreNorm:
+        return PreNorm(make, Attention(make, bias=True), MLP(make))
+
+    def embedded(
+        self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]
+    ) -> Float[Tensor, "batch window hidden"]:
+        placed = embedding(positions.clamp(min=0), self.position_embed)
+        return super().embedded(tokens, positions) + placed
 
     @classmethod
-    def sources(cls, config: GPT2Config) -> dict[str, WeightSource]:
-        matrices = (".qkv.weight", ".out.weight", ".up.weight", ".down.weight")
+    def sources(cls, config: Any) -> dict[str, WeightSource]:
         return {
-            name: replace(source, transposed=True) if name.endswith(matrices) else source
+            name: replace(source, transposed=name.endswith(cls.transposed))
             for name, source in super().sources(config).items()
         }

@@ -3,19 +3,17 @@ attention and MLP. Pythia, StableLM-alpha.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import numpy as np
 
-from bass.models.config import Config, PartialRotaryConfig
+from bass.models.config import AttributeMap, PartialRotaryConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Act, Size
-from bass.models.layers import LayerFactory, Parallel, PreNorm
+from bass.models.fields import Act
+from bass.models.layers import MLP, Attention, LayerFactory, Parallel, PreNorm
 from bass.models.rope import pair_order
 from bass.models.sources import fused_rows, head_rows
 from bass.ops.norms import LayerNorm
-
-OWN_NAMES = {"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"}
 
 
 @dataclass(frozen=True)
@@ -24,28 +22,15 @@ class GPTNeoXConfig(PartialRotaryConfig):
 
     model_type = "gpt_neox"
     architecture = "GPTNeoXForCausalLM"
-    attribute_map: ClassVar[dict[str, str]] = {"rms_norm_eps": "layer_norm_eps"}
-    vocab_size: Size = 50432
-    hidden_size: Size = 6144
-    intermediate_size: int = 24576
-    num_hidden_layers: Size = 44
-    num_attention_heads: Size = 64
-    partial_rotary_factor: float = 0.25
+    attribute_map: ClassVar[AttributeMap] = {
+        "rms_norm_eps": "layer_norm_eps", "rope_theta": "rotary_emb_base",
+        "partial_rotary_factor": "rotary_pct",
+    }  # fmt: skip
     hidden_act: Act = "gelu"
-    layer_norm_eps: float = 1e-5
+    rms_norm_eps: float = 1e-5
+    partial_rotary_factor: float = 0.25
     use_parallel_residual: bool = True
     attention_bias: bool = True
-
-    @classmethod
-    def from_json(cls: type[Config], config: dict[str, Any]) -> Config:
-        """Read config.json; two of the rotary fields have names of this family, which count before
-        the common ones.
-        """
-        own = {k: config.get(v) for k, v in OWN_NAMES.items()}
-        return super().from_json(config | {k: v for k, v in own.items() if v is not None})
-
-    def to_json(self) -> dict[str, Any]:
-        return super().to_json() | {v: getattr(self, k) for k, v in OWN_NAMES.items()}
 
     @property
     def qkv_rows(self) -> np.ndarray:
@@ -75,5 +60,4 @@ class GPTNeoX(RotaryDecoder):
 
     def block(self, c: GPTNeoXConfig, make: LayerFactory, layer: int) -> Parallel | PreNorm:
         kind = Parallel if c.use_parallel_residual else PreNorm
-        attention = make.attention(c.attention_bias, c.attention_bias)
-        return kind(make.norm(), attention, make.norm(), make.mlp())
+        return kind(make, Attention(make, c.attention_bias), MLP(make))

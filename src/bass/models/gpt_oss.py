@@ -8,10 +8,10 @@ from typing import Any, ClassVar, final
 import numpy as np
 from einops import rearrange
 
-from bass.models.config import Assumed, Base, GatedConfig, LayerTypesConfig
+from bass.models.config import Assumed, Base, LayerTypesConfig
 from bass.models.decoder import RotaryDecoder
 from bass.models.fields import Size
-from bass.models.layers import LayerFactory, PreNorm
+from bass.models.layers import Attention, LayerFactory, PreNorm, SparseMLP
 from bass.models.rope import RopeScaling
 from bass.models.sources import WeightSource
 from bass.records import AttentionRule
@@ -24,7 +24,7 @@ PUBLISHED = RopeScaling.from_json(YARN)
 
 
 @dataclass(frozen=True)
-class GptOssConfig(LayerTypesConfig, GatedConfig):
+class GptOssConfig(LayerTypesConfig):
     """A config.json of `model_type: gpt_oss`."""
 
     model_type = "gpt_oss"
@@ -76,10 +76,9 @@ class GptOss(RotaryDecoder):
     }
 
     def block(self, c: GptOssConfig, make: LayerFactory, layer: int) -> PreNorm:
-        attention = make.attention(c.attention_bias, c.attention_bias, sinks=True)
         of = c.num_local_experts, c.num_experts_per_tok
-        mlp = make.experts(*of, act="clamped_silu", bias=True)
-        return PreNorm(make.norm(), attention, make.norm(), mlp)
+        mlp = SparseMLP(make, *of, act="clamped_silu", bias=True)
+        return PreNorm(make, Attention(make, c.attention_bias, sinks=True), mlp)
 
     @classmethod
     def sources(cls, config: GptOssConfig) -> dict[str, WeightSource]:

@@ -3,22 +3,22 @@ scores and of logits.
 """
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.interfaces import Attend
-from bass.models.config import GatedConfig
+from bass.models.config import RotaryConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Positive, Size
-from bass.models.layers import DecoderBlock, GatedMLP, LayerFactory, SparseMLP
+from bass.models.fields import Positive
+from bass.models.layers import Attention, GatedMLP, Hidden, LayerFactory, PreNorm, SparseMLP
+from bass.ops.linear import Product
 from bass.ops.residual import Residual
-from bass.records import AttentionRule, Rotation
+from bass.records import AttentionRule
 
 
 @dataclass(frozen=True)
-class GraniteConfig(GatedConfig):
+class GraniteConfig(RotaryConfig):
     """A config.json of `model_type: granite`.
 
     `attention_multiplier` is the scale of scores; logits are divided by `logits_scaling`.
@@ -26,11 +26,6 @@ class GraniteConfig(GatedConfig):
 
     model_type = "granite"
     architecture = "GraniteForCausalLM"
-    vocab_size: Size = 32000
-    hidden_size: Size = 4096
-    intermediate_size: int = 11008
-    num_hidden_layers: Size = 32
-    num_attention_heads: Size = 32
     attention_bias: bool = False
     mlp_bias: bool = False
     embedding_multiplier: float = 1.0
@@ -43,32 +38,30 @@ class GraniteConfig(GatedConfig):
         return (AttentionRule(self.attention_multiplier),) * self.num_hidden_layers
 
 
-class ScaledBlock(DecoderBlock):
+class ScaledBlock(PreNorm):
     """x + by · attention(norm(x)), then x + by · mlp(norm(x))."""
 
     def __init__(self, by: float, *layers: Any) -> None:
         super().__init__(*layers)
         self.by = by
 
-    def __call__(
-        self, x: Residual, rotation: Rotation | None, attend: Attend, layer: int
-    ) -> Residual:
-        attended = self.attention(x.normed(self.attention_norm), rotation, attend, layer)
+    def added(self, x: Residual, read: Hidden, attended: Product) -> Residual:
         x = x.plus(attended, scale=self.by)
         return x.plus(self.mlp(x.normed(self.mlp_norm)), scale=self.by)
 
 
-class GraniteDecoder(RotaryDecoder):
-    """The multipliers of blocks, of the embedding and of the logits."""
+class Granite(RotaryDecoder):
+    """A decoder of the Granite family."""
+
+    config_type = GraniteConfig
 
     def block(self, c: Any, make: LayerFactory, layer: int) -> ScaledBlock:
-        attention = make.attention(c.attention_bias, c.attention_bias)
-        layers = make.norm(), attention, make.norm(), self.mlp(c, make)
-        return ScaledBlock(c.residual_multiplier, *layers)
+        layers = Attention(make, c.attention_bias), self.mlp(c, make)
+        return ScaledBlock(c.residual_multiplier, make, *layers)
 
     def mlp(self, c: Any, make: LayerFactory) -> GatedMLP | SparseMLP:
         """The MLP of a block."""
-        return make.gated_mlp(c.mlp_bias)
+        return GatedMLP(make, c.mlp_bias)
 
     def embedded(
         self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]
@@ -77,10 +70,3 @@ class GraniteDecoder(RotaryDecoder):
 
     def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
         return super().unembed(hidden) / self.config.logits_scaling
-
-
-@final
-class Granite(GraniteDecoder):
-    """A decoder of the Granite family."""
-
-    config_type = GraniteConfig

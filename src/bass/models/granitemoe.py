@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from bass.models.fields import Size
-from bass.models.granite import GraniteConfig, GraniteDecoder
+from bass.models.granite import Granite, GraniteConfig
 from bass.models.layers import LayerFactory, SparseMLP
 from bass.models.sources import WeightSource
 
@@ -20,19 +20,19 @@ class GraniteMoeConfig(GraniteConfig):
 
 
 @final
-class GraniteMoe(GraniteDecoder):
+class GraniteMoe(Granite):
     """A decoder of the Granite family with experts."""
 
     config_type = GraniteMoeConfig
     replayable = False  # on a CPU it reads which experts are chosen
-    names = GraniteDecoder.names | {
+    names = Granite.names | {
         "mlp.router": "block_sparse_moe.router.layer",
         "mlp.experts.gate_up": "block_sparse_moe.input_linear.weight",
         "mlp.experts.down": "block_sparse_moe.output_linear.weight",
     }
 
     def mlp(self, c: GraniteMoeConfig, make: LayerFactory) -> SparseMLP:
-        return make.experts(c.num_local_experts, c.num_experts_per_tok)
+        return SparseMLP(make, c.num_local_experts, c.num_experts_per_tok)
 
     @classmethod
     def sources(cls, config: GraniteMoeConfig) -> dict[str, WeightSource]:

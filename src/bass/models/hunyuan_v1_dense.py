@@ -5,16 +5,16 @@ rotary embedding.
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
-from bass.models.config import Assumed, Config, GatedConfig
+from bass.models.config import Assumed, Config, RotaryConfig
 from bass.models.decoder import RotaryDecoder
 from bass.models.fields import Positive
-from bass.models.layers import Attention, Hidden, LayerFactory, PreNorm
+from bass.models.layers import Attention, GatedMLP, Hidden, LayerFactory, PreNorm
 from bass.ops.linear import project_qkv
 from bass.records import Projection, Rotation
 
 
 @dataclass(frozen=True)
-class HunYuanConfig(GatedConfig):
+class HunYuanConfig(RotaryConfig):
     """A config.json of `model_type: hunyuan_v1_dense`. `rope_alpha`: a factor of the base, of rope
     scaling `dynamic`; `rope_theta` then includes it.
     """
@@ -61,6 +61,5 @@ class HunYuan(RotaryDecoder):
     }  # fmt: skip
 
     def block(self, c: HunYuanConfig, make: LayerFactory, layer: int) -> PreNorm:
-        bias = c.attention_bias
-        attention = make.attention(bias, bias, make.head_norm(), kind=RotatedFirst)
-        return PreNorm(make.norm(), attention, make.norm(), make.gated_mlp())
+        attention = RotatedFirst(make, c.attention_bias, qk_norm=make.head_norm())
+        return PreNorm(make, attention, GatedMLP(make))

@@ -5,15 +5,15 @@ Llama 1 to 3, Code Llama, TinyLlama, SmolLM, DeepSeek-Coder.
 """
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any
 
-from bass.models.config import GatedConfig
+from bass.models.config import RotaryConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.layers import LayerFactory, PreNorm
+from bass.models.layers import Attention, GatedMLP, LayerFactory, PreNorm
 
 
 @dataclass(frozen=True)
-class LlamaConfig(GatedConfig):
+class LlamaConfig(RotaryConfig):
     """A config.json of `model_type: llama`."""
 
     model_type = "llama"
@@ -22,12 +22,10 @@ class LlamaConfig(GatedConfig):
     mlp_bias: bool = False
 
 
-@final
 class Llama(RotaryDecoder):
     """A decoder of the Llama family."""
 
     config_type = LlamaConfig
 
-    def block(self, c: LlamaConfig, make: LayerFactory, layer: int) -> PreNorm:
-        attention = make.attention(c.attention_bias, c.attention_bias)
-        return PreNorm(make.norm(), attention, make.norm(), make.gated_mlp(c.mlp_bias))
+    def block(self, c: Any, make: LayerFactory, layer: int) -> PreNorm:
+        return PreNorm(make, Attention(make, c.attention_bias), GatedMLP(make, c.mlp_bias))

@@ -25,11 +25,6 @@ class Ministral3Config(MistralConfig):
 
     model_type = "ministral3"
     architecture = "Ministral3ForCausalLM"
-    vocab_size: Size = 131072
-    hidden_size: Size = 4096
-    intermediate_size: int = 14336
-    num_hidden_layers: Size = 34
-    num_attention_heads: Size = 32
     head_dim: int = 128
     max_position_embeddings: Size = 262144
     rms_norm_eps: float = 1e-5

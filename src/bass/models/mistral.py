@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import final
 
-from bass.models.config import GatedConfig, SlidingConfig
+from bass.models.config import SlidingConfig
 from bass.models.decoder import RotaryDecoder
 from bass.models.fields import Size
 
 
 @dataclass(frozen=True)
-class MistralConfig(SlidingConfig, GatedConfig):
+class MistralConfig(SlidingConfig):
     """A config.json of `model_type: mistral`."""
 
     model_type = "mistral"

@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 from typing import final
 
-from bass.models.config import Base, GatedConfig, SlidingConfig
+from bass.models.config import Base, SlidingConfig
 from bass.models.decoder import RotaryDecoder
 from bass.models.fields import Size
-from bass.models.layers import LayerFactory, PreNorm
+from bass.models.layers import Attention, LayerFactory, PreNorm, SparseMLP
 
 EXPERT = "block_sparse_moe.experts.{}"
 
 
 @dataclass(frozen=True)
-class MixtralConfig(SlidingConfig, GatedConfig):
+class MixtralConfig(SlidingConfig):
     """A config.json of `model_type: mixtral`."""
 
     model_type = "mixtral"
@@ -38,5 +38,5 @@ class Mixtral(RotaryDecoder):
     }
 
     def block(self, c: MixtralConfig, make: LayerFactory, layer: int) -> PreNorm:
-        mlp = make.experts(c.num_local_experts, c.num_experts_per_tok)
-        return PreNorm(make.norm(), make.attention(), make.norm(), mlp)
+        mlp = SparseMLP(make, c.num_local_experts, c.num_experts_per_tok)
+        return PreNorm(make, Attention(make), mlp)

@@ -5,10 +5,10 @@ their distance from 1, and rotary embedding on a part of each head.
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
-from bass.models.config import PartialRotaryConfig
+from bass.models.config import AttributeMap, PartialRotaryConfig
 from bass.models.decoder import RotaryDecoder
 from bass.models.fields import Act, Size
-from bass.models.layers import LayerFactory, PreNorm
+from bass.models.layers import MLP, Attention, LayerFactory, PreNorm
 from bass.models.sources import WeightSource
 from bass.ops.norms import LayerNorm
 
@@ -19,15 +19,10 @@ class NemotronConfig(PartialRotaryConfig):
 
     model_type = "nemotron"
     architecture = "NemotronForCausalLM"
-    attribute_map: ClassVar[dict[str, str]] = {"rms_norm_eps": "norm_eps"}
-    vocab_size: Size = 256000
-    hidden_size: Size = 6144
-    intermediate_size: int = 24576
-    num_hidden_layers: Size = 32
-    num_attention_heads: Size = 48
+    attribute_map: ClassVar[AttributeMap] = {"rms_norm_eps": "norm_eps"}
     max_position_embeddings: Size = 4096
     hidden_act: Act = "relu2"
-    norm_eps: float = 1e-5
+    rms_norm_eps: float = 1e-5
     attention_bias: bool = False
     mlp_bias: bool = False
 
@@ -40,8 +35,7 @@ class Nemotron(RotaryDecoder):
     norm_type = LayerNorm
 
     def block(self, c: NemotronConfig, make: LayerFactory, layer: int) -> PreNorm:
-        attention = make.attention(c.attention_bias, c.attention_bias)
-        return PreNorm(make.norm(), attention, make.norm(), make.mlp(c.mlp_bias))
+        return PreNorm(make, Attention(make, c.attention_bias), MLP(make, c.mlp_bias))
 
     @classmethod
     def sources(cls, config: NemotronConfig) -> dict[str, WeightSource]:

@@ -5,24 +5,19 @@ keys over all heads.
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from bass.models.config import Assumed, GatedConfig
+from bass.models.config import Assumed, RotaryConfig
 from bass.models.decoder import RotaryDecoder
 from bass.models.fields import Size
-from bass.models.layers import LayerFactory, PreNorm
+from bass.models.layers import Attention, LayerFactory, PreNorm, SparseMLP
 
 
 @dataclass(frozen=True)
-class OlmoeConfig(GatedConfig):
+class OlmoeConfig(RotaryConfig):
     """A config.json of `model_type: olmoe`."""
 
     model_type = "olmoe"
     architecture = "OlmoeForCausalLM"
     assumes: ClassVar[Assumed] = {"clip_qkv": (None,)}
-    vocab_size: Size = 50304
-    hidden_size: Size = 2048
-    intermediate_size: int = 2048
-    num_hidden_layers: Size = 16
-    num_attention_heads: Size = 16
     max_position_embeddings: Size = 4096
     rms_norm_eps: float = 1e-5
     attention_bias: bool = False
@@ -39,6 +34,6 @@ class Olmoe(RotaryDecoder):
     replayable = False  # on a CPU it reads which experts are chosen
 
     def block(self, c: OlmoeConfig, make: LayerFactory, layer: int) -> PreNorm:
-        attention = make.attention(c.attention_bias, c.attention_bias, make.projection_norm())
-        mlp = make.experts(c.num_experts, c.num_experts_per_tok, c.norm_topk_prob)
-        return PreNorm(make.norm(), attention, make.norm(), mlp)
+        attention = Attention(make, c.attention_bias, qk_norm=make.projection_norm())
+        mlp = SparseMLP(make, c.num_experts, c.num_experts_per_tok, c.norm_topk_prob)
+        return PreNorm(make, attention, mlp)

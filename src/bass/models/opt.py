@@ -8,10 +8,10 @@ from typing import ClassVar, final
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from bass.models.config import FamilyConfig
+from bass.models.config import AttributeMap, FamilyConfig
 from bass.models.decoder import CausalDecoder
-from bass.models.fields import Act, Size
-from bass.models.layers import LayerFactory, PostNorm, PreNorm
+from bass.models.fields import Act
+from bass.models.layers import MLP, Attention, LayerFactory, PostNorm, PreNorm
 from bass.ops.embedding import embedding
 from bass.ops.norms import LayerNorm
 
@@ -27,19 +27,13 @@ class OPTConfig(FamilyConfig):
 
     model_type = "opt"
     architecture = "OPTForCausalLM"
-    attribute_map: ClassVar[dict[str, str]] = {
-        "num_key_value_heads": "num_attention_heads", "intermediate_size": "ffn_dim",
-        "hidden_act": "activation_function", "rms_norm_eps": "layer_norm_eps",
+    attribute_map: ClassVar[AttributeMap] = {
+        "num_key_value_heads": None, "head_dim": None, "intermediate_size": "ffn_dim",
+        "hidden_act": "activation_function", "rms_norm_eps": None,
     }  # fmt: skip
-    layer_norm_eps: ClassVar[float] = 1e-5
-    vocab_size: Size = 50272
-    hidden_size: Size = 768
-    num_hidden_layers: Size = 12
-    ffn_dim: Size = 3072
-    max_position_embeddings: Size = 2048
-    num_attention_heads: Size = 12
+    rms_norm_eps: float = 1e-5
     word_embed_proj_dim: int = 0  # 0: hidden_size
-    activation_function: Act = "relu"
+    hidden_act: Act = "relu"
     do_layer_norm_before: bool = True
     _remove_final_layer_norm: bool = False
     enable_bias: bool = True
@@ -52,18 +46,8 @@ class OPTConfig(FamilyConfig):
         super().__post_init__()
 
     @property
-    def head_dim(self) -> int:
-        """Dimensions of each head."""
-        return self.hidden_size // self.num_attention_heads
-
-    @property
     def embedding_size(self) -> int:
         return self.word_embed_proj_dim
-
-    @property
-    def normed_last(self) -> bool:
-        """Whether a norm follows the last block."""
-        return self.do_layer_norm_before and not self._remove_final_layer_norm
 
 
 @final
@@ -94,19 +78,19 @@ class OPT(CausalDecoder):
         self.project_out = make.linear(inner, outer) if projected else None
 
     def block(self, c: OPTConfig, make: LayerFactory, layer: int) -> PreNorm | PostNorm:
-        norms = [make.norm(affine=c.layer_norm_elementwise_affine) for _ in range(2)]
-        attention = make.attention(c.enable_bias, c.enable_bias)
         kind = PreNorm if c.do_layer_norm_before else PostNorm
-        return kind(norms[0], attention, norms[1], make.mlp(c.enable_bias))
+        layers = Attention(make, c.enable_bias), MLP(make, c.enable_bias)
+        return kind(make, *layers, affine=c.layer_norm_elementwise_affine)
 
     def last_norm(self, c: OPTConfig, make: LayerFactory) -> nn.Module:
-        affine = c.layer_norm_elementwise_affine
-        return make.norm(affine=affine) if c.normed_last else nn.Identity()
+        if c._remove_final_layer_norm or not c.do_layer_norm_before:
+            return nn.Identity()
+        return make.norm(affine=c.layer_norm_elementwise_affine)
 
     def embedded(
         self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]
     ) -> Float[Tensor, "batch window hidden"]:
-        x = embedding(tokens, self.embed)
+        x = super().embedded(tokens, positions)
         x = x if self.project_in is None else self.project_in(x)
         return x + embedding(positions + FIRST_ROW, self.position_embed)
 

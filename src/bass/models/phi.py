@@ -5,10 +5,10 @@ rotary embedding on a part of each head.
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from bass.models.config import Assumed, PartialRotaryConfig
+from bass.models.config import Assumed, AttributeMap, PartialRotaryConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Act, Size
-from bass.models.layers import LayerFactory, Parallel
+from bass.models.fields import Act
+from bass.models.layers import MLP, Attention, LayerFactory, Parallel
 from bass.ops.norms import LayerNorm
 
 
@@ -19,14 +19,9 @@ class PhiConfig(PartialRotaryConfig):
     model_type = "phi"
     architecture = "PhiForCausalLM"
     assumes: ClassVar[Assumed] = {"qk_layernorm": (False,)}
-    attribute_map: ClassVar[dict[str, str]] = {"rms_norm_eps": "layer_norm_eps"}
-    vocab_size: Size = 51200
-    hidden_size: Size = 2048
-    intermediate_size: int = 8192
-    num_hidden_layers: Size = 24
-    num_attention_heads: Size = 32
+    attribute_map: ClassVar[AttributeMap] = {"rms_norm_eps": "layer_norm_eps"}
     hidden_act: Act = "gelu_new"
-    layer_norm_eps: float = 1e-5
+    rms_norm_eps: float = 1e-5
 
 
 @final
@@ -44,4 +39,4 @@ class Phi(RotaryDecoder):
     }
 
     def block(self, c: PhiConfig, make: LayerFactory, layer: int) -> Parallel:
-        return Parallel(make.norm(), make.attention(True, True), None, make.mlp())
+        return Parallel(make, Attention(make, bias=True), MLP(make), norms=1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from bass.errors import CheckpointError
-from bass.models.config import GatedConfig, PartialRotaryConfig, SlidingConfig
+from bass.models.config import PartialRotaryConfig, SlidingConfig
 from bass.models.decoder import RotaryDecoder
 from bass.models.fields import Size
 
@@ -17,7 +17,7 @@ LONGROPE = ("su", "yarn", "longrope")  # its names; older files have the first t
 
 
 @dataclass(frozen=True)
-class Phi3Config(PartialRotaryConfig, SlidingConfig, GatedConfig):
+class Phi3Config(PartialRotaryConfig, SlidingConfig):
     """A config.json of `model_type: phi3`."""
 
     model_type = "phi3"

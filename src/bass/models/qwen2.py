@@ -9,7 +9,7 @@ from typing import final
 
 from bass.models.config import WindowedConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.layers import LayerFactory, PreNorm
+from bass.models.layers import Attention, GatedMLP, LayerFactory, PreNorm
 
 
 @dataclass(frozen=True)
@@ -27,4 +27,4 @@ class Qwen2(RotaryDecoder):
     config_type = Qwen2Config
 
     def block(self, c: Qwen2Config, make: LayerFactory, layer: int) -> PreNorm:
-        return PreNorm(make.norm(), make.attention(bias=True), make.norm(), make.gated_mlp())
+        return PreNorm(make, Attention(make, bias=True, out_bias=False), GatedMLP(make))

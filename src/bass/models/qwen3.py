@@ -7,7 +7,7 @@ from typing import final
 
 from bass.models.config import WindowedConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.layers import LayerFactory, PreNorm
+from bass.models.layers import Attention, GatedMLP, LayerFactory, PreNorm
 
 
 @dataclass(frozen=True)
@@ -27,5 +27,5 @@ class Qwen3(RotaryDecoder):
     config_type = Qwen3Config
 
     def block(self, c: Qwen3Config, make: LayerFactory, layer: int) -> PreNorm:
-        attention = make.attention(c.attention_bias, c.attention_bias, make.head_norm())
-        return PreNorm(make.norm(), attention, make.norm(), make.gated_mlp())
+        attention = Attention(make, c.attention_bias, qk_norm=make.head_norm())
+        return PreNorm(make, attention, GatedMLP(make))

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import Any, final
 
-from bass.models.config import GatedConfig, SlidingConfig
+from bass.models.config import SlidingConfig
 from bass.models.decoder import RotaryDecoder
 from bass.models.fields import Size
-from bass.models.layers import LayerFactory, PreNorm
+from bass.models.layers import Attention, GatedMLP, LayerFactory, PreNorm, SparseMLP
 
 
 @dataclass(frozen=True)
-class Qwen3MoeConfig(SlidingConfig, GatedConfig):
+class Qwen3MoeConfig(SlidingConfig):
     """A config.json of `model_type: qwen3_moe`. Without any `num_experts`, no layer has some."""
 
     model_type = "qwen3_moe"
@@ -51,7 +51,7 @@ class Qwen3Moe(RotaryDecoder):
     replayable = False  # on a CPU it reads which experts are chosen
 
     def block(self, c: Qwen3MoeConfig, make: LayerFactory, layer: int) -> PreNorm:
-        attention = make.attention(c.attention_bias, c.attention_bias, make.head_norm())
+        attention = Attention(make, c.attention_bias, qk_norm=make.head_norm())
         of = c.num_experts, c.num_experts_per_tok, c.norm_topk_prob, c.moe_intermediate_size
-        mlp = make.experts(*of) if c.is_sparse(layer) else make.gated_mlp()
-        return PreNorm(make.norm(), attention, make.norm(), mlp)
+        mlp = SparseMLP(make, *of) if c.is_sparse(layer) else GatedMLP(make)
+        return PreNorm(make, attention, mlp)

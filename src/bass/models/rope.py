@@ -70,7 +70,8 @@ class RopeScaling:
         if kind == "longrope" and rope.get("factor") == 1 and rope.get("attention_factor") is None:
             # An explicit 1 is a factor. Without one, the factor is the ratio of the contexts.
             rope = rope | {"attention_factor": 1.0}
-        scaling = read(cls, rope | {"kind": kind}, "The rope scaling of config.json")
+        names = {f.name: f.name for f in fields(cls)}
+        scaling = read(cls, rope | {"kind": kind}, names, "The rope scaling of config.json")
         if kind == "llama3" and scaling.low_freq_factor >= scaling.high_freq_factor:
             raise CheckpointError(
                 f"config.json has the rope factors {scaling.low_freq_factor} for low and "

@@ -5,23 +5,18 @@ size.
 from dataclasses import dataclass
 from typing import final
 
-from bass.models.config import GatedConfig
+from bass.models.config import RotaryConfig
 from bass.models.decoder import RotaryDecoder
 from bass.models.fields import Size
-from bass.models.layers import LayerFactory, PreNorm
+from bass.models.layers import Attention, GatedMLP, LayerFactory, PreNorm
 
 
 @dataclass(frozen=True)
-class SeedOssConfig(GatedConfig):
+class SeedOssConfig(RotaryConfig):
     """A config.json of `model_type: seed_oss`."""
 
     model_type = "seed_oss"
     architecture = "SeedOssForCausalLM"
-    vocab_size: Size = 155136
-    hidden_size: Size = 4096
-    intermediate_size: int = 27648
-    num_hidden_layers: Size = 64
-    num_attention_heads: Size = 80
     num_key_value_heads: int = 8
     head_dim: int = 128
     max_position_embeddings: Size = 524288
@@ -37,5 +32,5 @@ class SeedOss(RotaryDecoder):
     config_type = SeedOssConfig
 
     def block(self, c: SeedOssConfig, make: LayerFactory, layer: int) -> PreNorm:
-        attention = make.attention(c.attention_bias, c.attention_out_bias)
-        return PreNorm(make.norm(), attention, make.norm(), make.gated_mlp(c.mlp_bias))
+        attention = Attention(make, c.attention_bias, c.attention_out_bias)
+        return PreNorm(make, attention, GatedMLP(make, c.mlp_bias))

@@ -5,10 +5,10 @@ of each head; parallel or sequential attention and MLP.
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from bass.models.config import Assumed, PartialRotaryConfig
+from bass.models.config import Assumed, AttributeMap, PartialRotaryConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Act, Size
-from bass.models.layers import LayerFactory, Parallel, PreNorm
+from bass.models.fields import Size
+from bass.models.layers import Attention, GatedMLP, LayerFactory, Parallel, PreNorm
 from bass.ops.norms import LayerNorm
 
 
@@ -19,17 +19,11 @@ class StableLmConfig(PartialRotaryConfig):
     model_type = "stablelm"
     architecture = "StableLmForCausalLM"
     assumes: ClassVar[Assumed] = {"qk_layernorm": (False,)}
-    attribute_map: ClassVar[dict[str, str]] = {"rms_norm_eps": "layer_norm_eps"}
-    vocab_size: Size = 50304
-    hidden_size: Size = 2560
-    intermediate_size: int = 6912
-    num_hidden_layers: Size = 32
-    num_attention_heads: Size = 32
+    attribute_map: ClassVar[AttributeMap] = {"rms_norm_eps": "layer_norm_eps"}
     num_key_value_heads: int = 32
     max_position_embeddings: Size = 4096
     partial_rotary_factor: float = 0.25
-    hidden_act: Act = "silu"
-    layer_norm_eps: float = 1e-5
+    rms_norm_eps: float = 1e-5
     use_qkv_bias: bool = False
     use_parallel_residual: bool = False
 
@@ -42,7 +36,7 @@ class StableLm(RotaryDecoder):
     norm_type = LayerNorm
 
     def block(self, c: StableLmConfig, make: LayerFactory, layer: int) -> Parallel | PreNorm:
-        attention, mlp = make.attention(c.use_qkv_bias), make.gated_mlp()
+        layers = Attention(make, c.use_qkv_bias, out_bias=False), GatedMLP(make)
         if c.use_parallel_residual:
-            return Parallel(make.norm(), attention, None, mlp)
-        return PreNorm(make.norm(), attention, make.norm(), mlp)
+            return Parallel(make, *layers, norms=1)
+        return PreNorm(make, *layers)

@@ -5,10 +5,10 @@ rotary positions and a window.
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from bass.models.config import Assumed, SlidingConfig
+from bass.models.config import Assumed, AttributeMap, SlidingConfig
 from bass.models.decoder import RotaryDecoder
 from bass.models.fields import Act, Size
-from bass.models.layers import LayerFactory, PreNorm
+from bass.models.layers import MLP, Attention, LayerFactory, PreNorm
 from bass.ops.norms import LayerNorm
 
 
@@ -19,12 +19,12 @@ class Starcoder2Config(SlidingConfig):
     model_type = "starcoder2"
     architecture = "Starcoder2ForCausalLM"
     assumes: ClassVar[Assumed] = {"norm_type": ("layer_norm",), "mlp_type": ("default",)}
-    attribute_map: ClassVar[dict[str, str]] = {"rms_norm_eps": "norm_epsilon"}
+    attribute_map: ClassVar[AttributeMap] = {"rms_norm_eps": "norm_epsilon"}
     num_key_value_heads: int = 2
     max_position_embeddings: Size = 4096
     tie_word_embeddings: bool = True
     hidden_act: Act = "gelu_pytorch_tanh"
-    norm_epsilon: float = 1e-5
+    rms_norm_eps: float = 1e-5
     use_bias: bool = True
 
 
@@ -37,5 +37,4 @@ class Starcoder2(RotaryDecoder):
     names = RotaryDecoder.names | {"mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"}
 
     def block(self, c: Starcoder2Config, make: LayerFactory, layer: int) -> PreNorm:
-        attention = make.attention(c.use_bias, c.use_bias)
-        return PreNorm(make.norm(), attention, make.norm(), make.mlp(c.use_bias))
+        return PreNorm(make, Attention(make, c.use_bias), MLP(make, c.use_bias))

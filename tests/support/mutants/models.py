@@ -34,9 +34,9 @@ MUTANTS = (
     ),
     Mutant(
         "a layer without rotary embedding rotates",
-        "SmolLM3.rotations",
-        "rotation if rotated else None",
-        "rotation",
+        "RotaryDecoder.rotations",
+        "name and getattr(self, name)(positions)",
+        'getattr(self, name or "rotary")(positions)',
         ("models/test_families.py::test_logits_equal_those_of_transformers",),
     ),
     Mutant(
