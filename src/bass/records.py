@@ -250,12 +250,10 @@ class RotaryTables(Protocol):
     @abstractmethod
     def tables(self) -> Angles:
         """The angles of every position of the context [context, dim]."""
-        ...
 
     @abstractmethod
     def angles(self, positions: Int[Tensor, "batch window"]) -> Angles:
         """The angles of these positions [batch, window, 1, dim]; those of -1 are not read."""
-        ...
 
 
 @dataclass(frozen=True)

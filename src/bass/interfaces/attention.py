@@ -39,7 +39,6 @@ class AttentionBackend(ABC, Generic[View, Plan]):
 
         span: no position in use is at or beyond it.
         """
-        ...
 
     @abstractmethod
     def run(
@@ -56,7 +55,6 @@ class AttentionBackend(ABC, Generic[View, Plan]):
         sinks: given for layers that have them; each adds exp(sink) to the sum that divides the
         weights of its head.
         """
-        ...
 
     def attend(
         self,

@@ -32,7 +32,6 @@ class KVCache(ABC, Generic[View]):
 
         If rows share positions, the engine calls `reserve` before the first write.
         """
-        ...
 
     @property
     def nbytes(self) -> int:
@@ -52,7 +51,6 @@ class KVCache(ABC, Generic[View]):
         positions: Int[Tensor, "batch window"],
     ) -> None:
         """Store keys and values at their positions; nothing at -1."""
-        ...
 
     def store(
         self, layer: int, projection: Projection, positions: Int[Tensor, "batch window"]
@@ -68,17 +66,14 @@ class KVCache(ABC, Generic[View]):
     @abstractmethod
     def view(self, layer: int) -> View:
         """One layer's keys and values, for a backend."""
-        ...
 
     @abstractmethod
     def rows(self, start: int, stop: int) -> "KVCache[View]":
         """The same storage, limited to a range of rows."""
-        ...
 
     @abstractmethod
     def reserve(self, assignment: RowAssignment) -> None:
         """Reserve `assignment.capacities[b]` positions for row b. Continuing rows keep theirs."""
-        ...
 
     @abstractmethod
     def copy_rows(self, assignment: RowAssignment) -> None:
@@ -88,7 +83,6 @@ class KVCache(ABC, Generic[View]):
         The engine calls it after `reserve` with the same assignment, once the source's prompt is
         written.
         """
-        ...
 
 
 class RowStore(ABC):
@@ -119,7 +113,6 @@ class ForwardingRowStore(RowStore):
     @abstractmethod
     def store(self) -> RowStore:
         """The store that holds the state."""
-        ...
 
     def reserve(self, assignment: RowAssignment) -> None:
         self.store.reserve(assignment)

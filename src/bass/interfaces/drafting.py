@@ -18,7 +18,6 @@ class Scorer(RowStore):
     @abstractmethod
     def __call__(self, window: Window) -> Scored:
         """Process a window of all rows, and score the token after each of its tokens."""
-        ...
 
 
 class StopRule(ABC):
@@ -63,23 +62,19 @@ class DrafterContext(ABC):
     @abstractmethod
     def device(self) -> torch.device:
         """The device of the run."""
-        ...
 
     @property
     @abstractmethod
     def vocab_size(self) -> int:
         """Number of token ids, which start at 0."""
-        ...
 
     @abstractmethod
     def draft(self) -> Scorer:
         """The draft model with its own cache."""
-        ...
 
     @abstractmethod
     def first_layers(self, count: int) -> Scorer:
         """The target's first layers with its norm and head, on the target's own cache."""
-        ...
 
 
 class DraftMethod(ABC):
@@ -149,7 +144,6 @@ class Drafter(DraftMethod, RowStore):
         are all other arguments unless `writes_inputs` is True: a run does not notice a write,
         `bass.testing.check_drafter` does.
         """
-        ...
 
     @property
     def observes(self) -> bool:

@@ -19,12 +19,10 @@ class Attend(Protocol):
         self, layer: int, projection: Projection
     ) -> Float[Tensor, "batch window heads dim"]:
         """Store a layer's keys and values, then attend."""
-        ...
 
     @abstractmethod
     def store(self, layer: int, projection: Projection) -> None:
         """Store a layer's keys and values, without attention."""
-        ...
 
 
 class Decoder(ABC):
@@ -47,7 +45,6 @@ class Decoder(ABC):
         """The final states, after the last norm, and the residual stream that enters each of
         `layers`. In `layers`, the number of layers means the final states.
         """
-        ...
 
     def fill(self, window: Window, attend: Attend, layers: tuple[int, ...] = ()) -> Features:
         """Store the keys and values of all layers, and return the states of `layers`.
@@ -59,7 +56,6 @@ class Decoder(ABC):
     @abstractmethod
     def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
         """Logits of final states."""
-        ...
 
 
 class Quantization(ABC):
@@ -82,4 +78,3 @@ class Quantization(ABC):
 
         Its tensors must be parameters: the cost model counts their bytes.
         """
-        ...

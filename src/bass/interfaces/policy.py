@@ -34,17 +34,14 @@ class DraftLengthPolicy(ABC, Generic[State]):
     @abstractmethod
     def init(self, batch_size: int) -> State:
         """The state before the first step."""
-        ...
 
     @abstractmethod
     def lengths(self, state: State) -> np.ndarray:
         """Draft length of each row, int32 [B] in 0..max_length; 0 is autoregressive decoding."""
-        ...
 
     @abstractmethod
     def update(self, state: State, feedback: Feedback) -> State:
         """The state after a step. The old state stays unchanged."""
-        ...
 
     def reset(self, state: State, rows: np.ndarray) -> State:
         """The state after `rows`, int [rows], got new prompts. A batch-wide policy keeps it."""

@@ -34,7 +34,6 @@ class Verifier(ABC):
         self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise
     ) -> Verdict:
         """The accepted lengths and the emitted tokens of all rows."""
-        ...
 
 
 class Warp(ABC):

@@ -59,7 +59,6 @@ class CausalDecoder(nn.Module, Decoder):
     @abstractmethod
     def block(self, c: Any, make: LayerFactory, layer: int) -> DecoderBlock:
         """A block of the config `c`; `make` has its sizes, device and type."""
-        ...
 
     def setup(self, c: Any, make: LayerFactory) -> None:
         """Make further modules and parameters, before the blocks."""

@@ -197,7 +197,6 @@ class DecoderBlock(nn.Module):
     @abstractmethod
     def added(self, x: Residual, read: Hidden, attended: Product) -> Residual:
         """The stream after the block, with the output of the attention, which read `read`."""
-        ...
 
     def project(self, x: Residual, rotation: Rotation | None) -> Projection:
         """Queries, keys and values of the block. A prefill needs no more of the last block."""
