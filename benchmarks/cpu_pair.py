@@ -38,7 +38,7 @@ import bass
 from bass import pair
 from bass.engine.cost import measure_peaks
 from bass.ops import dispatch
-from bass.processor import cpu_name
+from bass.process import cpu_name
 from bass.text import Tokenizer
 
 if TYPE_CHECKING:

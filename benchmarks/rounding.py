@@ -48,7 +48,7 @@ from bass.engine.engines import CAPACITY_STEP
 from bass.engine.scorer import ModelScorer
 from bass.experiments.prompts import PYTHON
 from bass.policies import Fixed
-from bass.processor import cpu_name
+from bass.process import cpu_name
 from bass.records import CacheBudget, RowAssignment, Window
 
 PAIR = "pair"

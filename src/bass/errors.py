@@ -2,11 +2,12 @@
 
 import difflib
 import numbers
+import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
-from typing import Any, get_args
+from dataclasses import dataclass, field, fields
+from typing import Any, final, get_args
 
 DISTRIBUTION = "bass-decoding"  # in the package index; the import name is `bass`
 
@@ -32,15 +33,11 @@ class OptionError(BassError, ValueError):
 
 
 class ProblemsError(OptionError):
-    """Several problems of one input.
-
-    Its text has a line about the input, and an indented line for each problem.
-    """
+    """Several problems of one input: a line about it, and an indented line for each problem."""
 
     def __init__(self, about: str, problems: Iterable[str]) -> None:
-        super().__init__(
-            "\n".join([about, *(f"  {' '.join(problem.split())}" for problem in problems)])
-        )
+        lines = (f"  {' '.join(problem.split())}" for problem in problems)
+        super().__init__("\n".join([about, *lines]))
 
 
 class RunFolderError(BassError):
@@ -53,6 +50,34 @@ class StrategyError(BassError):
 
 class PolicyError(StrategyError):
     """A draft-length policy that breaks its contract."""
+
+
+@final
+@dataclass
+class Problems:
+    """Problems of a config or command, one sentence each, collected and reported together."""
+
+    sentences: list[str] = field(default_factory=list)
+
+    def add(self, sentence: str) -> None:
+        """Add a problem."""
+        self.sentences.append(sentence)
+
+    @contextmanager
+    def noted(self, where: str = "") -> Iterator[None]:
+        """Add a `BassError` raised within as a problem."""
+        try:
+            yield
+        except BassError as error:
+            self.add(f"In `{where}`: {error}" if where else str(error))
+
+    def raise_any(self, what: str) -> None:
+        """Raise an `OptionError` for one problem, or a `ProblemsError` with a line for each."""
+        found = list(dict.fromkeys(self.sentences))
+        if len(found) == 1:
+            raise OptionError(found[0])
+        if found:
+            raise ProblemsError(f"{what} has {len(found)} problems:", found)
 
 
 def install(extra: str) -> str:
@@ -147,3 +172,22 @@ def hyphened(word: str) -> str:
 def flag(name: str) -> str:
     """An option of a command line by its name in Python."""
     return hyphened(f"--{name}")
+
+
+# Control characters (C0, DEL, C1), lone surrogates, line and paragraph separators, and invisible
+# characters that reorder, hide or annotate text. Joiners and variation selectors stay, since words
+# and emoji contain them.
+_STEERING = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+
+
+def printable(text: str, keep: str = "") -> str:
+    r"""Untrusted text (of checkpoints, user classes) for a terminal: every character that could
+    control it or reorder a line escaped as in Python, `\x1b`, but those in `keep`.
+    """
+
+    def escaped(found: re.Match[str]) -> str:
+        return found[0] if found[0] in keep else found[0].encode("unicode_escape").decode()
+
+    return _STEERING.sub(escaped, text)

@@ -57,7 +57,7 @@ class Mixed(DraftLengthPolicy[int]):
 class Failing(DraftLengthPolicy[int]):
     """Breaks its contract at the third step, in a way of one's choice."""
 
-    answer: ClassVar[Any] = [[1, 2], [3]]
+    answer: ClassVar[Any] = [1.5]
     max_length: int = 3
 
     def init(self, batch_size: int) -> int:

@@ -23,7 +23,7 @@ from bass.engine.shapes import StepShapes
 from bass.engine.warm_up import caught_up_shapes, prompt_shapes
 from bass.errors import OptionError, PolicyError, RequestError, StrategyError
 from bass.interfaces import Verifier
-from bass.interfaces.lengths import captured_lengths
+from bass.interfaces.policy import captured_lengths
 from bass.policies import BatchTable, Clamped, EmaTiers, Fixed
 from bass.records import Draft, Noise, Verdict, Window
 from bass.testing.doubles import ByRow

@@ -20,8 +20,8 @@ READ = [*FILES, *(path for part in ("tests", "benchmarks") for path in (ROOT / p
 # A module may import from rows above its own, and from its own package; not from another name of
 # its own row.
 ORDER: list[set[str]] = [
-    {"errors", "files", "garbage", "printable", "own_modules", "progress"},
-    {"processor", "problems", "option"},
+    {"errors", "files", "process", "progress"},
+    {"option"},
     {"sampling_params"},
     {"kernels"},
     {"host_records"},

@@ -120,7 +120,7 @@ class GlobalGenerator(Steps):
 @pytest.mark.parametrize(
     ("policy", "property", "found"),
     [
-        night(OneTooMany, NO_ERROR, "returned 4; every length must be"),
+        night(OneTooMany, NO_ERROR, "holds 4; every length must be"),
         (Floats, NO_ERROR, "returned float64 of shape [1]"),
         (Mutating, properties.STATE.format("update"), "[1, 1]"),
         night(RarelyInPlace, properties.STATE.format("reset"), ""),

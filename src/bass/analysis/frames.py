@@ -32,7 +32,7 @@ from bass.analysis.metrics import (
 )
 from bass.analysis.statistics import Comparison, Interval
 from bass.errors import RunFolderError, unknown_name
-from bass.garbage import without_garbage_collection
+from bass.process import without_garbage_collection
 
 if TYPE_CHECKING:
     from bass.api.results import Completion

@@ -31,7 +31,7 @@ from bass.models.decoder import CausalDecoder
 from bass.models.first_layers import FirstLayers
 from bass.ops.dispatch import runs_kernels
 from bass.option import check_options
-from bass.own_modules import find_object
+from bass.process import find_object
 
 LOAD_FORMATS = ("auto", "dummy")
 CHECKPOINTS = ("target", "draft", "lora", "draft_lora")  # options

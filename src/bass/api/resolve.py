@@ -13,7 +13,7 @@ from typing import Any
 from bass.api.kinds import KINDS
 from bass.api.values import is_data, option_value
 from bass.errors import BassError, OptionError, flag, unknown_name
-from bass.own_modules import find_object
+from bass.process import find_object
 
 REQUIRED = inspect.Parameter.empty  # the default of a parameter that has none
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from bass.engine.cost import Peaks
 from bass.engine.requests import StepRecord
-from bass.printable import printable
+from bass.errors import printable
 
 if TYPE_CHECKING:
     import pandas as pd

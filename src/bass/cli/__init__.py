@@ -92,7 +92,7 @@ def _dispatch(argv: list[str]) -> int:
 
 
 def _fail(message: str, status: int = WRONG) -> int:
-    from bass.printable import printable
+    from bass.errors import printable
 
     print(f"bass: {printable(message, keep=chr(10))}", file=sys.stderr)
     return status

@@ -16,10 +16,9 @@ from rich.text import Text
 
 from bass.api.options import LoadOptions, RequestOptions, TemplateOptions
 from bass.cli.options import Parser, build, console
-from bass.errors import OptionError, RequestError, flag
+from bass.errors import OptionError, RequestError, flag, printable
 from bass.experiments.prompts import PYTHON, Entry, plain_turns, read_prompts, rendered
 from bass.option import option
-from bass.printable import printable
 
 if TYPE_CHECKING:  # what loads torch or pandas
     from bass.analysis.statistics import Comparison

@@ -16,9 +16,8 @@ from bass.checkpoints.folder import some
 from bass.checkpoints.quantized import summary
 from bass.checkpoints.weights import CheckpointIndex
 from bass.cli.options import Parser, console
-from bass.errors import BassError, OptionError, PairingError, counted
+from bass.errors import BassError, OptionError, PairingError, counted, printable
 from bass.ops.dispatch import Capability, cpu_kernels_in_words
-from bass.printable import printable
 from bass.records import AttentionRule
 
 EXAMPLES = (

@@ -15,9 +15,8 @@ import bass
 from bass.api.kinds import KINDS
 from bass.api.resolve import REQUIRED, distribution, offers, parameters, plugin_class, plugins
 from bass.cli.options import Parser, console
-from bass.errors import OptionError, unknown_name
-from bass.own_modules import find_object
-from bass.printable import printable
+from bass.errors import OptionError, printable, unknown_name
+from bass.process import find_object
 
 EXAMPLES = ("bass list", "bass list policy", "bass list my_policy:MyPolicy")
 FAMILY = "family"

@@ -22,9 +22,8 @@ from rich.console import Console
 
 from bass.api.elsewhere import named_elsewhere
 from bass.api.values import option_value, wrong_type
-from bass.errors import OptionError, flag, hyphened
+from bass.errors import OptionError, Problems, flag, hyphened
 from bass.option import for_one_prompt
-from bass.problems import Problems
 
 WIDTH = 100  # columns of a help
 _TITLES = {"LoadOptions": "models and machine", "TemplateOptions": "prompt"}

@@ -24,7 +24,7 @@ from bass.interfaces import (
     StopRule,
     Verifier,
 )
-from bass.interfaces.lengths import captured_lengths
+from bass.interfaces.policy import captured_lengths
 from bass.models.decoder import CausalDecoder
 from bass.records import CacheBudget, Sequences
 from bass.sampling import RowSampling

@@ -17,9 +17,9 @@ from bass.engine.prefill import PrefillGraphs
 from bass.engine.shapes import StepShapes, bucket
 from bass.engine.step import SpeculativeStep, Step, StepReport, unpacked
 from bass.errors import OptionError, is_out_of_memory
-from bass.garbage import without_garbage_collection
 from bass.interfaces import Drafter, Scorer, Verifier, Warp
 from bass.ops.dispatch import FirstUse, existing_kernels_only
+from bass.process import without_garbage_collection
 from bass.records import Sequences
 
 R = TypeVar("R")

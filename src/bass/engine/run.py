@@ -18,7 +18,7 @@ from bass.engine.schedule import Schedule, StepPlan
 from bass.engine.step import Step, StepReport
 from bass.errors import RequestError, explained
 from bass.interfaces import DraftLengthPolicy
-from bass.interfaces.lengths import requested_lengths
+from bass.interfaces.policy import requested_lengths
 from bass.ops.batch_state import last
 from bass.records import Feedback, Sequences, Window
 

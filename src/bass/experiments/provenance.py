@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bass.errors import DISTRIBUTION
-from bass.processor import cpu_name
+from bass.process import cpu_name
 
 if TYPE_CHECKING:
     import torch

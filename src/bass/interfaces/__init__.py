@@ -62,31 +62,14 @@ __all__ = [
     "Warp",
 ]
 
-_HOMES = {
-    "Attend": "model",
-    "AttentionBackend": "attention",
-    "Decoder": "model",
-    "DraftLengthPolicy": "policy",
-    "DraftMethod": "drafting",
-    "Drafter": "drafting",
-    "Draw": "drafting",
-    "ForwardingRowStore": "cache",
-    "KVCache": "cache",
-    "Plan": "attention",
-    "Quantization": "model",
-    "RowStore": "cache",
-    "Scorer": "drafting",
-    "StopRule": "drafting",
-    "State": "policy",
-    "Verifier": "verification",
-    "View": "cache",
-    "Warp": "verification",
-    "DrafterContext": "drafting",
-}
+# in the order of search: a policy needs no torch
+_HOMES = ("policy", "verification", "cache", "attention", "model", "drafting")
 
 
 def __getattr__(name: str) -> Any:
-    """Import an interface on first use. Those of policies need no torch."""
-    if name not in _HOMES:
-        raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    """Import an interface on first use."""
+    for home in _HOMES if name in __all__ else ():
+        module = importlib.import_module(f"{__name__}.{home}")
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise AttributeError(f"module `{__name__}` has no attribute `{name}`")

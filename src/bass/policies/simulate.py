@@ -16,7 +16,7 @@ import numpy as np
 from bass.errors import OptionError, check_number, check_ranges
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
-from bass.interfaces.lengths import requested_lengths
+from bass.interfaces.policy import requested_lengths
 
 LONGEST = 32  # maximum of `would`
 

@@ -34,7 +34,7 @@ from bass.interfaces import (
     Verifier,
     Warp,
 )
-from bass.interfaces.lengths import captured_lengths
+from bass.interfaces.policy import captured_lengths
 from bass.ops.noise import row_key
 from bass.policies import Fixed
 from bass.records import CacheBudget, DecoderShape, Sequences

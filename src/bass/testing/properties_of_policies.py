@@ -19,7 +19,7 @@ from bass.api.plan import check_max_length
 from bass.api.resolve import make
 from bass.drafters import ModelDraft
 from bass.interfaces import DraftLengthPolicy, StopRule
-from bass.interfaces.lengths import requested_lengths
+from bass.interfaces.policy import requested_lengths
 from bass.sampling import Sampling
 from bass.testing import runs
 from bass.testing.checking import Checker, shown
