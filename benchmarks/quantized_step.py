@@ -41,7 +41,7 @@ from bass.api.loading import ModelCache
 from bass.api.options import LoadOptions
 from bass.api.plan import LoadPlan, find_device
 from bass.checkpoints.weights import read_index
-from bass.engine.cost import ModelCost, model_cost
+from bass.engine.cost import PassCost, pass_cost
 from bass.experiments.bench import (
     Machine,
     Timing,
@@ -94,7 +94,7 @@ class Runner:
             if plan.target.device.type == "cuda":
                 torch.cuda.synchronize()
             seconds = {"write_s": written - began, "load_s": time.perf_counter() - written}
-            cost = model_cost(loaded)
+            cost = pass_cost(loaded)
             stored = stored_cost(folder, cost)
             facts = {"format": name, "stored_gb": gb_of(stored), "loaded_gb": gb_of(cost)}
             del loaded
@@ -117,7 +117,7 @@ class Runner:
         return plain, drafting
 
     def figures(
-        self, folder: Path, cache: ModelCache, loaded: ModelCost, stored: ModelCost
+        self, folder: Path, cache: ModelCache, loaded: PassCost, stored: PassCost
     ) -> Iterator[Row]:
         """Those of each setting; the bound counts the stored weights."""
         a = self.arguments
@@ -150,7 +150,7 @@ class Runner:
             del timing, llm
 
 
-def stored_cost(folder: Path, loaded: ModelCost) -> ModelCost:
+def stored_cost(folder: Path, loaded: PassCost) -> PassCost:
     """The cost with the bytes of the stored weights; an embedding that is only looked up is not
     read.
     """
@@ -167,7 +167,7 @@ def stored_cost(folder: Path, loaded: ModelCost) -> ModelCost:
     return replace(loaded, weight_bytes=size(read - of_experts), expert_bytes=size(of_experts))
 
 
-def gb_of(cost: ModelCost) -> float:
+def gb_of(cost: PassCost) -> float:
     """All weights that a pass can read."""
     return (cost.weight_bytes + cost.expert_bytes) / 1e9
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from bass.checkpoints.weights import load_decoder, read_index, save_decoder
-from bass.engine.cost import model_cost
+from bass.engine.cost import pass_cost
 from bass.errors import CheckpointError
 from bass.ops.group_quantized import dequantized
 from models.cases import CASES, Case
@@ -79,7 +79,7 @@ def test_experts_in_four_bits_count_as_stored(tmp_path: Path) -> None:
     layers = model.config.num_hidden_layers
     weights = layers * 6 * 3 * 64 * 128
     biases = layers * 6 * (2 * 64 + 128)
-    assert model_cost(decoder).expert_bytes == weights * 17 // 32 + 2 * biases  # 4.25 bits
+    assert pass_cost(decoder).expert_bytes == weights * 17 // 32 + 2 * biases  # 4.25 bits
     assert sum(p.nbytes for p in decoder.parameters()) == index.weight_bytes(torch.bfloat16)
     with pytest.raises(CheckpointError, match="The decoder is quantized or otherwise changed"):
         save_decoder(decoder, tmp_path / "saved")

@@ -9,8 +9,8 @@ import pytest
 import torch
 from triton import knobs
 
+from bass.engine.cost import PassLog
 from bass.engine.graphs import GraphedStep
-from bass.engine.passes import PassLog
 from bass.engine.shapes import StepShapes
 from bass.kernels.triton import launch
 from bass.ops import dispatch

@@ -14,8 +14,8 @@ import bass
 from bass.drafters import NoDrafter
 from bass.engine import prefill
 from bass.engine.assembly import Storage
+from bass.engine.cost import PassLog
 from bass.engine.graphs import GraphedStep
-from bass.engine.passes import PassLog
 from bass.engine.prefill import PrefillGraphs, captured_windows, feed_prompts, windows_of
 from bass.engine.warm_up import keeps_nothing, prompt_shapes
 from bass.interfaces import RowStore

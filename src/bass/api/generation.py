@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Generator, Iterator
 from dataclasses import dataclass, field
 
 from bass.api.results import Completion, Result, StreamEvent
-from bass.engine.cost import PairCost, Peaks
+from bass.engine.cost import Peaks
 from bass.engine.requests import Emission
 from bass.engine.run import EngineRun
 from bass.text import StopStrings, Tokenizer, Transcript
@@ -33,12 +33,11 @@ class Generation:
         tokenizer: Tokenizer | None,
         stop: tuple[str, ...],
         eos: Collection[int],
-        cost: PairCost,
         peaks: Callable[[], Peaks],
         lossless: bool,
         batch_invariant: bool = True,
     ) -> None:
-        self.run, self.cost, self.peaks = run, cost, peaks
+        self.run, self.peaks = run, peaks
         self._claims, self._eos = (lossless, batch_invariant), frozenset(eos)
         stops = StopStrings(stop) if stop else None
         self._samples = [

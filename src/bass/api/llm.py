@@ -27,7 +27,7 @@ from bass.api.results import Result
 from bass.drafters import NoDrafter
 from bass.engine.assembly import Strategies
 from bass.engine.batch_rows import room_for
-from bass.engine.cost import NOTHING, PairCost, measure_peaks, model_cost
+from bass.engine.cost import measure_peaks
 from bass.engine.engines import EngineCache
 from bass.engine.memory import Memory
 from bass.engine.requests import Request
@@ -285,7 +285,7 @@ class LLM:
         peaks = functools.partial(measure_peaks, self.models.device, self.models.dtype)
         claims = self.parts.verifier.lossless, self.parts.drafter.batch_invariant
         eos = () if options.ignore_eos else self.models.eos
-        return Generation(run, self.models.tokenizer, stops, eos, self._cost(), peaks, *claims)
+        return Generation(run, self.models.tokenizer, stops, eos, peaks, *claims)
 
     def _run(self, requests: list[Request], time_budget: float | None) -> EngineRun:
         """A run of the requests, on the kept storage if it fits, else on storage of its own."""
@@ -295,16 +295,6 @@ class LLM:
             if engines is not None:
                 engines.begin(run)
         return run
-
-    def _cost(self) -> PairCost:
-        target, draft, layers = (
-            self.models.target,
-            self.models.draft,
-            self.parts.drafter.target_layers,
-        )
-        drafting = [model_cost(draft)] if draft is not None else []
-        drafting += [model_cost(target, layers)] if layers else []
-        return PairCost(model_cost(target), sum(drafting, NOTHING))
 
 
 def _end_tokens(requests: list[Request]) -> int:

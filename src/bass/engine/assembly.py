@@ -8,10 +8,9 @@ import torch
 
 from bass.drafters.ensemble import is_ours
 from bass.drafters.validity import built
-from bass.engine.cost import pass_cost
+from bass.engine.cost import PassLog, pass_cost
 from bass.engine.drafter_context import RunContext, check_features, draw_for
 from bass.engine.graphs import GraphedStep
-from bass.engine.passes import PassLog
 from bass.engine.scorer import ModelScorer
 from bass.engine.shapes import StepShapes
 from bass.engine.step import SpeculativeStep, Step

@@ -1,4 +1,5 @@
-"""Bytes and FLOPs of a run, and the device's measured peaks: the bound, MFU and MBU.
+"""Bytes and FLOPs of a run, counted on the host, and the device's measured peaks: the bound, MFU
+and MBU.
 
 Decoding is bound by bytes. Every forward pass of a step, the target's and each of the drafter's,
 reads its model's weights once, and the keys and values of the positions that its tokens attend to:
@@ -7,84 +8,39 @@ reads its model's weights once, and the keys and values of the positions that it
 
 Of a mixture of experts, a pass reads the expected number of those that its tokens choose.
 
-A pass counts if some active row feeds a token in it. A CUDA graph runs all k draft passes for any
-lengths; only those that some row needed are counted.
+    drafter --> LoggedScorer --> ModelScorer      PassLog: [(cost, columns), ...]
+                                                      |
+    lengths of the rows, from the step's report ------+--> bytes and FLOPs
+
+A scorer records a pass when it launches it, or when a graph captures it. A drafter needs no code
+for this: the scorers of its `DrafterContext` are logged. Its pass i, counted from 0, is taken to
+feed the rows that drafted more than i tokens; the first one feeds all rows, from their last
+committed tokens on. That is what a drafter does that feeds one token after the other. Of an
+ensemble it is an estimate: rows that another part drafted count too. A CUDA graph runs all k draft
+passes for any lengths; only those that some active row needed are counted.
 """
 
 import functools
+import math
 import time
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import astuple, dataclass
-from typing import ClassVar
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar, final
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Int
 
 from bass.errors import is_out_of_memory
+from bass.interfaces import ForwardingRowStore, RowStore, Scorer
 from bass.models.decoder import CausalDecoder
 from bass.ops.experts import Experts
+from bass.records import Features, Scored, Window
 
+R = TypeVar("R")
 # lookup tables: a pass reads a few of their rows, unless the table is also the head
 LOOKED_UP = ("embed", "places")
-
-
-@dataclass(frozen=True)
-class ModelCost:
-    """Costs of one model: bytes of weights that every pass reads, FLOPs per token fed, KV bytes per
-    row and position.
-
-    expert_bytes: bytes of the experts of all layers, of which a pass reads those that some token
-    chose: of `experts` in a layer each token chooses `chosen_experts`.
-    """
-
-    ALWAYS: ClassVar[tuple[str, ...]] = (
-        "weight_bytes",
-        "flops_per_token",
-        "kv_bytes_per_position",
-    )
-    weight_bytes: int
-    flops_per_token: int
-    kv_bytes_per_position: int
-    expert_bytes: int = 0
-    experts: int = 0
-    chosen_experts: int = 0
-
-    def __add__(self, other: "ModelCost") -> "ModelCost":
-        assert not (self.experts and other.experts), "two mixtures have no cost in common"
-        return ModelCost(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
-
-    def stored(self) -> dict[str, int]:
-        """The fields for a record, those of experts only if there are some."""
-        return {
-            name: value
-            for name, value in vars(self).items()
-            if self.experts or name in ModelCost.ALWAYS
-        }
-
-    def bytes_read(self, tokens: int) -> int:
-        """The expected bytes of weights that a pass over this number of tokens reads."""
-        if not self.experts:
-            return self.weight_bytes
-        read = expected_experts(self.experts, self.chosen_experts, tokens)
-        return self.weight_bytes + round(self.expert_bytes * read / self.experts)
-
-
-def expected_experts(experts: int, chosen: int, tokens: int) -> float:
-    """The expected number of a layer's experts that some token chooses, if all choose at random."""
-    return experts * (1 - (1 - chosen / experts) ** tokens)
-
-
-NOTHING = ModelCost(0, 0, 0)
-
-
-@dataclass(frozen=True)
-class PairCost:
-    """The costs of a target and a draft (`NOTHING` where there is none)."""
-
-    target: ModelCost
-    draft: ModelCost
 
 
 @dataclass(frozen=True)
@@ -107,20 +63,42 @@ class Work:
 NO_WORK = Work(0, 0, 0)
 
 
+def total(work: Iterable[Work]) -> Work:
+    """Sum of the work."""
+    return sum(work, NO_WORK)
+
+
 @dataclass(frozen=True)
 class PassCost:
-    """Cost of one forward pass of a model.
+    """Cost of one forward pass of a model: bytes of weights that every pass reads, FLOPs per token
+    fed, KV bytes per row and position.
 
-    windows: for each layer, the number of positions that a query sees; None: all.
+    windows: for each layer, the number of positions that a query sees; None: all. expert_bytes:
+    bytes of the experts of all layers, of which a pass reads those that some token chose: of
+    `experts` in a layer each token chooses `chosen_experts`.
     """
 
-    model: ModelCost
-    windows: tuple[int | None, ...]
+    weight_bytes: int
+    flops_per_token: int
+    kv_bytes_per_position: int
+    windows: tuple[int | None, ...] = ()
+    expert_bytes: int = 0
+    experts: int = 0
+    chosen_experts: int = 0
 
     @functools.cached_property
     def layers(self) -> dict[int | None, int]:
         """The number of layers with each attention window."""
         return dict(Counter(self.windows))
+
+    def bytes_read(self, tokens: int) -> int:
+        """The expected bytes of weights that a pass over this number of tokens reads, if all tokens
+        choose their experts at random.
+        """
+        if not self.experts:
+            return self.weight_bytes
+        share = 1 - (1 - self.chosen_experts / self.experts) ** tokens
+        return self.weight_bytes + round(self.expert_bytes * share)
 
     def work(
         self,
@@ -128,7 +106,7 @@ class PassCost:
         visible: Int[np.ndarray, "*passes batch"],
         rows: Bool[np.ndarray, "*passes batch"],
         ends: Int[np.ndarray, " batch"],
-    ) -> "Work":
+    ) -> Work:
         """Work of passes of these rows; one that feeds no token counts nothing.
 
         Of several passes, all but `ends` have a first axis of passes. columns: tokens fed to each
@@ -142,40 +120,32 @@ class PassCost:
         for window, layers in self.layers.items():
             seen = visible if window is None else np.minimum(visible, tokens + window - 1)
             positions += layers * int((seen * (tokens > 0)).sum())
-        keys = positions * (self.model.kv_bytes_per_position // max(len(self.windows), 1))
+        keys = positions * (self.kv_bytes_per_position // max(len(self.windows), 1))
         kept = int((np.minimum(visible, ends) - (visible - tokens)).clip(0, tokens).sum())
-        flops = self.model.flops_per_token
-        moved = keys + sum(map(self.model.bytes_read, counts))
+        flops = self.flops_per_token
+        moved = keys + sum(map(self.bytes_read, counts))
         return Work(moved, sum(counts) * flops, kept * flops)
 
 
-def total(work: Iterable[Work]) -> Work:
-    """Sum of the work."""
-    return sum(work, NO_WORK)
-
-
-def model_cost(
-    decoder: CausalDecoder, layers: int | None = None, has_head: bool = True
-) -> ModelCost:
+def pass_cost(decoder: CausalDecoder, layers: int | None = None, has_head: bool = True) -> PassCost:
     """Cost of a pass through the first `layers` layers (None: all), then the norm and head if
     `has_head`.
 
     All weights of these count except lookup tables, and experts apart. Bytes are those of the
     stored, possibly quantized weights; FLOPs follow the unquantized shapes.
     """
-    c = decoder.shape
-    layers = c.layers if layers is None else layers
+    layers = decoder.shape.layers if layers is None else layers
     blocks = tuple(f"blocks.{i}." for i in range(layers))
     whole = type(decoder)(decoder.config, torch.device("meta"), torch.float32)  # pyright: ignore[reportCallIssue]
 
     def read(one: CausalDecoder) -> list[torch.Tensor]:
         tied = one.head is None or any(p is one.embed for p in one.head.parameters())
-        looked_up = tuple(name for name in LOOKED_UP if not (tied and name == "embed"))
-        named = [(name, p) for name, p in one.named_parameters() if name not in looked_up]
+        looked_up = [name for name in LOOKED_UP if not (tied and name == "embed")]
         return [
             p
-            for name, p in named
-            if name.startswith(blocks) or (has_head and not name.startswith("blocks."))
+            for name, p in one.named_parameters()
+            if name.startswith(blocks)
+            or (has_head and name not in looked_up and not name.startswith("blocks."))
         ]
 
     def experts(one: CausalDecoder) -> list[Experts]:
@@ -187,29 +157,98 @@ def model_cost(
     unused = sum(
         p.numel() * (m.count - m.chosen) // m.count for m in experts(whole) for p in m.parameters()
     )
-    kv_bytes = 2 * layers * c.kv_heads * c.head_dim * decoder.embed.element_size()
-    return ModelCost(
+    return PassCost(
         sum(p.nbytes for p in read(decoder)) - expert_bytes,
         2 * (sum(p.numel() for p in read(whole)) - unused),
-        kv_bytes,
+        kv_bytes(decoder, layers),
+        tuple(rule.window for rule in decoder.shape.rules[:layers]),
         expert_bytes,
         *((sparse[0].count, sparse[0].chosen) if sparse else ()),
     )
 
 
-def pass_cost(decoder: CausalDecoder, layers: int | None = None) -> PassCost:
-    """Cost of a pass that returns logits, through all layers or the first `layers`."""
-    return PassCost(model_cost(decoder, layers), _windows(decoder, layers))
+def kv_bytes(decoder: CausalDecoder, layers: int) -> int:
+    """Bytes of the keys and values of a row's position in this number of layers."""
+    c = decoder.shape
+    return 2 * layers * c.kv_heads * c.head_dim * decoder.embed.element_size()
 
 
-def fill_cost(decoder: CausalDecoder) -> PassCost:
-    """Cost of a pass that only writes keys and values: it skips the last layer and the head."""
-    layers = decoder.shape.layers - 1
-    return PassCost(model_cost(decoder, layers, has_head=False), _windows(decoder, layers))
+Pass = tuple[PassCost, int]  # and its number of columns
 
 
-def _windows(decoder: CausalDecoder, layers: int | None) -> tuple[int | None, ...]:
-    return tuple(rule.window for rule in decoder.shape.rules[:layers])
+@final
+@dataclass
+class PassLog:
+    """Forward passes since the last `take`.
+
+    target: cost of the target's pass, which is not recorded: each step has exactly one.
+    """
+
+    target: PassCost | None = None
+    passes: list[Pass] = field(default_factory=list)
+
+    def take(self) -> tuple[Pass, ...]:
+        """Return the recorded passes and clear the log."""
+        taken = tuple(self.passes)
+        self.passes.clear()
+        return taken
+
+
+@final
+@dataclass(frozen=True)
+class LoggedScorer(ForwardingRowStore, Scorer):
+    """Records every pass of `scorer`.
+
+    fill_cost: cost of a pass that only writes keys and values; None: another scorer fills,
+    reserves and copies the storage.
+    """
+
+    scorer: Scorer
+    log: PassLog
+    cost: PassCost
+    fill_cost: PassCost | None
+
+    @property
+    def store(self) -> RowStore:
+        return RowStore() if self.fill_cost is None else self.scorer
+
+    def fill(self, window: Window) -> Features:
+        if self.fill_cost is not None:
+            self.log.passes.append((self.fill_cost, window.positions.shape[1]))
+        return super().fill(window)
+
+    def __call__(self, window: Window) -> Scored:
+        self.log.passes.append((self.cost, window.positions.shape[1]))
+        return self.scorer(window)
+
+
+def work_of(
+    passes: tuple[Pass, ...],
+    caught_up: tuple[Pass, ...],
+    target: PassCost | None,
+    lens: Int[np.ndarray, " batch"],
+    drafted: Int[np.ndarray, " batch"],
+    emitted: Int[np.ndarray, " batch"],
+    active: np.ndarray,
+) -> Work:
+    """Work of a step; `lens` are the committed tokens of each row before it.
+
+    passes: those of the drafter in the step. caught_up: those just before it, which feed the last
+    committed tokens of each row, the earliest first. The target's pass covers each row's window.
+    """
+    work, ends = NO_WORK, lens + emitted - 1
+    after = sum(columns for _, columns in caught_up)
+    for cost, columns in caught_up:
+        after -= columns
+        work += cost.work(columns, lens - after, active, ends)
+    widths: dict[PassCost, list[int]] = {}
+    for cost, columns in passes:
+        widths.setdefault(cost, []).append(columns)
+    for cost, columns in widths.items():
+        i = np.arange(len(columns))[:, None]
+        fed = active & ((drafted > i) | (i == 0))
+        work += cost.work(np.array(columns)[:, None], lens + i, fed, ends)
+    return work if target is None else work + target.work(drafted + 1, lens + drafted, active, ends)
 
 
 @dataclass(frozen=True)
@@ -228,17 +267,21 @@ def measure_peaks(device: torch.device, dtype: torch.dtype) -> Peaks:
     It takes a quarter of a second on a CPU. Sizes shrink if memory is short, and the matrices on a
     CPU without instructions for the type.
     """
-    if device.type == "cpu":
-        square = torch.randn(256, 256).to(dtype)
-        slow = min(_seconds(lambda: square @ square, device) for _ in range(2)) > 0.005
-        return _peaks(device, dtype, 256 if slow else 1024, 2**28)
-    for side, size in ((8192, 2**32), (4096, 2**30), (2048, 2**28)):
-        try:
-            return _peaks(device, dtype, side, size)
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-    return _peaks(device, dtype, 1024, 2**26)
+
+    def measured(size: int) -> Peaks:
+        side = math.isqrt(size) // 8 if device.type == "cuda" else 1024
+        if device.type == "cpu":
+            square = torch.randn(256, 256).to(dtype)
+            side = 256 if _seconds(lambda: square @ square, device, 2) > 0.005 else side
+        data = torch.ones(size // dtype.itemsize, device=device, dtype=dtype)
+        square = torch.randn(side, side, device=device).to(dtype)
+        flops = 0.0
+        for rows in (1, 16, side):  # some CPUs compute few rows faster than many in half precision
+            x = square[:rows]
+            flops = max(flops, 2 * rows * side**2 / _seconds(lambda x=x: x @ square, device))
+        return Peaks(size / _seconds(data.sum, device), flops)
+
+    return _of_the_largest(measured, device)
 
 
 def copy_bandwidth(device: torch.device) -> float:
@@ -247,40 +290,36 @@ def copy_bandwidth(device: torch.device) -> float:
     The copy has 4 GiB (256 MiB on a CPU), less where memory is short. On a GPU it is not captured:
     in a graph a copy is a third faster.
     """
+
+    def measured(size: int) -> float:
+        source = torch.ones(size, dtype=torch.uint8, device=device)
+        target = torch.empty_like(source)
+        target.copy_(source)  # a first write maps the pages
+        return 2 * size / _seconds(lambda: target.copy_(source), device)
+
+    return _of_the_largest(measured, device)
+
+
+def _of_the_largest(measured: Callable[[int], R], device: torch.device) -> R:
+    """What is measured with the most bytes for which there is memory."""
     for size in (2**28,) if device.type == "cpu" else (2**32, 2**30, 2**28):
         try:
-            return _copied(device, size)
+            return measured(size)
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-    return _copied(device, 2**26)
+    return measured(2**26)
 
 
-def _copied(device: torch.device, size: int) -> float:
-    source = torch.ones(size, dtype=torch.uint8, device=device)
-    target = torch.empty_like(source)
-    target.copy_(source)  # a first write maps the pages
-    return 2 * size / min(_seconds(lambda: target.copy_(source), device) for _ in range(5))
-
-
-def _peaks(device: torch.device, dtype: torch.dtype, side: int, size: int) -> Peaks:
-    data = torch.ones(size // dtype.itemsize, device=device, dtype=dtype)
-    square = torch.randn(side, side, device=device).to(dtype)
-    read = min(_seconds(lambda: data.sum(), device) for _ in range(5))
-    flops = 0.0
-    for rows in (1, 16, side):  # some CPUs compute few rows faster than many in half precision
-        x = square[:rows]
-        seconds = min(_seconds(lambda x=x: x @ square, device) for _ in range(5))
-        flops = max(flops, 2 * rows * side**2 / seconds)
-    return Peaks(size / read, flops)
-
-
-def _seconds(work: object, device: torch.device) -> float:
-    assert callable(work)
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    began = time.perf_counter()
-    work()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - began
+def _seconds(work: Callable[[], object], device: torch.device, repeats: int = 5) -> float:
+    """The shortest time of several runs."""
+    times = []
+    for _ in range(repeats):
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        began = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(time.perf_counter() - began)
+    return min(times)

@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from bass.engine.cost import fill_cost, pass_cost
-from bass.engine.passes import LoggedScorer, PassLog
+from bass.engine.cost import LoggedScorer, PassLog, pass_cost
 from bass.engine.scorer import ModelScorer, WidenedScorer
 from bass.errors import PairingError
 from bass.interfaces import DrafterContext, DraftMethod, Draw, Scorer, StopRule, Verifier, Warp
@@ -17,7 +16,7 @@ from bass.models.decoder import CausalDecoder
 from bass.models.first_layers import FirstLayers
 from bass.ops.noise import exponential_race
 from bass.ops.sampling import draw
-from bass.records import Noise, Scored, Window
+from bass.records import Noise
 
 
 @final
@@ -62,17 +61,6 @@ def check_features(method: DraftMethod, layers: int) -> tuple[int, ...]:
 
 @final
 @dataclass(frozen=True)
-class SharedScorer(Scorer):
-    """A scorer over storage that another scorer fills, reserves and copies."""
-
-    scorer: Scorer
-
-    def __call__(self, window: Window) -> Scored:
-        return self.scorer(window)
-
-
-@final
-@dataclass(frozen=True)
 class RunContext(DrafterContext):
     """The resources that one run of a loaded pair offers to its drafter.
 
@@ -109,11 +97,11 @@ class RunContext(DrafterContext):
                 "`needs_draft = True` in its class."
             )
         scorer = self.make_draft()
-        assert isinstance(scorer.decoder, CausalDecoder)
-        logged = LoggedScorer(
-            scorer, self.log, pass_cost(scorer.decoder), fill_cost(scorer.decoder)
-        )
-        known = scorer.decoder.shape.vocab_size
+        decoder = scorer.decoder
+        assert isinstance(decoder, CausalDecoder)
+        fill_cost = pass_cost(decoder, decoder.shape.layers - 1, has_head=False)
+        logged = LoggedScorer(scorer, self.log, pass_cost(decoder), fill_cost)
+        known = decoder.shape.vocab_size
         return logged if known == self.vocab_size else WidenedScorer(logged, known, self.vocab_size)
 
     def first_layers(self, count: int) -> Scorer:
@@ -122,7 +110,5 @@ class RunContext(DrafterContext):
         The target overwrites its keys and values at drafted positions when it verifies them.
         """
         t = self.target
-        own = SharedScorer(
-            ModelScorer(FirstLayers(self.decoder, count), t.cache, t.backend, t.batch)
-        )
+        own = ModelScorer(FirstLayers(self.decoder, count), t.cache, t.backend, t.batch)
         return LoggedScorer(own, self.log, pass_cost(self.decoder, count), None)

@@ -12,7 +12,7 @@ import torch
 
 from bass.caches import PaddedCache
 from bass.engine.assembly import Engine, ModelPair, Storage, Strategies, assemble, no_room
-from bass.engine.cost import model_cost
+from bass.engine.cost import kv_bytes
 from bass.engine.run import EngineRun, RunStatus
 from bass.errors import BassError, explained
 from bass.records import CacheBudget, Sequences
@@ -273,4 +273,4 @@ class EngineCache:
     def _row_bytes(self) -> int:
         """Bytes of the keys and values of one position, of target and draft."""
         decoders = (self.models.target, self.models.draft)
-        return sum(model_cost(d).kv_bytes_per_position for d in decoders if d is not None)
+        return sum(kv_bytes(d, d.shape.layers) for d in decoders if d is not None)

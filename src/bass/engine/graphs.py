@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bass.engine.passes import Pass
+from bass.engine.cost import Pass
 from bass.engine.prefill import PrefillGraphs
 from bass.engine.shapes import StepShapes, bucket
 from bass.engine.step import SpeculativeStep, Step, StepReport, unpacked

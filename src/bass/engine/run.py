@@ -11,7 +11,7 @@ import torch
 
 from bass.engine.checks import check_accepted, check_draft, check_emitted, check_prefix
 from bass.engine.clock import Clock
-from bass.engine.passes import Pass, work_of
+from bass.engine.cost import Pass, work_of
 from bass.engine.prefill import PREFILL_WINDOW, caught_up_columns
 from bass.engine.requests import EXCLUDED, Emission, Request, RunRecord, StepRecord
 from bass.engine.schedule import Schedule, StepPlan

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.drafters.validity import check_answer, in_int64, invalid_draft
-from bass.engine.passes import Pass, PassLog
+from bass.engine.cost import Pass, PassLog
 from bass.engine.prefill import feed_prompts
 from bass.engine.shapes import bucket
 from bass.errors import StrategyError
