@@ -35,11 +35,11 @@ def parts_in_ms(llm: LLM, trace: list[Any], length: int) -> dict[str, Any]:
         statistics.median(times)
         for times in ([s.seconds for s in trace], [s.host_seconds for s in trace])
     )
-    engines = llm._engines.engines
-    if engines is None:
+    storage = llm._engines.storage
+    if storage is None:
         return {}
     k = int(statistics.median(s.k for s in trace))
-    engine = engines.engine(len(trace[0].active))
+    engine = storage.engine(len(trace[0].active))
     found = parts_at(engine.step, engine.sequences, k, length)
     if not found:
         return {}
@@ -61,7 +61,8 @@ def drawing_seconds(step: Step, rows: Sequences, k: int, length: int) -> float:
     drafter = inner.drafter
     rows.lens.fill_(length)
     rows.active.fill_(True)
-    noise, span = step_noise(rows.keys, rows.steps, rows.lens, k), step.span(length, rows.capacity)
+    span = step.shapes.span(length, rows.capacity)
+    noise = step_noise(rows.keys, rows.steps, rows.lens, k)
     logits = drafter.scorer(Window(*last(rows, 1), span)).logits
 
     def draw() -> None:

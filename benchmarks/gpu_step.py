@@ -99,8 +99,8 @@ def warm_up(pair: str, quantization: str, batch: int) -> dict[str, Any]:
         one.warm_up()
         torch.cuda.synchronize()
         seconds.append(time.perf_counter() - began)
-        engines = one._engines.engines
-        graphs = 0 if engines is None else engines.captured
+        storage = one._engines.storage
+        graphs = 0 if storage is None else len(storage.shapes())
     print(
         f"{pair} {quantization}, batch {batch}: {graphs} graphs of lengths 0 to {LONGEST} in "
         f"{seconds[0]:.1f} s, again in {seconds[1]:.1f} s",

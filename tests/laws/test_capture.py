@@ -259,14 +259,14 @@ def test_after_a_load_no_call_captures_anything(models: tuple[Path, Path]) -> No
         "max_model_len": 1024,
     }
     llm = bass.load(*models, **options)
-    engines = llm._engines.engines
-    assert engines is not None
+    storage = llm._engines.storage
+    assert storage is not None
     sizes, lengths, spans = (1, 2, 3), range(5), (512, 1024)
-    steps = [engines.engine(size).step for size in sizes]
+    steps = [storage.engine(size).step for size in sizes]
     for step in steps:
         assert isinstance(step, GraphedStep)
         assert set(step.captured) == set(itertools.product(lengths, spans))
-        assert len(step.prefills.replay) == 3
+        assert len(step.prefills.captured) == 3
     alone = bass.load(*models, **options | {"cuda_graphs": False})
     calls: list[tuple[Any, dict[str, Any]]] = [
         ([3, 1, 4], {"num_return_sequences": 3, "temperature": 1.0}),
@@ -284,7 +284,7 @@ def test_after_a_load_no_call_captures_anything(models: tuple[Path, Path]) -> No
         assert [c.token_ids for c in found.completions] == [
             c.token_ids for c in expected.completions
         ]
-    assert steps == [llm._engines.engines.engine(size).step for size in sizes]  # type: ignore[union-attr]
+    assert steps == [llm._engines.storage.engine(size).step for size in sizes]  # type: ignore[union-attr]
     assert all(len(step.captured) == 10 for step in steps)  # type: ignore[attr-defined]
 
 

@@ -23,7 +23,7 @@ from triton.runtime.jit import JITFunction
 from bass.attention import BACKENDS
 from bass.caches import CACHES
 from bass.checkpoints.weights import dummy_index
-from bass.engine.engines import batch_sizes
+from bass.engine.assembly import batch_sizes
 from bass.engine.prefill import (
     captured_span,
     captured_windows,

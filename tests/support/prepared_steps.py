@@ -21,7 +21,7 @@ class Captured(Step):
     def __init__(
         self, step: Any, rows: Sequences | None, shapes: StepShapes, pool: Any, *_: Any
     ) -> None:
-        self.inner, self.rows, self.of, self.known = step, rows, shapes, set[tuple[int, int]]()
+        self.inner, self.rows, self.shapes, self.known = step, rows, shapes, set[tuple[int, int]]()
         self.target, self.drafter, self.log = step.target, step.drafter, step.log
         self.verifier, self.warp = step.verifier, step.warp
         # None: of no rows in particular
@@ -39,15 +39,6 @@ class Captured(Step):
     def prepare_prefill(self) -> None:
         assert self.graphs is not None
         self.graphs.prepare(self.replayed)
-
-    def span(self, length: int, capacity: int) -> int:
-        return self.of.span(length)
-
-    def draft_length(self, k: int) -> int:
-        return self.of.draft_length(k)
-
-    def shapes(self, lengths: range, drafted: int) -> list[tuple[int, int]]:
-        return self.of.needed(lengths, drafted)
 
     def prepared(self, k: int, span: int) -> bool:
         return (k, span) in self.known

@@ -11,8 +11,8 @@ import torch
 import bass
 from bass.api import llm as public
 from bass.drafters import Ensemble, ModelDraft, Ngram, NoDrafter, Replay, SelfDraft
-from bass.engine.batch_rows import BatchRows
 from bass.engine.cost import Peaks
+from bass.engine.schedule import Schedule
 from bass.models.decoder import CausalDecoder
 from bass.models.first_layers import FirstLayers
 from bass.policies import Fixed
@@ -79,7 +79,7 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
     """
     watching = Spy()
     monkeypatch.setattr(public, "measure_peaks", lambda *_: Peaks(1.0, 1.0))
-    admit = BatchRows.admit
+    admit = Schedule.admit
 
     def admitted(*arguments: Any) -> Any:
         watching.prefilling = True
@@ -88,7 +88,7 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
         finally:
             watching.prefilling = False
 
-    monkeypatch.setattr(BatchRows, "admit", admitted)
+    monkeypatch.setattr(Schedule, "admit", admitted)
     for kind, name in (
         (FirstLayers, "hidden"),
         (CausalDecoder, "hidden"),

@@ -42,7 +42,7 @@ def test_the_shapes_of_a_range_are_those_of_its_steps(
     shapes = StepShapes.of((0, *sorted(lengths)), capacity, reads)
     first, drafted = max(1, capacity // 3), max(lengths, default=0) // 2
     steps = {
-        (shapes.draft_length(k), shapes.span(length))
+        (shapes.draft_length(k), shapes.span(length, capacity))
         for k in range(drafted + 1)
         for length in range(first, capacity + 1)
     }
@@ -115,7 +115,7 @@ def test_after_a_load_no_call_captures_anything_and_tokens_are_those_without_gra
     before = captures.count
     assert before == 4 * 6 * 4  # batches 1, 2, 4, 5; lengths 0 to 5; spans 8, 16, 32, 64
     assert captures.prefills == 4 * 2  # of 16 and 8 tokens
-    storage = llm._engines.engines.storage  # type: ignore[union-attr]
+    storage = llm._engines.storage
     for (prompts, request), _ in itertools.product(CALLS.values(), range(2)):
         found = llm.generate(prompts, ignore_eos=True, **request)
         expected = without.generate(prompts, ignore_eos=True, **request)
@@ -124,7 +124,7 @@ def test_after_a_load_no_call_captures_anything_and_tokens_are_those_without_gra
             c.token_ids for c in expected.completions
         ]
     assert captures.count == before
-    assert storage is llm._engines.engines.storage  # type: ignore[union-attr]
+    assert storage is llm._engines.storage
 
 
 @pytest.mark.parametrize("calls", [None, [[[i] * 30 for i in range(3, 9)], [[3] * 9]]])
@@ -149,9 +149,9 @@ def test_a_warm_up_feeds_windows_of_prompts_and_of_drafters_that_catch_up(
     if calls is not None:
         options = RequestOptions(max_new_tokens=9, ignore_eos=True)
         llm.warm_up_for([(prompts, options) for prompts in calls])
-    before, engines = captures.count, llm._engines.engines
-    assert engines is not None
-    capacity = engines.storage.sequences.capacity
+    before, storage = captures.count, llm._engines.storage
+    assert storage is not None
+    capacity = storage.capacity
     assert {(rows, size) for rows, size, _ in fed} >= {
         *itertools.product((1, 2, 4), (4, 8, 16, 32))
     }
@@ -228,13 +228,13 @@ def test_storage_in_which_a_run_failed_is_not_used_again(
     parts: dict[str, Any] = {"verifier": Breaks(broken), "policy": Fixed(2), "max_batch_size": 2}
     llm = bass.load(silent_pair.target, silent_pair.draft, device="cpu", **parts)
     llm.generate([3], max_new_tokens=4)
-    storage = llm._engines.engines
+    storage = llm._engines.storage
     broken[0] = True
     with pytest.raises(StrategyError, match="accepted 3 of 2 drafted"):
         llm.generate([3], max_new_tokens=4)
     broken[0] = False
     llm.generate([3], max_new_tokens=4)
-    assert llm._engines.engines is not storage
+    assert llm._engines.storage is not storage
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_what_a_batch_wide_drafter_learned_does_not_reach_the_next_call(
         return [c.token_ids for c in result.completions], result.stats.tau
 
     assert call() == call()
-    assert (llm._engines.engines is not None) == keeps
+    assert (llm._engines.storage is not None) == keeps
 
 
 def test_a_model_length_limits_the_rows(silent_pair: Pair) -> None:

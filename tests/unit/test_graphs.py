@@ -70,7 +70,7 @@ def test_a_draft_length_runs_once_before_it_is_captured_and_again_for_a_new_kern
     sequences = Sequences.empty(2, 16, [], torch.device("cpu"))
     step: Any = object.__new__(GraphedStep)
     vars(step).update(
-        inner=inner, sequences=sequences, step_shapes=StepShapes((0, 2), (8, 16), reads_lengths),
+        inner=inner, sequences=sequences, shapes=StepShapes((0, 2), (8, 16), reads_lengths),
         here=nullcontext(), side=stream, pool=None, captured={}, tried=set(),
         host_lengths=sequences.lens, lengths=sequences.lens.clone(),
     )  # fmt: skip

@@ -8,7 +8,7 @@ import torch
 
 from bass.caches import CACHES
 from bass.caches.paged import BLOCK
-from bass.engine.batch_rows import room_for
+from bass.engine.schedule import room_for
 from bass.records import AttentionRule, CacheBudget, DecoderShape
 from support.engines import same_prompt
 

@@ -2,10 +2,8 @@
 them; the pool always suffices.
 """
 
-from collections import deque
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from typing import Any, ClassVar, final
 
 import numpy as np
 import pytest
@@ -15,9 +13,10 @@ from hypothesis import strategies as st
 
 import bass
 from bass.drafters import NoDrafter
-from bass.engine.batch_rows import BatchRows, room_for
-from bass.engine.prefill import feed_prompts
+from bass.engine.cost import PassLog
 from bass.engine.requests import Request
+from bass.engine.schedule import Schedule, room_for
+from bass.engine.step import Step
 from bass.interfaces import RowStore
 from bass.records import (
     AttentionRule,
@@ -101,6 +100,19 @@ class StoredRows(RowStore):
         return ()
 
 
+@final
+class Prefilling(Step):
+    """Feeds prompts to a store; there are no steps."""
+
+    overlaps: ClassVar[bool] = False
+
+    def __init__(self, store: Any) -> None:
+        self.target, self.drafter, self.log = store, NoDrafter(), PassLog()
+
+    def launch(self, *_: Any) -> Any:
+        raise NotImplementedError
+
+
 @dataclass
 class Engine:
     """The rows' part of an engine: the real admission, and steps whose tokens, drafts and ends are
@@ -119,22 +131,13 @@ class Engine:
         )
         capacity = max(request.limit for request in self.requests)
         rows = Sequences.empty(self.batch, capacity, [], CPU)
-        queue = deque(range(len(self.requests)))
-        self.slots = BatchRows(
-            rows,
-            self.store,
-            NoDrafter(),
-            partial(feed_prompts, self.store, NoDrafter(), rows),
-            np.full(self.batch, -1),
-            np.zeros(self.batch, dtype=np.int64),
-            queue,
-        )
+        self.slots = Schedule(self.requests, rows, Prefilling(self.store))
 
     def run(self) -> None:
         while self.slots.queue or self.known:
-            rows, _ = self.slots.admit(self.requests)
+            rows, _ = self.slots.admit()
             self.known |= {
-                int(row): list(self.requests[self.slots.requests[row]].prompt) for row in rows
+                int(row): list(self.requests[self.slots.serving[row]].prompt) for row in rows
             }
             self.check()
             self.step()
@@ -151,7 +154,7 @@ class Engine:
         )
         ends = []
         for row, committed in self.known.items():
-            length, limit = len(committed), self.requests[self.slots.requests[row]].limit
+            length, limit = len(committed), self.requests[self.slots.serving[row]].limit
             draft = self.random.integers(
                 100, 200, self.random.integers(0, min(4, limit - length - 1) + 1)
             ).tolist()

@@ -89,7 +89,9 @@ def test_a_users_part_runs_in_no_graph_that_is_dropped(silent_pair: Pair) -> Non
 
     def keeps(draft: Any = silent_pair.draft, **options: Any) -> bool:
         llm = bass.load(silent_pair.target, draft, device="cpu", **options)
-        return not keeps_nothing(Storage(llm.models, llm.parts, CacheBudget.of(np.array([4])), 1))
+        return not keeps_nothing(
+            Storage(llm.models, llm.parts, CacheBudget.of(np.array([4])), 1, False)
+        )
 
     assert not keeps()
     assert not keeps(stop_rule="confidence", drafter="ensemble")
@@ -122,7 +124,7 @@ def test_a_users_drafter_is_fed_without_graphs(ours: bool) -> None:
         _captures=nullcontext, _replayed=repeated,
     )  # fmt: skip
     step.prepare_prefill()
-    assert bool(step.prefills.replay) == ours
+    assert bool(step.prefills.captured) == ours
     store.windows.clear()
     step.prefill(sequences, [[5, 6]], 1)
     assert store.tokens == [(1, 0, 5)]

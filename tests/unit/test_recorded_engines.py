@@ -145,13 +145,13 @@ def test_replaced_weights_are_read_by_the_next_call(long_pair: Pair) -> None:
 def test_a_call_that_fails_before_its_run_gives_the_storage_back(long_pair: Pair) -> None:
     llm = load(long_pair)
     tokens(llm, PROMPTS[0])
-    kept = llm._engines.engines
+    kept = llm._engines.storage
     with (
-        mock.patch("bass.api.llm.EngineRun", side_effect=ZeroDivisionError),
+        mock.patch("bass.engine.engines.EngineRun", side_effect=ZeroDivisionError),
         pytest.raises(ZeroDivisionError),
     ):
         tokens(llm, PROMPTS[0])
     tokens(llm, PROMPTS[0])
-    assert llm._engines.engines is kept
+    assert llm._engines.storage is kept
     assert kept is not None
     assert kept.idle

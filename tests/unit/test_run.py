@@ -46,7 +46,7 @@ class Slow(Verifier):
 def slow(silent_pair: Pair, monkeypatch: pytest.MonkeyPatch) -> bass.LLM:
     """Autoregressive decoding, one row, a second per token."""
     clock = Clock()
-    monkeypatch.setattr("bass.engine.clock.time", SimpleNamespace(perf_counter=clock))
+    monkeypatch.setattr("bass.engine.run.time", SimpleNamespace(perf_counter=clock))
     return bass.load(
         silent_pair.target,
         num_speculative_tokens=0,

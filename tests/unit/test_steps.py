@@ -45,8 +45,9 @@ class Prepared(Step):
     clock.
     """
 
-    def __init__(self, inner: Step, clock: Clock, is_late: bool) -> None:
+    def __init__(self, inner: Step, clock: Clock, is_late: bool, capacity: int) -> None:
         self.inner, self.clock, self.is_late = inner, clock, is_late
+        self.shapes = StepShapes(spans=StepShapes.of((0,), capacity).spans)
         self.target, self.drafter, self.log = inner.target, inner.drafter, inner.log
         self.verifier, self.warp = inner.verifier, inner.warp
         self.met: list[tuple[int, int]] = []
@@ -54,9 +55,6 @@ class Prepared(Step):
     @property
     def overlaps(self) -> bool:  # type: ignore[override]
         return self.is_late
-
-    def span(self, length: int, capacity: int) -> int:
-        return StepShapes.of((0,), capacity).span(length)
 
     def prepared(self, k: int, span: int) -> bool:
         return (k, span) in self.met
@@ -97,22 +95,23 @@ def run(
 ) -> EngineRun:
     """Nine requests of different lengths in three rows, by the clock."""
     clock = Clock()
-    monkeypatch.setattr("bass.engine.clock.time", SimpleNamespace(perf_counter=clock))
+    monkeypatch.setattr("bass.engine.run.time", SimpleNamespace(perf_counter=clock))
     made = Setup(TABLE, device, policy=Thinking(clock=clock), graphs=False).engine(
         mixed_requests(TABLE)
     )
-    return replace(made, step=Prepared(made.step, clock, request.param))
+    step = Prepared(made.step, clock, request.param, made.sequences.capacity)
+    return replace(made, step=step)
 
 
 @given(length=st.integers(1, 5000), capacity=st.integers(1, 5000))
 def test_spans_cover_the_length_and_stay_within_the_capacity(length: int, capacity: int) -> None:
     length = min(length, capacity)
     assert length <= bucket(length, capacity) <= min(length + 63, capacity)
-    span = StepShapes.of((0,), capacity).span(length)
+    span = StepShapes.of((0,), capacity).span(length, capacity)
     assert length <= span <= min(max(2 * length - 1, 256), capacity)
     assert span == capacity or span in [2**n for n in range(8, 13)]
     few = StepShapes.of((0,), capacity, reads_lengths=True)
-    assert few.span(length) == (512 if length <= 512 < capacity else capacity)
+    assert few.span(length, capacity) == (512 if length <= 512 < capacity else capacity)
 
 
 def test_captures_count_neither_as_the_policys_nor_as_the_requests_time(run: EngineRun) -> None:
@@ -150,7 +149,7 @@ def test_a_generation_that_is_given_up_has_no_more_events(pair: Pair) -> None:
     )
     first = next(iter(generation))
     generation.close()
-    assert generation.run.over
+    assert generation.run.status.over
     assert generation.result(interrupted=True).completions[0].token_ids == first.token_ids
     assert list(generation) == []
 

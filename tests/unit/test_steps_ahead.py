@@ -166,7 +166,7 @@ def test_no_step_is_launched_ahead_while_requests_wait_or_near_a_limit(
     requests = far(7)
     run, step = queued(setup, requests)
     for _ in run:
-        if run.schedule.waiting:
+        if run.schedule.queue:
             assert max(step.told) == 0
     assert max(step.told) == 1
     # Every row may reach its limit in the step after the next one.

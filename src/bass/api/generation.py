@@ -85,7 +85,7 @@ class Generation:
     def close(self) -> None:
         """Stop: there are no more events, and the rows are free for another request."""
         self._events.close()
-        self.run.over = True
+        self.run.status.over = True
 
     def _iterate(self) -> Generator[StreamEvent, None, None]:
         try:

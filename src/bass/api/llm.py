@@ -26,13 +26,9 @@ from bass.api.requests import Prompts, requests_for
 from bass.api.results import Result
 from bass.drafters import NoDrafter
 from bass.engine.assembly import Strategies
-from bass.engine.batch_rows import room_for
 from bass.engine.cost import measure_peaks
-from bass.engine.engines import EngineCache
-from bass.engine.memory import Memory
-from bass.engine.requests import Request
-from bass.engine.run import EngineRun
-from bass.engine.warm_up import compiled, first_prefills, first_windows
+from bass.engine.engines import EngineCache, Memory
+from bass.engine.warm_up import compiled, first_prefills
 from bass.errors import OptionError, RequestError
 from bass.policies import Fixed
 from bass.sampling_params import SamplingFields, stop_strings
@@ -227,21 +223,21 @@ class LLM:
                 f"`{next(iter(options))}` needs `prompts`: without them `warm_up` prepares "
                 "everything, for any options."
             )
-        engines = self._engines.for_all_requests()
-        if engines is not None:
-            with self._engines.explained(engines.storage.budget):
-                counted("compiling kernels", compiled(engines), progress)
-                counted("capturing CUDA graphs", engines.capture(), progress)
+        storage = self._engines.for_all_requests()
+        if storage is not None:
+            with self._engines.explained(storage.budget):
+                counted("compiling kernels", compiled(storage), progress)
+                counted("capturing CUDA graphs", storage.capture(), progress)
             if progress:
                 print(f"memory: {self.memory}", file=sys.stderr)
-            first_windows(engines)
-        for rows in (self.max_batch_size,) if engines is None else engines.sizes:
+            first_prefills(self._engines, [])
+        for rows in (self.max_batch_size,) if storage is None else storage.sizes:
             first_step(self.stream([[0]] * rows, max_new_tokens=1, ignore_eos=True))
 
     @property
     def memory(self) -> Memory:
         """The memory of weights, keys and values and CUDA graphs, and what is free."""
-        return Memory.of(self.models, self._engines)
+        return self._engines.memory
 
     def warm_up_for(self, calls: Sequence[tuple[Prompts, RequestOptions]]) -> None:
         """Do in advance what any of these calls, which come one by one, would wait for.
@@ -258,11 +254,12 @@ class LLM:
             for prompts, options in calls
         ]
         batches = [min(self.max_batch_size, len(ours)) for ours in requests]
+        end_tokens = max(len(request.end_tokens) for ours in requests for request in ours)
         longest = [max(request.limit for request in ours) for ours in requests]
         shortest = [min(len(request.prompt) for request in ours) for ours in requests]
-        self._engines.reserve(max(batches), max(longest), max(map(_end_tokens, requests)))
-        if (engines := self._engines.engines) is not None:
-            first_prefills(self._engines, [engines.engine(rows).step for rows in {*batches}])
+        storage = self._engines.reserve(max(batches), max(longest), end_tokens)
+        if storage is not None:
+            first_prefills(self._engines, [storage.engine(rows).step for rows in {*batches}])
         for batch in {*batches}:
             places = [i for i, rows in enumerate(batches) if rows == batch]
             for i in {max(places, key=longest.__getitem__), min(places, key=shortest.__getitem__)}:
@@ -281,22 +278,8 @@ class LLM:
                 "`stop_token_ids`."
             )
         requests = requests_for(self.models, prompts, options, first_sample, self.max_model_len)
-        run = self._run(requests, options.time_budget)
+        run = self._engines.run(requests, options.time_budget)
         peaks = functools.partial(measure_peaks, self.models.device, self.models.dtype)
         claims = self.parts.verifier.lossless, self.parts.drafter.batch_invariant
         eos = () if options.ignore_eos else self.models.eos
         return Generation(run, self.models.tokenizer, stops, eos, peaks, *claims)
-
-    def _run(self, requests: list[Request], time_budget: float | None) -> EngineRun:
-        """A run of the requests, on the kept storage if it fits, else on storage of its own."""
-        budget = room_for(requests, min(self.max_batch_size, len(requests)))
-        with self._engines.engine_for(budget, _end_tokens(requests)) as (engine, engines):
-            run = EngineRun(requests, engine.sequences, engine.step, self.parts.policy, time_budget)
-            if engines is not None:
-                engines.begin(run)
-        return run
-
-
-def _end_tokens(requests: list[Request]) -> int:
-    """The most end tokens of a request."""
-    return max(len(request.end_tokens) for request in requests)

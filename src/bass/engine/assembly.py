@@ -1,20 +1,23 @@
-"""Builds an engine (rows, caches, step) from a loaded pair, strategies and a request's needs."""
+"""Builds engines (rows, step) from a loaded pair and strategies, on storage that they share."""
 
 import functools
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, final
 
 import torch
+from torch import Tensor
 
 from bass.drafters.ensemble import is_ours
 from bass.drafters.validity import built
 from bass.engine.cost import PassLog, pass_cost
 from bass.engine.drafter_context import RunContext, check_features, draw_for
 from bass.engine.graphs import GraphedStep
+from bass.engine.requests import RunStatus
 from bass.engine.scorer import ModelScorer
 from bass.engine.shapes import StepShapes
 from bass.engine.step import SpeculativeStep, Step
-from bass.errors import RequestError
 from bass.interfaces import (
     AttentionBackend,
     DraftLengthPolicy,
@@ -41,10 +44,25 @@ class ModelPair:
     dtype: torch.dtype
 
     @property
+    def decoders(self) -> list[CausalDecoder]:
+        """The target, and the draft if there is one."""
+        return [self.target] if self.draft is None else [self.target, self.draft]
+
+    @property
     def context(self) -> int:
         """The longest row in tokens: the smaller context of target and draft."""
-        both = (self.target, self.draft)
-        return min(model.shape.max_positions for model in both if model is not None)
+        return min(decoder.shape.max_positions for decoder in self.decoders)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All parameters and buffers."""
+        return [t for one in self.decoders for t in (*one.parameters(), *one.buffers())]
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all parameters and buffers; what target and draft share counts once."""
+        storages = {s.data_ptr(): s.nbytes() for t in self.tensors for s in (t.untyped_storage(),)}
+        return sum(storages.values())
 
 
 @final
@@ -69,102 +87,148 @@ class Engine:
     step: Step
 
 
+def batch_sizes(most: int) -> tuple[int, ...]:
+    """The powers of two up to `most`, and `most`: ascending."""
+    return (*(1 << i for i in range((most - 1).bit_length())), most)
+
+
 @final
-@dataclass
 class Storage:
-    """The rows' tokens and caches, which engines of up to `budget.batch` rows use in turn.
+    """Rows and caches, and the engines on them, of which one runs at a time.
+
+    They are allocated once, for the most and the longest rows, so that no request moves what graphs
+    hold the addresses of: one engine for each size of batch, and a request runs in the smallest one
+    with a row for each sample. Without `graphs` each call has an engine and rows of its own. It
+    shares caches with earlier calls, and their recorded passes, which hold the addresses of
+    `weights` too.
 
     end_tokens: the most end tokens of a row. Caches are allocated when a scorer first needs them:
     the target's comes first, then those of the drafter's models, in the order of their use.
     """
 
-    models: ModelPair
-    parts: Strategies
-    budget: CacheBudget
-    end_tokens: int
-    caches: list[KVCache[Any]] = field(default_factory=list)
-    # by the place of the cache and the number of rows, with their recorded passes
-    _scorers: dict[tuple[int, int], ModelScorer] = field(default_factory=dict)
+    def __init__(
+        self,
+        models: ModelPair,
+        parts: Strategies,
+        budget: CacheBudget,
+        end_tokens: int,
+        graphs: bool,
+    ) -> None:
+        self.models, self.parts, self.budget, self.graphs = models, parts, budget, graphs
+        self.end_tokens, self.capacity = end_tokens, int(budget.limits.max())
+        self.sizes = batch_sizes(budget.batch)
+        self.pool = torch.cuda.graph_pool_handle() if graphs else None
+        self.weights = [tensor.data_ptr() for tensor in models.tensors]
+        self.windows_fed = False  # windows of all kinds, by a warm-up
+        self.status = RunStatus(over=True)  # of the call that uses it
+        self._caches: list[KVCache[Any]] = []
+        self._engines: dict[int, Engine] = {}
+        # by the place of the cache and the number of rows, with their recorded passes
+        self._scorers: dict[tuple[int, int], ModelScorer] = {}
 
-    def __post_init__(self) -> None:
-        device, capacity = self.models.device, int(self.budget.limits.max())
-        self.sequences = Sequences.empty(
-            self.budget.batch, capacity, [], device, max(self.end_tokens, 1)
+    @property
+    def idle(self) -> bool:
+        """Whether no call uses it."""
+        return self.status.over
+
+    @functools.cached_property
+    def sequences(self) -> Sequences:
+        """The rows that the engines of graphs use in turn."""
+        return self._rows(self.budget.batch, self.capacity, self.end_tokens)
+
+    def fits(self, budget: CacheBudget, end_tokens: int) -> bool:
+        """Whether the requests fit into it."""
+        return (
+            int(budget.limits.max()) <= self.capacity
+            and budget.batch <= self.budget.batch
+            and end_tokens <= self.end_tokens
         )
 
-    def cache(self, place: int, decoder: CausalDecoder, batch: int) -> KVCache[Any]:
-        """The cache at this place, limited to its first `batch` rows."""
-        if place == len(self.caches):
-            device, dtype = self.models.device, self.models.dtype
-            layout = self.parts.cache
-            self.caches.append(layout.allocate(decoder.shape, self.budget, device, dtype))
-        whole = self.caches[place]
-        return whole if batch == self.budget.batch else whole.rows(0, batch)
+    def engine(self, batch: int) -> Engine:
+        """The smallest engine of at least `batch` rows, for graphs."""
+        size = next(size for size in self.sizes if size >= batch)
+        if size not in self._engines:
+            self._engines[size] = self._assembled(self.sequences.first(size))
+        return self._engines[size]
 
-    def scorer(
+    def engine_for(self, budget: CacheBudget, end_tokens: int) -> Engine:
+        """The engine of a call with these requests."""
+        if not self.graphs:
+            rows = self._rows(budget.batch, int(budget.limits.max()), end_tokens)
+            return self._assembled(rows)
+        engine = self.engine(budget.batch)
+        engine.sequences.active.fill_(False)  # rows of a closed run
+        return engine
+
+    def shapes(self) -> list[tuple[Engine, int, int]]:
+        """Every engine with every draft length and span of its steps, the largest first."""
+        lengths, longest = range(1, self.capacity + 1), int(self.parts.policy.max_length)
+        return [
+            (engine, k, span)
+            for engine in map(self.engine, reversed(self.sizes))
+            for k, span in engine.step.shapes.needed(lengths, longest)
+        ]
+
+    def capture(self) -> Iterator[int]:
+        """Capture every shape, and yield after each the number of those that are left."""
+        work = [functools.partial(e.step.prepare, e.sequences, k, s) for e, k, s in self.shapes()]
+        work += [self.engine(size).step.prepare_prefill for size in reversed(self.sizes)]
+        for i, prepare in enumerate(work, 1):
+            try:
+                with torch.inference_mode():
+                    prepare()
+            except Exception:
+                self.status.failed = (
+                    True  # the next call drops all graphs, so that smaller ones fit
+                )
+                raise
+            yield len(work) - i
+
+    def _rows(self, batch: int, capacity: int, end_tokens: int) -> Sequences:
+        with torch.inference_mode(False):  # writable inside and outside of it
+            return Sequences.empty(batch, capacity, [], self.models.device, max(end_tokens, 1))
+
+    def _assembled(self, sequences: Sequences) -> Engine:
+        """An engine of these rows; with `graphs` its steps run as CUDA graphs."""
+        models, parts, batch = self.models, self.parts, len(sequences.lens)
+        places = itertools.count()
+
+        def scorer(decoder: CausalDecoder, layers: tuple[int, ...] = ()) -> ModelScorer:
+            return self._scorer(next(places), decoder, batch, layers)
+
+        target = scorer(models.target, check_features(parts.drafter, models.target.shape.layers))
+        context = RunContext(
+            target,
+            None if models.draft is None else functools.partial(scorer, models.draft),
+            warp := RowSampling(),
+            draw_for(parts.verifier),
+            parts.stop_rule,
+            batch,
+            sequences.capacity,
+            log := PassLog(pass_cost(models.target)),
+        )
+        drafter = built(parts.drafter, context)
+        step = SpeculativeStep(target, drafter, parts.verifier, warp, context.vocab_size, log)
+        if not self.graphs:
+            return Engine(sequences, step)
+        lengths, reads = captured_lengths(parts.policy), parts.attention.reads_lengths
+        shapes = StepShapes.of(lengths, sequences.capacity, reads)
+        ours = is_ours(parts.drafter)
+        return Engine(sequences, GraphedStep(step, sequences, shapes, self.pool, ours))
+
+    def _scorer(
         self, place: int, decoder: CausalDecoder, batch: int, layers: tuple[int, ...]
     ) -> ModelScorer:
         """The scorer on the first `batch` rows of the cache at this place."""
-        found = self._scorers.get((place, batch))
-        if found is None or found.decoder is not decoder or found.layers != layers:
+        if place == len(self._caches):
+            device, dtype = self.models.device, self.models.dtype
+            allocate = self.parts.cache.allocate
+            self._caches.append(allocate(decoder.shape, self.budget, device, dtype))
+        if (place, batch) not in self._scorers:
             if len(self._scorers) >= MOST_SCORERS:
                 self._scorers.clear()
-            cache = self.cache(place, decoder, batch)
+            whole = self._caches[place]
+            cache = whole if batch == self.budget.batch else whole.rows(0, batch)
             found = ModelScorer(decoder, cache, self.parts.attention, batch, layers)
             self._scorers[place, batch] = found
-        return found
-
-
-def assemble(
-    storage: Storage,
-    batch: int,
-    graphs: bool,
-    pool: Any = None,
-    sequences: Sequences | None = None,
-) -> Engine:
-    """Build an engine of `batch` rows on the storage.
-
-    With `graphs`, its steps run as CUDA graphs in the memory pool `pool`. sequences: rows of its
-    own; by default the first ones of the storage.
-    """
-    models, parts, used = storage.models, storage.parts, 0
-
-    def scorer(decoder: CausalDecoder, layers: tuple[int, ...] = ()) -> ModelScorer:
-        nonlocal used
-        used += 1
-        return storage.scorer(used - 1, decoder, batch, layers)
-
-    sequences = storage.sequences.first(batch) if sequences is None else sequences
-    target = scorer(models.target, check_features(parts.drafter, models.target.shape.layers))
-    context = RunContext(
-        target,
-        None if models.draft is None else functools.partial(scorer, models.draft),
-        warp := RowSampling(),
-        draw_for(parts.verifier),
-        parts.stop_rule,
-        batch,
-        sequences.capacity,
-        PassLog(pass_cost(models.target)),
-    )
-    step: Step = SpeculativeStep(
-        target, built(parts.drafter, context), parts.verifier, warp, context.vocab_size, context.log
-    )
-    if graphs:
-        lengths, reads = captured_lengths(parts.policy), parts.attention.reads_lengths
-        shapes = StepShapes.of(lengths, sequences.capacity, reads)
-        step = GraphedStep(step, sequences, shapes, pool, is_ours(parts.drafter))
-    return Engine(sequences, step)
-
-
-def no_room(budget: CacheBudget, row_bytes: int, reason: str) -> RequestError:
-    """The error for storage that cannot be allocated: its size, and what to lower.
-
-    row_bytes: keys and values of one position.
-    """
-    longest = int(budget.limits.max())
-    return RequestError(
-        f"{budget.batch} rows of {longest} positions need "
-        f"{budget.batch * longest * row_bytes / 1e9:.1f} GB for keys and values in addition "
-        f"to weights and buffers, and there is not enough memory ({reason}): lower "
-        "`max_batch_size`, `max_model_len` or `max_new_tokens`."
-    )
+        return self._scorers[place, batch]

@@ -1,148 +1,52 @@
-"""The engines that calls share: one storage, an engine for each batch size."""
+"""The storage that calls of an `LLM` share, and the memory that it takes."""
 
 import threading
-import weakref
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 import torch
 
 from bass.caches import PaddedCache
-from bass.engine.assembly import Engine, ModelPair, Storage, Strategies, assemble, no_room
+from bass.engine.assembly import ModelPair, Storage, Strategies
 from bass.engine.cost import kv_bytes
-from bass.engine.run import EngineRun, RunStatus
-from bass.errors import BassError, explained
-from bass.records import CacheBudget, Sequences
+from bass.engine.requests import Request, RunStatus
+from bass.engine.run import EngineRun
+from bass.engine.schedule import room_for
+from bass.errors import BassError, RequestError, explained
+from bass.records import CacheBudget
 
-END_TOKENS = 32  # of a row at most, in the engines that are kept
+END_TOKENS = 32  # of a row at most, in storage that is kept
 SHARE_OF_MEMORY = 0.5  # of what is free, for keys and values, if no length is given
 CAPACITY_STEP = 256  # positions: storage that grows with the requests has a multiple of it
 # bytes: larger storage on a CPU is of one call, whose recordings are a small part of its time
 MOST_RECORDED = 1e9
 
 
-def addresses(models: ModelPair) -> list[int]:
-    """The addresses of all parameters and buffers."""
-    return [
-        tensor.data_ptr()
-        for model in (models.target, models.draft)
-        if model is not None
-        for tensor in (*model.parameters(), *model.buffers())
-    ]
-
-
-def batch_sizes(most: int) -> tuple[int, ...]:
-    """The powers of two up to `most`, and `most`: ascending."""
-    return (*(1 << i for i in range((most - 1).bit_length())), most)
-
-
 @final
-class Engines:
-    """Engines of several batch sizes on one storage, since one of them runs at a time.
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on the models' device. `str` gives them in one line.
 
-    The storage is allocated once, for the most and the longest rows, so that no request moves what
-    graphs hold the addresses of. A request runs in the smallest engine with a row for each sample.
-
-    Without `graphs` each call has an engine and rows of its own. It shares caches with earlier
-    calls, and their recorded passes, which hold the addresses of `weights` too.
+    keys_and_values: of the storage that calls share, 0 where each call allocates its own. graphs:
+    the memory pool of the captured CUDA graphs. free: None on a CPU.
     """
 
-    def __init__(self, storage: Storage, graphs: bool) -> None:
-        self.storage, self.graphs = storage, graphs
-        self.sizes = batch_sizes(storage.budget.batch)
-        self._engines: dict[int, Engine] = {}
-        self.pool = torch.cuda.graph_pool_handle() if graphs else None
-        self.weights = addresses(storage.models)
-        self.windows_fed = False  # windows of all kinds, by a warm-up
-        self._claimed = False  # by a call whose run has not begun
-        self._run: weakref.ref[EngineRun] | None = None
-        self._status = RunStatus()
+    weights: int
+    keys_and_values: int
+    graphs: int
+    free: int | None
 
-    @property
-    def failed(self) -> bool:
-        """Whether a run failed: it may leave NaN in the caches, which could reach the next run."""
-        return self._status.failed
-
-    @property
-    def idle(self) -> bool:
-        """Whether no call uses the storage."""
-        run = None if self._run is None else self._run()
-        return not self._claimed and (run is None or run.over)
-
-    def fits(self, budget: CacheBudget, end_tokens: int) -> bool:
-        """Whether the requests fit into the storage."""
-        ours = self.storage.budget
-        return (
-            int(budget.limits.max()) <= self.storage.sequences.capacity
-            and budget.batch <= ours.batch
-            and end_tokens <= self.storage.end_tokens
-        )
-
-    def engine(self, batch: int) -> Engine:
-        """The smallest engine of at least `batch` rows, for graphs."""
-        size = next(size for size in self.sizes if size >= batch)
-        if size not in self._engines:
-            self._engines[size] = assemble(self.storage, size, True, self.pool)
-        return self._engines[size]
-
-    def engine_for(self, budget: CacheBudget, end_tokens: int) -> Engine:
-        """The engine of a call with these requests."""
-        if self.graphs:
-            engine = self.engine(budget.batch)
-            engine.sequences.active.fill_(False)  # rows of a closed run
-            return engine
-        device, capacity = self.storage.models.device, int(budget.limits.max())
-        rows = Sequences.empty(budget.batch, capacity, [], device, max(end_tokens, 1))
-        return assemble(self.storage, budget.batch, False, sequences=rows)
-
-    def claim(self) -> None:
-        """Take the storage for a call, up to `begin` or `release`."""
-        self._claimed = True
-
-    def release(self) -> None:
-        """Give it back; the call had no run."""
-        self._claimed = False
-
-    def begin(self, run: EngineRun) -> None:
-        """Note the run that uses the storage from now on."""
-        self._run, self._status, self._claimed = weakref.ref(run), run.run_status, False
-
-    def shapes(self) -> list[tuple[Engine, int, int]]:
-        """Every engine with every draft length and span of its steps, the largest first."""
-        capacity = self.storage.sequences.capacity
-        longest = int(self.storage.parts.policy.max_length)
-        return [
-            (engine, k, span)
-            for engine in map(self.engine, reversed(self.sizes))
-            for k, span in engine.step.shapes(range(1, capacity + 1), longest)
-        ]
-
-    @property
-    def captured(self) -> int:
-        """The number of captured steps."""
-        return sum(engine.step.prepared(k, span) for engine, k, span in self.shapes())
-
-    def capture(self) -> Iterator[int]:
-        """Capture every shape, and yield after each the number of those that are left."""
-        shapes = self.shapes()
-        left = len(shapes) + len(self.sizes)
-        for engine, k, span in shapes:
-            with torch.inference_mode():
-                engine.step.prepare(engine.sequences, k, span)
-            left -= 1
-            yield left
-        for size in reversed(self.sizes):
-            self.engine(size).step.prepare_prefill()
-            left -= 1
-            yield left
+    def __str__(self) -> str:
+        sizes = {name.replace("_", " "): size for name, size in vars(self).items()}
+        sizes["CUDA graphs"] = sizes.pop("graphs")
+        return ", ".join(f"{name} {size / 1e9:.2f} GB" for name, size in sizes.items() if size)
 
 
 @final
 class EngineCache:
-    """The engines of an `LLM`, kept for their graphs, or on a CPU for their recorded passes; built
+    """The storage of an `LLM`, kept for its graphs, or on a CPU for its recorded passes; allocated
     for each call where there are neither.
 
     rows: most rows that decode together. longest: tokens of the longest row, if given.
@@ -158,109 +62,113 @@ class EngineCache:
         recordable = models.target.replayable and parts.attention.replayable
         ours = parts.cache is PaddedCache  # another might keep something of a run
         self._records = recordable and ours and not graphs and models.device.type == "cpu"
-        self.engines: Engines | None = None
+        # of the keys and values of one position, of target and draft
+        self._row_bytes = sum(kv_bytes(one, one.shape.layers) for one in models.decoders)
+        self.storage: Storage | None = None
         self._lock = threading.Lock()  # of two threads, one gets the kept storage
-        self._complete = False  # the storage is that of all requests, not only of past ones
+        self._all: CacheBudget | None = None  # of any request; None: storage grows with requests
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy keeps nothing: programs and graphs hold addresses."""
         return EngineCache, (self.models, self.parts, self.graphs, self.rows, self.longest)
 
-    @contextmanager
-    def engine_for(
-        self, budget: CacheBudget, end_tokens: int
-    ) -> Iterator[tuple[Engine, Engines | None]]:
-        """An engine for these requests, and the kept engines that it belongs to, if any, which
-        no other call gets meanwhile: `begin` its run.
+    def run(self, requests: list[Request], time_budget: float | None) -> EngineRun:
+        """A run of these requests on the kept storage, which no other call gets meanwhile.
 
         It has storage of its own if the kept storage is in use or too small.
         """
-        engines = None
+        budget = room_for(requests, min(self.rows, len(requests)))
+        end_tokens = max(len(request.end_tokens) for request in requests)
+        status = RunStatus()
         with self._lock:
-            if self.keeps or (self._records and self._is_small(budget)):
-                engines = self._kept(budget, end_tokens)
-            if engines is not None:
-                engines.claim()
-        if engines is None:
-            with self.explained(budget):
-                storage = Storage(self.models, self.parts, budget, end_tokens)
-                engine = assemble(storage, budget.batch, self.graphs)
-            yield engine, None
-            return
+            storage = kept = self._kept(budget, end_tokens)
+            if kept is not None:
+                kept.status = status
         try:
-            try:
-                with self.explained(budget):  # the first engine allocates the caches
-                    engine = engines.engine_for(budget, end_tokens)
-            except BassError:
-                self.engines = None
-                raise
-            yield engine, engines
-        finally:
-            engines.release()
+            with self.explained(budget):  # the first engine allocates the caches
+                if storage is None:
+                    storage = Storage(self.models, self.parts, budget, end_tokens, self.graphs)
+                engine = storage.engine_for(budget, end_tokens)
+            rows, step, policy = engine.sequences, engine.step, self.parts.policy
+            return EngineRun(requests, rows, step, policy, time_budget, status)
+        except BaseException as error:
+            status.over = True
+            if kept is not None and isinstance(error, BassError):
+                self.storage = None
+            raise
 
-    def reserve(self, rows: int, positions: int, end_tokens: int) -> None:
-        """Allocate storage for requests of up to this size, so that none of them makes it grow."""
-        if self.keeps:
-            self._kept(CacheBudget.of(np.full(rows, positions)), end_tokens)
+    def reserve(self, rows: int, positions: int, end_tokens: int) -> Storage | None:
+        """Storage for requests of up to this size, so that none of them makes it grow."""
+        return self._kept(CacheBudget.of(np.full(rows, positions)), end_tokens)
 
-    def for_all_requests(self) -> Engines | None:
-        """Engines for any request, in new storage; None if none are kept."""
+    def for_all_requests(self) -> Storage | None:
+        """New storage for any request; None if none is kept for graphs."""
         if not self.keeps:
             return None
-        self._complete, self.engines = True, None  # frees the storage first
-        return self._kept(CacheBudget.of(np.ones(1, dtype=np.int64)), 1)
+        self.storage = None  # frees it first
+        positions = self.longest or min(self.models.context, self._positions_with_room())
+        self._all = CacheBudget.of(np.full(self.rows, positions))
+        return self._kept(self._all, 1)
 
     @property
-    def stored_bytes(self) -> int:
-        """Bytes of the keys and values of the kept storage."""
-        if self.engines is None:
-            return 0
-        storage = self.engines.storage
-        return storage.budget.batch * storage.sequences.capacity * self._row_bytes
-
-    @property
-    def pool(self) -> Any:
-        """The memory pool of the kept graphs, if any."""
-        return None if self.engines is None else self.engines.pool
+    def memory(self) -> Memory:
+        """The memory now."""
+        weights, device, storage = self.models.weight_bytes, self.models.device, self.storage
+        stored = 0 if storage is None else storage.budget.batch * storage.capacity * self._row_bytes
+        if device.type != "cuda":
+            return Memory(weights, stored, 0, None)
+        free, _ = torch.cuda.mem_get_info(device)
+        graphs = 0
+        for segment in torch.cuda.memory_snapshot():
+            if storage is not None and segment["segment_pool_id"] == storage.pool:
+                graphs += segment["total_size"]
+            elif segment["segment_pool_id"] == (0, 0):  # what torch keeps without use
+                free += segment["total_size"] - segment["allocated_size"]
+        return Memory(weights, stored, graphs, free)
 
     def explained(self, budget: CacheBudget) -> AbstractContextManager[None]:
         """Within it, want of memory is an error that says what the storage needs."""
-        return explained(partial(no_room, budget, self._row_bytes))
+        rows, longest = budget.batch, int(budget.limits.max())
+        size = rows * longest * self._row_bytes / 1e9
+        return explained(
+            lambda reason: RequestError(
+                f"{rows} rows of {longest} positions need {size:.1f} GB for keys and values in "
+                f"addition to weights and buffers, and there is not enough memory ({reason}): "
+                "lower `max_batch_size`, `max_model_len` or `max_new_tokens`."
+            )
+        )
 
-    def _kept(self, budget: CacheBudget, end_tokens: int) -> Engines | None:
-        """The kept engines if they are free and large enough; else None.
+    def _kept(self, budget: CacheBudget, end_tokens: int) -> Storage | None:
+        """The kept storage if there is one that is free and large enough; else None.
 
-        Unless it is that of all requests, the storage grows with them.
+        Unless it is that of all requests, it grows with them.
         """
-        engines = self.engines
-        if engines is not None and not engines.idle:
+        storage = self.storage
+        size = self._all or self._grown(budget)
+        small = size.batch * int(size.limits.max()) * self._row_bytes <= MOST_RECORDED
+        if not (self.keeps or (self._records and small)):
             return None
-        fits = engines is not None and engines.fits(budget, end_tokens)
-        if self._records and engines is not None and engines.weights != addresses(self.models):
-            fits = False  # recorded passes read others
-        if engines is None or engines.failed or not (fits or self._complete):
-            budgets = [budget] if engines is None else [budget, engines.storage.budget]
-            engines = self.engines = None  # frees the storage first: it counts as room
-            size = self._size(budgets)
+        if storage is not None:
+            if not storage.idle:
+                return None
+            addresses = [tensor.data_ptr() for tensor in self.models.tensors]
+            moved = self._records and storage.weights != addresses  # recorded passes read others
+            fits = self._all is not None or storage.fits(budget, end_tokens)
+            if storage.status.failed or moved or not fits:
+                storage = self.storage = None  # frees it first: it counts as room
+        if storage is None:
             with self.explained(size):
-                storage = Storage(self.models, self.parts, size, max(end_tokens, END_TOKENS))
-                engines = self.engines = Engines(storage, self.graphs)
-        return engines if engines.fits(budget, end_tokens) else None
+                most = max(end_tokens, END_TOKENS)
+                storage = Storage(self.models, self.parts, size, most, self.graphs)
+                self.storage = storage
+        return storage if storage.fits(budget, end_tokens) else None
 
-    def _is_small(self, budget: CacheBudget) -> bool:
-        """Whether storage for this and past requests may be kept on a CPU."""
-        past = [] if self.engines is None else [self.engines.storage.budget]
-        size = self._size([budget, *past])
-        return size.batch * int(size.limits.max()) * self._row_bytes <= MOST_RECORDED
-
-    def _size(self, budgets: list[CacheBudget]) -> CacheBudget:
-        """The storage of all requests, or of these, which are the present and the past ones."""
-        if self._complete:
-            positions = self.longest or min(self.models.context, self._positions_with_room())
-            return CacheBudget.of(np.full(self.rows, positions))
-        rows = max(one.batch for one in budgets)
+    def _grown(self, budget: CacheBudget) -> CacheBudget:
+        """Storage for these requests and for past ones."""
+        budgets = [budget] if self.storage is None else [budget, self.storage.budget]
         longest = max(int(one.limits.max()) for one in budgets)
-        return CacheBudget.of(np.full(rows, -(-longest // CAPACITY_STEP) * CAPACITY_STEP))
+        positions = -(-longest // CAPACITY_STEP) * CAPACITY_STEP
+        return CacheBudget.of(np.full(max(one.batch for one in budgets), positions))
 
     def _positions_with_room(self) -> int:
         """Positions of a row, so that all rows take no more than a share of the free memory."""
@@ -268,9 +176,3 @@ class EngineCache:
         free, _ = torch.cuda.mem_get_info(device)
         free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return max(1, int(SHARE_OF_MEMORY * free / (self.rows * self._row_bytes)))
-
-    @property
-    def _row_bytes(self) -> int:
-        """Bytes of the keys and values of one position, of target and draft."""
-        decoders = (self.models.target, self.models.draft)
-        return sum(kv_bytes(d, d.shape.layers) for d in decoders if d is not None)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bass.engine.cost import Pass
 from bass.engine.prefill import PrefillGraphs
-from bass.engine.shapes import StepShapes, bucket
+from bass.engine.shapes import StepShapes
 from bass.engine.step import SpeculativeStep, Step, StepReport, unpacked
 from bass.errors import OptionError, is_out_of_memory
 from bass.interfaces import Drafter, Scorer, Verifier, Warp
@@ -112,7 +112,7 @@ class GraphedStep(Step):
         own_drafter: bool = True,
     ) -> None:
         self.own_drafter = own_drafter
-        self.inner, self.sequences, self.step_shapes = step, sequences, shapes
+        self.inner, self.sequences, self.shapes = step, sequences, shapes
         self.target: Scorer = step.target
         self.drafter: Drafter = step.drafter
         self.verifier: Verifier = step.verifier
@@ -152,19 +152,6 @@ class GraphedStep(Step):
                 self.prefills.prepare(self._replayed)
             self.log.take()  # a prefill is not part of a step
 
-    def span(self, length: int, capacity: int) -> int:
-        return self.step_shapes.span(length)
-
-    def positions_read(self, length: int, capacity: int) -> int:
-        few = self.step_shapes.reads_lengths
-        return bucket(length, capacity) if few else self.span(length, capacity)
-
-    def draft_length(self, k: int) -> int:
-        return self.step_shapes.draft_length(k)
-
-    def shapes(self, lengths: range, drafted: int) -> list[tuple[int, int]]:
-        return self.step_shapes.needed(lengths, drafted)
-
     def prepare(self, sequences: Sequences, k: int, span: int) -> None:
         """Capture the shape, if it is not captured yet."""
         if not self.prepared(k, span):
@@ -173,20 +160,11 @@ class GraphedStep(Step):
 
     @contextlib.contextmanager
     def _captures(self) -> Iterator[None]:
-        """Within it, graphs are captured.
-
-        Out of memory, all graphs are dropped, so that smaller ones may fit.
-        """
+        """Within it, graphs are captured."""
         with self.here:
             stream = torch.cuda.current_stream()
             try:
                 yield
-            except (MemoryError, RuntimeError) as error:
-                if is_out_of_memory(error):
-                    self.captured.clear()
-                    self.prefills.drop()
-                    self.pool = torch.cuda.graph_pool_handle()
-                raise
             finally:
                 torch.cuda.set_stream(stream)  # a failed capture leaves its own stream current
 
@@ -239,7 +217,7 @@ class GraphedStep(Step):
         return collect
 
     def _capture(self, k: int, span: int) -> Captured:
-        if k in self.tried and self.step_shapes.reads_lengths:
+        if k in self.tried and self.shapes.reads_lengths:
             try:
                 with existing_kernels_only():
                     return self._recorded(k, span)

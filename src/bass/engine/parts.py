@@ -97,7 +97,7 @@ def _parts_of(step: Step, rows: Sequences, k: int) -> dict[str, float]:
 
     lengths = clipped(torch.full_like(lens, k), lens, rows.limits, active)
     k = int(lengths.max())
-    span = step.span(int((lens + lengths)[active].max()), rows.capacity)
+    span = step.shapes.span(int((lens + lengths)[active].max()), rows.capacity)
     noise = step_noise(rows.keys, rows.steps, rows.lens, k)
     draft, flags = inner.drafted(rows, lengths, k, noise, span)
     fed = Window(*window(rows, draft), span)

@@ -129,9 +129,8 @@ class PrefillGraphs:
 
     def __init__(self, target: RowStore, drafter: Drafter, sequences: Sequences) -> None:
         self.target, self.drafter, self.sequences = target, drafter, sequences
-        self.windows: dict[int, Window] = {}
-        self.replay: dict[int, Callable[[], None]] = {}
-        self.prepared = False
+        # by the number of columns: the window, and what replays its graph
+        self.captured: dict[int, tuple[Window, Callable[[], None]]] = {}
 
     @torch.inference_mode()
     def prepare(self, record: Record) -> None:
@@ -139,38 +138,33 @@ class PrefillGraphs:
 
         record: runs a function once and captures it, and returns what replays it.
         """
-        if self.prepared:
+        if self.captured:
             return
-        self.prepared = True
+        captured = {}
         rows, capacity = self.sequences.tokens.shape[0], self.sequences.capacity
         for columns in captured_windows(rows, capacity):
             with torch.inference_mode(False):  # writable inside and outside of it
-                window = empty_window(rows, columns, captured_span(capacity), self.device)
-            self.replay[columns] = record(partial(feed, self.target, self.drafter, window))
-            self.windows[columns] = window
-
-    def drop(self) -> None:
-        """Drop all graphs."""
-        self.replay.clear()
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the rows."""
-        return self.sequences.tokens.device
+                device = self.sequences.tokens.device
+                window = empty_window(rows, columns, captured_span(capacity), device)
+            replay = record(partial(feed, self.target, self.drafter, window))
+            captured[columns] = window, replay
+        self.captured = captured
 
     def feed(self, prompts: list[list[int]], start: int) -> bool:
         """Feed the prompts to the rows from `start` on; False if they are too long for it."""
         rows, capacity = self.sequences.tokens.shape[0], self.sequences.capacity
         most = max(map(len, prompts)) - 1
-        if not self.replay or most > most_captured(rows, capacity):
+        if not self.captured or most > most_captured(rows, capacity):
             return False
         sizes = windows_of(most, captured_windows(rows, capacity))
-        staged = torch.as_tensor(padded(prompts, rows, start, sum(sizes)), device=self.device)
+        given = padded(prompts, rows, start, sum(sizes))
+        staged = torch.as_tensor(given, device=self.sequences.tokens.device)
         first = 0
         for size in sizes:
+            window, replay = self.captured[size]
             tokens, positions = staged[:, :, first : first + size]
-            self.windows[size].tokens.copy_(tokens)
-            self.windows[size].positions.copy_(positions)
-            self.replay[size]()
+            window.tokens.copy_(tokens)
+            window.positions.copy_(positions)
+            replay()
             first += size
         return True

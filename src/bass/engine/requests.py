@@ -77,6 +77,14 @@ class StepRecord:
 
 
 @dataclass
+class RunStatus:
+    """Status of a run; outlives the run."""
+
+    over: bool = False  # ended, or closed
+    failed: bool = False
+
+
+@dataclass
 class RunRecord:
     """Record of a run: its steps, and the end of each request's prefill.
 

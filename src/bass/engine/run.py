@@ -2,18 +2,20 @@
 released.
 """
 
+import time
+import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import numpy as np
 import torch
 
 from bass.engine.checks import check_accepted, check_draft, check_emitted, check_prefix
-from bass.engine.clock import Clock
 from bass.engine.cost import Pass, work_of
 from bass.engine.prefill import PREFILL_WINDOW, caught_up_columns
-from bass.engine.requests import EXCLUDED, Emission, Request, RunRecord, StepRecord
+from bass.engine.requests import EXCLUDED, Emission, Request, RunRecord, RunStatus, StepRecord
 from bass.engine.schedule import Schedule, StepPlan
 from bass.engine.step import Step, StepReport
 from bass.errors import RequestError, explained
@@ -52,11 +54,55 @@ class Outcome:
         return Feedback(drafted, accepted, active, self.seconds)
 
 
+@final
 @dataclass
-class RunStatus:
-    """Final status of a run; outlives the run."""
+class Clock:
+    """Divides the time of a run into captures, steps, and the host's work between steps.
 
-    failed: bool = False
+        | prefill |  policy, lengths  | capture |   step on the device   | report |  policy ...
+                  ^ idle                        ^ started                ^ idle
+
+    idle: when the device became idle. `trace.capture_seconds` counts the captures; no other time
+    includes them.
+    """
+
+    trace: RunRecord
+
+    def __post_init__(self) -> None:
+        self.began = self.idle = time.perf_counter()
+
+    @property
+    def now(self) -> float:
+        """Seconds since the run began, without captures."""
+        return time.perf_counter() - self.began - self.trace.capture_seconds
+
+    def time(self) -> float:
+        """The current time on the clock of `idle`, in seconds."""
+        return time.perf_counter()
+
+    def device_is_idle(self) -> None:
+        """Record that a prefill or a step has ended."""
+        self.idle = time.perf_counter()
+
+    def since_idle(self) -> float:
+        """Seconds for which the device has been idle."""
+        return time.perf_counter() - self.idle
+
+    @contextmanager
+    def capturing(self) -> Iterator[None]:
+        """Count the enclosed time as a capture."""
+        before = time.perf_counter()
+        yield
+        self.trace.capture_seconds += time.perf_counter() - before
+
+    @contextmanager
+    def left_out(self) -> Iterator[None]:
+        """Exclude the enclosed time, which the consumer of the run takes, from the idle time."""
+        before = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.idle += time.perf_counter() - before
 
 
 @final
@@ -64,7 +110,8 @@ class RunStatus:
 class EngineRun:
     """Runs the requests of one call through a batch of rows.
 
-    Iterate it once; `trace` and `finish` may be used during the iteration.
+    Iterate it once; `trace` and `finish` may be used during the iteration. A run that is dropped is
+    over too.
     """
 
     requests: list[Request]
@@ -72,11 +119,11 @@ class EngineRun:
     step: Step
     policy: DraftLengthPolicy[Any]
     time_budget: float | None = None
+    status: RunStatus = field(default_factory=RunStatus)
 
     def __post_init__(self) -> None:
         self.trace = RunRecord()
-        self.over = False  # ended, or closed
-        self.run_status = RunStatus()
+        weakref.finalize(self, setattr, self.status, "over", True)
         self.schedule = Schedule(self.requests, self.sequences, self.step)
         self.batch = len(self.sequences.lens)
         # steps since the drafter last ran: those in which no row drafted
@@ -95,10 +142,10 @@ class EngineRun:
             with explained(self.no_room):
                 yield from self._steps(Clock(self.trace))
         except Exception:
-            self.run_status.failed = True
+            self.status.failed = True
             raise
         finally:
-            self.over = True
+            self.status.over = True
 
     def no_room(self, reason: str) -> RequestError:
         """The error for a pass that runs out of memory: what it needs and what to lower."""
@@ -123,7 +170,7 @@ class EngineRun:
                 lengths = requested_lengths(self.policy, state, self.batch)
                 pending = self._launched(self.schedule.plan(lengths), clock)
             self.behind = 0 if pending.plan.k else self.behind + 1
-            serving = self.schedule.serving
+            serving = self.schedule.serving.copy()
             ahead = self._launched_ahead(pending.plan)
             yield from emissions  # while the device works
             active = np.array(serving) >= 0
@@ -153,7 +200,7 @@ class EngineRun:
         )
         room = max(request.limit - len(request.prompt) for request in self.requests) - 1
         drafted = min(int(self.policy.max_length), room)
-        for k, span in self.step.shapes(lengths, drafted):
+        for k, span in self.step.shapes.needed(lengths, drafted):
             self._capture(k, span, clock)
 
     def _capture(self, k: int, span: int, clock: Clock) -> None:
@@ -163,11 +210,11 @@ class EngineRun:
 
     def _admitted(self, state: Any, clock: Clock) -> Any:
         """Prefill waiting requests; returns the policy's state, reset for their rows."""
-        if not self.schedule.waiting:
+        if not self.schedule.queue:
             return state
         admitted, fed = self.schedule.admit()
         if len(admitted):
-            served = self.schedule.rows.requests[admitted].tolist()
+            served = [self.schedule.serving[row] for row in admitted.tolist()]
             state = self.policy.reset(state, admitted)  # may write to `admitted`
             self.trace.prompt_tokens_fed += fed
             self.trace.prefilled |= dict.fromkeys(served, clock.now)
@@ -238,7 +285,7 @@ class EngineRun:
         counted = lens, drafted, emitted, active
         record = StepRecord(
             plan.k,
-            self.step.positions_read(plan.longest, self.schedule.capacity),
+            self.step.shapes.positions_read(plan.longest, self.schedule.capacity),
             int(((lens + drafted) * active).sum()),
             serving,
             drafted,

@@ -10,7 +10,7 @@ SHORT_SPAN = 512  # positions, the shorter span of the others
 
 
 def bucket(length: int, capacity: int) -> int:
-    """The span for `length` positions in use."""
+    """The span for `length` positions in use, without graphs."""
     return min(-(-length // SPAN_STEP) * SPAN_STEP, capacity)
 
 
@@ -20,11 +20,12 @@ class StepShapes:
     """Draft lengths and spans, both ascending; a step runs in the next larger ones.
 
     A step whose longest draft is between two lengths runs in the longer one, in which rows draft no
-    more than their own lengths.
+    more than their own lengths. Without lengths and spans, as without graphs, a step has the length
+    of its longest draft, and a span of `bucket`.
     """
 
-    lengths: tuple[int, ...]  # the first is 0; a longer draft than the last has its own length
-    spans: tuple[int, ...]  # the last is the capacity of the rows
+    lengths: tuple[int, ...] = ()  # the first is 0; a longer draft than the last has its own length
+    spans: tuple[int, ...] = ()  # the last is the capacity of the rows
     reads_lengths: bool = False  # as `AttentionBackend.reads_lengths`
 
     @classmethod
@@ -41,9 +42,15 @@ class StepShapes:
         powers = range((LEAST_SPAN - 1).bit_length(), (capacity - 1).bit_length())
         return cls(lengths, (*(1 << i for i in powers), capacity))
 
-    def span(self, length: int) -> int:
-        """The span of a step whose longest row has `length` positions."""
-        return self.spans[bisect_left(self.spans, length)]
+    def span(self, length: int, capacity: int) -> int:
+        """The span of a step whose longest row has `length` positions, drafted ones included."""
+        return (
+            self.spans[bisect_left(self.spans, length)] if self.spans else bucket(length, capacity)
+        )
+
+    def positions_read(self, length: int, capacity: int) -> int:
+        """The positions of each row that such a step reads from a padded cache, for its record."""
+        return bucket(length, capacity) if self.reads_lengths else self.span(length, capacity)
 
     def draft_length(self, k: int) -> int:
         """The draft length of a step whose longest draft has k tokens."""
@@ -54,14 +61,10 @@ class StepShapes:
         """The (draft length, span) of all steps of rows of these lengths with up to `drafted`
         drafted tokens, the largest first, so that smaller graphs reuse its memory.
         """
-        most, first, last = (
-            self.draft_length(drafted),
-            self.span(lengths.start),
-            self.span(lengths.stop - 1),
-        )
+        first, last = (bisect_left(self.spans, n) for n in (lengths.start, lengths.stop - 1))
         return [
             (k, span)
             for k in reversed(self.lengths)
-            for span in reversed(self.spans)
-            if k <= most and first <= span <= last
+            if k <= self.draft_length(drafted)
+            for span in reversed(self.spans[first : last + 1])
         ]

@@ -14,7 +14,7 @@ from torch import Tensor
 from bass.drafters.validity import check_answer, in_int64, invalid_draft
 from bass.engine.cost import Pass, PassLog
 from bass.engine.prefill import feed_prompts
-from bass.engine.shapes import bucket
+from bass.engine.shapes import StepShapes
 from bass.errors import StrategyError
 from bass.interfaces import Drafter, Scorer, Verifier, Warp
 from bass.interfaces.answers import check_probs, check_tensor
@@ -78,6 +78,7 @@ class Step(Protocol):
     """Advances a batch by one step.
 
     overlaps: the host may work, and even launch the next step, between `launch` and the report.
+    shapes: all that there are, each to be prepared in advance.
     """
 
     target: Scorer
@@ -87,6 +88,7 @@ class Step(Protocol):
     vocab_size: int  # the target's
     log: PassLog
     overlaps: ClassVar[bool]
+    shapes: StepShapes = StepShapes()
 
     def prefill(self, sequences: Sequences, prompts: list[list[int]], start: int) -> None:
         """Feed all tokens of each prompt but the last to the rows from `start` on."""
@@ -94,28 +96,6 @@ class Step(Protocol):
 
     def prepare_prefill(self) -> None:
         """Do the work that the first prefill of each shape would wait for."""
-
-    def span(self, length: int, capacity: int) -> int:
-        """The span of a step whose longest row has `length` positions, drafted ones included.
-
-        It is at least `length`, and one of a few values.
-        """
-        return bucket(length, capacity)
-
-    def positions_read(self, length: int, capacity: int) -> int:
-        """The positions of each row that such a step reads from a padded cache, for its record."""
-        return self.span(length, capacity)
-
-    def draft_length(self, k: int) -> int:
-        """The draft length of a step whose longest draft has k tokens: at least k."""
-        return k
-
-    def shapes(self, lengths: range, drafted: int) -> list[tuple[int, int]]:
-        """The (draft length, span) of all steps to prepare in advance, the largest first.
-
-        lengths: of rows. drafted: the longest draft. Empty where there is nothing to prepare.
-        """
-        return []
 
     def prepare(self, sequences: Sequences, k: int, span: int) -> None:
         """Do the work that the first step of this shape would wait for, without changing a row."""

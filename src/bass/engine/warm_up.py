@@ -7,7 +7,7 @@ import torch
 
 from bass.drafters.ensemble import is_ours
 from bass.engine.assembly import Storage
-from bass.engine.engines import EngineCache, Engines
+from bass.engine.engines import EngineCache
 from bass.engine.graphs import GraphedStep, trial
 from bass.engine.prefill import (
     LEAST_CAUGHT_UP,
@@ -24,81 +24,66 @@ from bass.engine.shapes import bucket
 from bass.engine.step import Step
 from bass.ops.batch_state import last
 from bass.ops.dispatch import compiled_ahead, compiles_ahead
-from bass.records import Window
 
 # positions: from one power of two times it to the next, attention has the same number of splits
 SPAN = 256
 
 
 def first_prefills(cache: EngineCache, steps: Iterable[Step]) -> None:
-    """Capture the prefill of kept engines of these steps, and feed windows of other kinds.
+    """Capture the prefill of these steps of kept engines, and feed windows of other kinds, once.
 
     Without graphs it does nothing.
     """
-    engines = cache.engines
-    if engines is not None and engines.graphs:
-        with cache.explained(engines.storage.budget):
-            for step in steps:
-                step.prepare_prefill()
-            first_windows(engines)
+    storage = cache.storage
+    if storage is None or not storage.graphs:
+        return
+    with cache.explained(storage.budget), torch.inference_mode():
+        for step in steps:
+            step.prepare_prefill()
+        if storage.windows_fed:
+            return
+        engine = storage.engine(storage.sizes[-1])
+        for rows in storage.sizes:
+            for fill in first_windows(storage, engine.step, rows):
+                fill()
+        for columns in {columns for columns, _ in caught_up_shapes(storage.capacity)}:
+            last(engine.sequences, columns)
+        engine.step.log.take()
+    storage.windows_fed = True
 
 
-def first_windows(engines: Engines) -> None:
-    """Feed windows of the kinds that requests need, once, to each number of rows with an engine.
+def first_windows(
+    storage: Storage, step: Step, rows: int, captured: bool = False
+) -> Iterator[Callable[[], object]]:
+    """What feeds windows of the kinds that requests need to the first `rows` rows: of prompts that
+    no graph feeds (with `captured`, before them, of those that graphs feed), and of what a drafter
+    is fed after steps without drafts.
 
     No row has a token in them (position -1), so nothing is stored: they compile kernels.
     """
-    if engines.windows_fed:
-        return
-    engine = engines.engine(engines.sizes[-1])
-    sequences, step = engine.sequences, engine.step
-    with torch.inference_mode():
-        for rows in engines.sizes:
-            for window in prompt_windows(engines, rows):
-                feed(step.target, step.drafter, window)
-            for window in caught_up_windows(engines, rows):
-                step.drafter.fill(window)
-        for columns in {columns for columns, _ in caught_up_shapes(sequences.capacity)}:
-            last(sequences, columns)
-        step.log.take()
-    engines.windows_fed = True
+    capacity, device = storage.capacity, storage.models.device
+    batch = storage.sizes[-1] if is_ours(storage.parts.drafter) else None
+    shapes = [*prompt_shapes(rows, batch, capacity, device)]
+    if captured:
+        span = captured_span(capacity)
+        shapes = [(columns, span) for columns in captured_windows(rows, capacity)] + shapes
+    for columns, span in shapes:
+        yield partial(feed, step.target, step.drafter, empty_window(rows, columns, span, device))
+    for columns, span in caught_up_shapes(capacity):
+        yield partial(step.drafter.fill, empty_window(rows, columns, span, device))
 
 
-def prompt_windows(engines: Engines, rows: int) -> Iterator[Window]:
-    """Windows of `rows` prompts, in the shapes that no graph feeds."""
-    sequences = engines.storage.sequences
-    device = sequences.tokens.device
-    batch = engines.sizes[-1] if is_ours(engines.storage.parts.drafter) else None
-    for columns, span in prompt_shapes(rows, batch, sequences.capacity, device):
-        yield empty_window(rows, columns, span, device)
-
-
-def captured_prompts(engines: Engines, rows: int) -> Iterator[Window]:
-    """Windows of `rows` prompts, in the shapes that graphs feed."""
-    sequences = engines.storage.sequences
-    span = captured_span(sequences.capacity)
-    for columns in captured_windows(rows, sequences.capacity):
-        yield empty_window(rows, columns, span, sequences.tokens.device)
-
-
-def caught_up_windows(engines: Engines, rows: int) -> Iterator[Window]:
-    """Windows of what a drafter is fed after steps without drafts."""
-    sequences = engines.storage.sequences
-    for columns, span in caught_up_shapes(sequences.capacity):
-        yield empty_window(rows, columns, span, sequences.tokens.device)
-
-
-def compiled(engines: Engines) -> Iterator[int]:
+def compiled(storage: Storage) -> Iterator[int]:
     """Compile in threads what captures and windows would compile one kernel after the other.
 
     Yields the number of shapes that are left; few where all kernels are on disk.
     """
-    if not (compiles_ahead() and keeps_nothing(engines.storage)):
+    if not (compiles_ahead() and keeps_nothing(storage)):
         return
     with torch.inference_mode():  # a pass of each model, which makes its tables of positions
-        step = engines.engine(engines.sizes[0]).step
-        feed(step.target, step.drafter, next(captured_prompts(engines, engines.sizes[0])))
-    rehearsals = [*rehearsals_of(engines)]
+        rows = storage.sizes[0]
+        next(first_windows(storage, storage.engine(rows).step, rows, captured=True))()
+    rehearsals = [*rehearsals_of(storage)]
     for some in (rehearsals[:1], rehearsals[1:]):
         with compiled_ahead() as compiler, torch.inference_mode():
             for i, rehearse in enumerate(some, 1 + len(rehearsals) - len(some)):
@@ -108,19 +93,15 @@ def compiled(engines: Engines) -> Iterator[int]:
             return
 
 
-def rehearsals_of(engines: Engines) -> Iterator[Callable[[], None]]:
+def rehearsals_of(storage: Storage) -> Iterator[Callable[[], None]]:
     """What launches the kernels of steps, the largest first, of prefills and of catch-ups."""
-    for engine, k, span in engines.shapes():
-        if isinstance(engine.step, GraphedStep):
-            step, rows = engine.step, engine.sequences
-            yield partial(step.rehearse, partial(trial, step.inner, rows, k, span))
-    for size in engines.sizes:
-        step = engines.engine(size).step
-        if isinstance(step, GraphedStep):
-            for window in (*captured_prompts(engines, size), *prompt_windows(engines, size)):
-                yield partial(step.rehearse, partial(feed, step.target, step.drafter, window))
-            for window in caught_up_windows(engines, size):
-                yield partial(step.rehearse, partial(step.drafter.fill, window))
+    for engine, k, span in storage.shapes():
+        if isinstance(step := engine.step, GraphedStep):
+            yield partial(step.rehearse, partial(trial, step.inner, engine.sequences, k, span))
+    for size in storage.sizes:
+        if isinstance(step := storage.engine(size).step, GraphedStep):
+            for fill in first_windows(storage, step, size, captured=True):
+                yield partial(step.rehearse, fill)
 
 
 def keeps_nothing(storage: Storage) -> bool:
@@ -129,9 +110,9 @@ def keeps_nothing(storage: Storage) -> bool:
     Within the capture of a graph that is dropped, its values would be lost. Only our own parts are
     known not to, after a pass of the models.
     """
-    parts, decoders = storage.parts, (storage.models.target, storage.models.draft)
+    parts = storage.parts
     used: list[object] = [parts.verifier, parts.stop_rule, parts.attention]
-    used += [module for one in decoders if one is not None for module in one.modules()]
+    used += [module for decoder in storage.models.decoders for module in decoder.modules()]
     return is_ours(parts.drafter) and all(
         type(part).__module__.startswith(("bass.", "torch.")) for part in used if part is not None
     )

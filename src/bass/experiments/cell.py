@@ -27,7 +27,6 @@ from bass.api.plan import LoadPlan
 from bass.api.requests import Prompts
 from bass.engine.cost import measure_peaks
 from bass.engine.graphs import capture_stream
-from bass.engine.memory import weight_bytes
 from bass.errors import BassError, is_out_of_memory
 from bass.experiments.prompts import Prompt, answer_tokens, lengths, rendered
 from bass.experiments.provenance import device_name
@@ -151,7 +150,7 @@ class Worker:
         if device.type != "cuda":
             return llm, None
         _allocate_workspaces(device)
-        return llm, torch.cuda.memory_allocated(device) - weight_bytes(llm.models)
+        return llm, torch.cuda.memory_allocated(device) - llm.models.weight_bytes
 
 
 def _drop_lines(folder: Path, repeats: int) -> None:

@@ -12,12 +12,12 @@ from bass.attention import SDPA
 from bass.caches import PaddedCache
 from bass.drafters import ModelDraft
 from bass.drafters.validity import built
-from bass.engine.assembly import ModelPair, Storage, Strategies, assemble
-from bass.engine.batch_rows import room_for
+from bass.engine.assembly import ModelPair, Storage, Strategies
 from bass.engine.drafter_context import RunContext, check_features, draw_for
 from bass.engine.graphs import GraphedStep
 from bass.engine.requests import Request, StepRecord
 from bass.engine.run import EngineRun
+from bass.engine.schedule import room_for
 from bass.engine.scorer import ModelScorer
 from bass.engine.shapes import StepShapes
 from bass.engine.step import SpeculativeStep
@@ -182,8 +182,7 @@ class Setup:
         model, by = self.model, self.drafter
         warps = isinstance(self.step_warp, RowSampling)
         if isinstance(model, DecoderPair) and isinstance(by, By) and warps and not self.wraps:
-            storage, graphs = self.storage(model, by, budget, longest), self.captures()
-            engine = assemble(storage, budget.batch, graphs)
+            engine = self.storage(model, by, budget, longest).engine_for(budget, longest)
             return EngineRun(requests, engine.sequences, engine.step, self.policy)
         capacity = int(budget.limits.max())
         sequences = Sequences.empty(budget.batch, capacity, [], self.device, longest)
@@ -207,7 +206,7 @@ class Setup:
         layout, backend = PoisonedLayout(self.pairing[0]), self.pairing[1]()
         drafting = by.method, by.stop_rule
         strategies = Strategies(self.policy, layout, backend, self.verifier, *drafting)
-        return Storage(models, strategies, budget, end_tokens)
+        return Storage(models, strategies, budget, end_tokens, self.captures())
 
     @functools.cached_property
     def options(self) -> tuple[float, ...] | None:

@@ -98,11 +98,11 @@ MUTANTS = (
     Mutant(
         "no row drafts when one has length 0",
         "Schedule.plan",
-        "k = self.step.draft_length(max(lengths))",
+        "k = self.step.shapes.draft_length(max(lengths))",
         (
             "if not all(n for n, request in zip(lengths, self.serving) if request >= 0):\n"
             "    lengths = [0] * len(lengths)\n"
-            "k = self.step.draft_length(max(lengths))"
+            "k = self.step.shapes.draft_length(max(lengths))"
         ),
         (
             ALONE,
@@ -162,14 +162,14 @@ MUTANTS = (
     ),
     Mutant(
         "an idle row lends its prompt",
-        "BatchRows.admit",
+        "Schedule.admit",
         (
-            "{tuple(all_requests[r].prompt): row for row, r in "
-            "reversed(list(enumerate(self.requests))) if r >= 0}"
+            "{tuple(self.requests[r].prompt): row for row, r in "
+            "reversed(list(enumerate(self.serving))) if r >= 0}"
         ),
         (
-            "{tuple(all_requests[r].prompt): row for row, r in "
-            "reversed(list(enumerate(self.requests)))}"
+            "{tuple(self.requests[r].prompt): row for row, r in "
+            "reversed(list(enumerate(self.serving)))}"
         ),
         (
             SHARED,
@@ -178,9 +178,9 @@ MUTANTS = (
     ),
     Mutant(
         "a prompt is copied from the wrong row",
-        "BatchRows.admit",
-        "donors[tuple(all_requests[request].prompt)]",
-        "0 * donors[tuple(all_requests[request].prompt)]",
+        "Schedule.admit",
+        "shared[row] = len(prompt) - 1",
+        "source[row], shared[row] = 0, len(prompt) - 1",
         (
             SHARED,
             WITNESS,
@@ -188,7 +188,7 @@ MUTANTS = (
     ),
     Mutant(
         "a new prompt inherits the steps of the last",
-        "BatchRows._start",
+        "Schedule._start",
         "s.steps[index] = 0",
         "",
         (ALONE,),
@@ -203,8 +203,8 @@ MUTANTS = (
     Mutant(
         "the span does not cover the window",
         "Schedule.plan",
-        "self.step.span(longest, self.capacity)",
-        "self.step.span(max(longest - max(lengths) - 1, 1), self.capacity)",
+        "self.step.shapes.span(longest, self.capacity)",
+        "self.step.shapes.span(max(longest - max(lengths) - 1, 1), self.capacity)",
         (
             WITNESS,
             LAYOUTS,
@@ -244,7 +244,7 @@ MUTANTS = (
     Mutant(
         "a step is launched ahead while a request waits",
         "Schedule.plan_ahead",
-        "self.waiting",
+        "self.queue",
         "False",
         (TOO_EARLY,),
     ),
@@ -278,9 +278,9 @@ MUTANTS = (
     ),
     Mutant(
         "rows in flight begin again at every admission",
-        "BatchRows.admit",
-        "(np.arange(len(self.requests)), self.capacities.copy())",
-        "(np.arange(len(self.requests)), 0 * self.capacities)",
+        "Schedule.admit",
+        "(np.arange(len(self.serving)), np.array(self.limits))",
+        "(np.arange(len(self.serving)), 0 * np.array(self.limits))",
         (ROOM,),
     ),
     Mutant(

@@ -233,7 +233,7 @@ MUTANTS = (
     ),
     Mutant(
         "a row keeps the options of the request before",
-        "BatchRows._start",
+        "Schedule._start",
         "(numbers[:, 0], ends, sampling)",
         "(numbers[:, 0], ends, s.sampling[index])",
         (
