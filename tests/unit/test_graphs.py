@@ -65,7 +65,7 @@ def test_a_draft_length_runs_once_before_it_is_captured_and_again_for_a_new_kern
         "current_stream": lambda: stream, "set_stream": lambda _: None,
     }.items():  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, stand_in)
-    monkeypatch.setattr("bass.engine.graphs.pinned_pair", lambda like: (like, like))
+    monkeypatch.setattr("bass.engine.graphs.pinned", lambda like: like)
     monkeypatch.setattr("bass.engine.graphs.Captured", lambda *parts: parts)
     sequences = Sequences.empty(2, 16, [], torch.device("cpu"))
     step: Any = object.__new__(GraphedStep)

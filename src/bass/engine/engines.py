@@ -3,7 +3,7 @@
 import threading
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import torch
@@ -67,10 +67,6 @@ class EngineCache:
         self.storage: Storage | None = None
         self._lock = threading.Lock()  # of two threads, one gets the kept storage
         self._all: CacheBudget | None = None  # of any request; None: storage grows with requests
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A copy keeps nothing: programs and graphs hold addresses."""
-        return EngineCache, (self.models, self.parts, self.graphs, self.rows, self.longest)
 
     def run(self, requests: list[Request], time_budget: float | None) -> EngineRun:
         """A run of these requests on the kept storage, which no other call gets meanwhile.

@@ -5,7 +5,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, ClassVar, TypeVar, final
 
 import numpy as np
@@ -62,21 +62,14 @@ class Captured:
     graph: torch.cuda.CUDAGraph
     packed: Tensor
     passes: tuple[Pass, ...]  # of the drafter
-    reports: tuple[Tensor, Tensor]  # host, pinned
-
-    @cached_property
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        """The reports as NumPy arrays in the same memory."""
-        return tuple(report.numpy() for report in self.reports)
+    reports: list[Tensor]  # host, pinned
+    arrays: list[np.ndarray]  # the reports in the same memory
 
 
-def pinned_pair(like: Tensor) -> tuple[Tensor, Tensor]:
-    """Two tensors of this shape and type in pinned memory of the host."""
+def pinned(like: Tensor) -> Tensor:
+    """A tensor of this shape and type in pinned memory of the host."""
     with torch.inference_mode(False):  # writable inside and outside of inference mode
-        first, second = (
-            torch.empty(like.shape, dtype=like.dtype, pin_memory=True) for _ in range(2)
-        )
-    return first, second
+        return torch.empty(like.shape, dtype=like.dtype, pin_memory=True)
 
 
 @final
@@ -119,7 +112,8 @@ class GraphedStep(Step):
         self.warp: Warp = step.warp
         self.vocab_size, self.log = step.vocab_size, step.log
         batch = len(sequences.lens)
-        self.host_lengths = torch.zeros(batch, dtype=torch.int64, pin_memory=True)  # host
+        self.host_lengths = pinned(sequences.lens).zero_()  # host
+        self.host_array = self.host_lengths.numpy()  # in the same memory
         self.lengths = torch.zeros_like(sequences.lens)  # device
         self.staged = [0] * batch  # the values of `host_lengths`
         self.here = torch.cuda.device_of(self.lengths)
@@ -134,11 +128,6 @@ class GraphedStep(Step):
         self.captured: dict[tuple[int, int], Captured] = {}
         self.tried: set[int] = set()  # draft lengths that have run
         self.prefills = PrefillGraphs(self.target, self.drafter, sequences)
-
-    @cached_property
-    def host_array(self) -> np.ndarray:
-        """`host_lengths` as a NumPy array in the same memory."""
-        return self.host_lengths.numpy()
 
     def prefill(self, sequences: Sequences, prompts: list[list[int]], start: int) -> None:
         assert sequences is self.sequences, "a graph works only with its own sequences"
@@ -223,13 +212,9 @@ class GraphedStep(Step):
                     return self._recorded(k, span)
             except FirstUse:
                 pass
-        self._try(k, span)
-        return self._recorded(k, span)
-
-    def _try(self, k: int, span: int) -> None:
-        """Run a step of this shape with all rows idle."""
         self._run(lambda: trial(self.inner, self.sequences, k, span))
         self.tried.add(k)
+        return self._recorded(k, span)
 
     def _recorded(self, k: int, span: int) -> Captured:
         """The graph of this shape, and its buffers."""
@@ -239,7 +224,8 @@ class GraphedStep(Step):
             return self.inner.on_device(self.sequences, self.lengths, k, span)
 
         graph, (packed, passes) = self._graph_of(step)
-        return Captured(graph, packed, passes, pinned_pair(packed))
+        reports = [pinned(packed) for _ in range(2)]
+        return Captured(graph, packed, passes, reports, [report.numpy() for report in reports])
 
     def _replayed(self, run: Callable[[], None]) -> Callable[[], None]:
         """Run a function once and capture it; returns what replays it."""

@@ -5,7 +5,6 @@ released.
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
@@ -56,62 +55,16 @@ class Outcome:
 
 @final
 @dataclass
-class Clock:
-    """Divides the time of a run into captures, steps, and the host's work between steps.
-
-        | prefill |  policy, lengths  | capture |   step on the device   | report |  policy ...
-                  ^ idle                        ^ started                ^ idle
-
-    idle: when the device became idle. `trace.capture_seconds` counts the captures; no other time
-    includes them.
-    """
-
-    trace: RunRecord
-
-    def __post_init__(self) -> None:
-        self.began = self.idle = time.perf_counter()
-
-    @property
-    def now(self) -> float:
-        """Seconds since the run began, without captures."""
-        return time.perf_counter() - self.began - self.trace.capture_seconds
-
-    def time(self) -> float:
-        """The current time on the clock of `idle`, in seconds."""
-        return time.perf_counter()
-
-    def device_is_idle(self) -> None:
-        """Record that a prefill or a step has ended."""
-        self.idle = time.perf_counter()
-
-    def since_idle(self) -> float:
-        """Seconds for which the device has been idle."""
-        return time.perf_counter() - self.idle
-
-    @contextmanager
-    def capturing(self) -> Iterator[None]:
-        """Count the enclosed time as a capture."""
-        before = time.perf_counter()
-        yield
-        self.trace.capture_seconds += time.perf_counter() - before
-
-    @contextmanager
-    def left_out(self) -> Iterator[None]:
-        """Exclude the enclosed time, which the consumer of the run takes, from the idle time."""
-        before = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.idle += time.perf_counter() - before
-
-
-@final
-@dataclass
 class EngineRun:
     """Runs the requests of one call through a batch of rows.
 
     Iterate it once; `trace` and `finish` may be used during the iteration. A run that is dropped is
-    over too.
+    over too. Each second is counted once, as a capture, a step, or the host's work between steps:
+
+        | prefill |  policy, lengths  | capture |   step on the device   | report |  policy ...
+                  ^ idle                        ^ started                ^ idle
+
+    `began`: when the run began, `idle`: when the device became idle, both without the captures.
     """
 
     requests: list[Request]
@@ -128,6 +81,12 @@ class EngineRun:
         self.batch = len(self.sequences.lens)
         # steps since the drafter last ran: those in which no row drafted
         self.behind = 0
+        self.began = self.idle = 0.0
+
+    @property
+    def now(self) -> float:
+        """Seconds since the run began, without captures."""
+        return time.perf_counter() - self.began - self.trace.capture_seconds
 
     def finish(self, request: int) -> None:
         """End a request early, for example at a stop string; its row becomes free."""
@@ -140,7 +99,7 @@ class EngineRun:
         """
         try:
             with explained(self.no_room):
-                yield from self._steps(Clock(self.trace))
+                yield from self._steps()
         except Exception:
             self.status.failed = True
             raise
@@ -158,33 +117,35 @@ class EngineRun:
             "longest draft, or `max_new_tokens`."
         )
 
-    def _steps(self, clock: Clock) -> Iterator[Emission]:
-        self._prepare(clock)
+    def _steps(self) -> Iterator[Emission]:
+        self.began = self.idle = time.perf_counter()
+        self._prepare()
         state = self.policy.init(self.batch)
         emissions: Iterator[Emission] = iter(())  # of the previous step
         ahead: PendingStep | None = None  # launched before the previous step's report
         while self.schedule.busy:
             pending = ahead
             if pending is None:
-                state = self._admitted(state, clock)
+                state = self._admitted(state)
                 lengths = requested_lengths(self.policy, state, self.batch)
-                pending = self._launched(self.schedule.plan(lengths), clock)
+                pending = self._launched(self.schedule.plan(lengths))
             self.behind = 0 if pending.plan.k else self.behind + 1
             serving = self.schedule.serving.copy()
             ahead = self._launched_ahead(pending.plan)
             yield from emissions  # while the device works
             active = np.array(serving) >= 0
-            ended = self._collected(pending, serving, clock)
+            ended = self._collected(pending, serving)
             # The device is idle from here to the next launch, unless a step was launched ahead. So
             # nothing is done before that launch that it does not need: the emissions are reported,
             # and their tokens checked, after it.
             rows = self.schedule.released(ended.report.active, serving)
             state = self.policy.update(state, ended.feedback(active))
             emissions = self._reported(pending, ended, rows)
-            over = self.time_budget is not None and clock.now > self.time_budget
+            over = self.time_budget is not None and self.now > self.time_budget
             if over or not self.step.overlaps:
-                with clock.left_out():
-                    yield from emissions
+                before = time.perf_counter()
+                yield from emissions
+                self.idle += time.perf_counter() - before  # which the consumer takes
                 emissions = iter(())
             if over:
                 return
@@ -192,7 +153,7 @@ class EngineRun:
         if ahead is not None:  # launched before the report that ended all requests
             ahead.collect()
 
-    def _prepare(self, clock: Clock) -> None:
+    def _prepare(self) -> None:
         """Prepare every step that these requests can need."""
         lengths = range(
             min(len(request.prompt) for request in self.requests),
@@ -201,14 +162,15 @@ class EngineRun:
         room = max(request.limit - len(request.prompt) for request in self.requests) - 1
         drafted = min(int(self.policy.max_length), room)
         for k, span in self.step.shapes.needed(lengths, drafted):
-            self._capture(k, span, clock)
+            self._capture(k, span)
 
-    def _capture(self, k: int, span: int, clock: Clock) -> None:
+    def _capture(self, k: int, span: int) -> None:
         if not self.step.prepared(k, span):
-            with clock.capturing():
-                self.step.prepare(self.sequences, k, span)
+            before = time.perf_counter()
+            self.step.prepare(self.sequences, k, span)
+            self.trace.capture_seconds += time.perf_counter() - before
 
-    def _admitted(self, state: Any, clock: Clock) -> Any:
+    def _admitted(self, state: Any) -> Any:
         """Prefill waiting requests; returns the policy's state, reset for their rows."""
         if not self.schedule.queue:
             return state
@@ -217,14 +179,14 @@ class EngineRun:
             served = [self.schedule.serving[row] for row in admitted.tolist()]
             state = self.policy.reset(state, admitted)  # may write to `admitted`
             self.trace.prompt_tokens_fed += fed
-            self.trace.prefilled |= dict.fromkeys(served, clock.now)
-            clock.device_is_idle()
+            self.trace.prefilled |= dict.fromkeys(served, self.now)
+            self.idle = time.perf_counter()
         return state
 
-    def _launched(self, plan: StepPlan, clock: Clock) -> PendingStep:
-        host_seconds = clock.since_idle()
-        self._capture(plan.k, plan.span, clock)
-        started = clock.time()
+    def _launched(self, plan: StepPlan) -> PendingStep:
+        host_seconds = time.perf_counter() - self.idle
+        self._capture(plan.k, plan.span)
+        started = time.perf_counter()
         caught_up = self._caught_up(plan.span) if plan.k and self.behind else ()
         collect = self.step.launch(self.sequences, plan.lengths, plan.k, plan.span)
         return PendingStep(collect, plan, caught_up, host_seconds, started)
@@ -257,18 +219,17 @@ class EngineRun:
             self.step.launch(self.sequences, after.lengths, after.k, after.span), after
         )
 
-    def _collected(self, pending: PendingStep, serving: list[int], clock: Clock) -> Outcome:
+    def _collected(self, pending: PendingStep, serving: list[int]) -> Outcome:
         """Wait for the report and check it."""
         report = pending.collect()
-        started = clock.idle if pending.started is None else pending.started
-        clock.device_is_idle()
+        started = self.idle if pending.started is None else pending.started
+        self.idle = time.perf_counter()
         check_draft(self.step, report)
         check_accepted(self.step, report, serving)
         if min(serving) < 0:
             report = without_idle_rows(report, serving)
         before, self.schedule.lens = self.schedule.lens, report.lens
-        seconds = clock.idle - started
-        return Outcome(report, report.accepted, before, serving, seconds, clock.now)
+        return Outcome(report, report.accepted, before, serving, self.idle - started, self.now)
 
     def _reported(
         self, pending: PendingStep, ended: Outcome, rows: list[int]

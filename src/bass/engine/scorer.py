@@ -37,14 +37,11 @@ class CachedAttend(Attend):
         self, layer: int, projection: Projection
     ) -> Float[Tensor, "batch window heads dim"]:
         return self.backend.attend(
-            self.cache, layer, projection, self.positions, self.plan, self._rule(layer)
+            self.cache, layer, projection, self.positions, self.plan, self.rules[layer]
         )
 
     def store(self, layer: int, projection: Projection) -> None:
         self.cache.store(layer, projection, self.positions)
-
-    def _rule(self, layer: int) -> AttentionRule:
-        return self.rules[layer]
 
 
 @final
@@ -105,11 +102,10 @@ class ModelScorer(Scorer):
 
     def _complete(self, features: Features) -> Features:
         """The states, if there is one for each layer; raises `PairingError` otherwise."""
-        if not isinstance(features, tuple) or len(features) != len(self.layers):
-            given = f"{len(features)}" if isinstance(features, tuple) else "no tuple"
+        if len(features) != len(self.layers):
             raise PairingError(
                 f"The drafter reads {len(self.layers)} hidden states of the target, and "
-                f"`{type(self.decoder).__name__}` returned {given}: return one for each of "
+                f"`{type(self.decoder).__name__}` returned {len(features)}: return one for each of "
                 "`layers` from `hidden` and `fill`, or choose a drafter that reads none."
             )
         return features

@@ -222,7 +222,7 @@ MUTANTS = (
     ),
     Mutant(
         "every layer attends by the first layer's rule",
-        "CachedAttend._rule",
+        "CachedAttend.__call__",
         "self.rules[layer]",
         "self.rules[0]",
         (ATTENTION,),
