@@ -17,7 +17,7 @@ import bass
 from bass.analysis.frames import REQUESTS, SUMMARY, Run
 from bass.experiments import cell as cells
 from bass.experiments import runner
-from bass.experiments.cell import PROGRESS, Cell, Worker, unwatched
+from bass.experiments.cell import Cell, Worker, unwatched
 from bass.experiments.executors import Ray
 from bass.experiments.grid import Plan, plan
 from bass.experiments.provenance import here as this_process
@@ -133,7 +133,6 @@ def test_a_cell_ends_with_facts_and_what_it_was_made_with(whole: Path) -> None:
         assert summary["seconds"] > 0
         assert summary["facts"]["bandwidth"] > 0
         assert summary["made_with"]["files"] == {}
-        assert not (whole / "cells" / cell / PROGRESS).exists()
 
 
 def test_a_cell_generates_what_generate_does(whole: Path) -> None:
@@ -248,9 +247,8 @@ def test_lines_of_a_repeat_that_did_not_end_are_removed(copied: Path) -> None:
     """As a process leaves a cell that is ended while it writes the second repeat."""
     [folder] = (copied / "cells").glob("fixed-*")
     summary = json.loads((folder / SUMMARY).read_text())
-    progress = {name: summary[name] for name in ("key", "seconds", "made_with")} | {"repeats": 1}
-    (folder / PROGRESS).write_text(json.dumps(progress))
-    (folder / SUMMARY).unlink()
+    kept = {name: summary[name] for name in ("key", "seconds", "made_with")}
+    (folder / SUMMARY).write_text(json.dumps(kept | {"repeats": 1, "state": "not finished"}))
     before = tokens(copied)
     text = (folder / REQUESTS).read_text()
     (folder / REQUESTS).write_text(text[:-30])
@@ -418,6 +416,8 @@ def test_models_are_loaded_once_and_llms_are_kept_for_their_graphs(
         run(grid, tmp_path / f"{graphs[0]} {free[0]}")
         assert (len(loads), len({*loads})) == (served, 1)
     worker, calls = Worker(tmp_path), []
+    (folder := tmp_path / "cells" / grid.cells[0].id).mkdir(parents=True)
+    (folder / SUMMARY).write_text('{"state": "not finished"}')
 
     def repeat(*given: Any) -> None:
         calls.append(given)

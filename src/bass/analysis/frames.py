@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from bass.engine.requests import StepRecord
 
 MANIFEST, SUMMARY = "manifest.json", "summary.json"
+ENDED = ("done", "failed")  # states of a cell
 STEPS, REQUESTS = "steps.jsonl", "requests.jsonl"
 TEXTS = "texts.json"  # the text of each token id, for the picture of a report
 _STEP = (
@@ -166,7 +167,8 @@ class Run:
     def summary(self, cell: str) -> dict[str, Any] | None:
         """The `summary.json` of a cell; None where it has not ended."""
         path = self._folder_of(cell) / SUMMARY
-        return json.loads(path.read_text()) if path.exists() else None
+        found = json.loads(path.read_text()) if path.exists() else None
+        return found if found and found["state"] in ENDED else None
 
     def _folder_of(self, cell: str) -> Path:
         if cell not in self.entries:

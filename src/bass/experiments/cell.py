@@ -1,9 +1,8 @@
 """One cell of an ablation: what identifies it, and the turns that measure it.
 
 cells/ID/steps.jsonl, requests.jsonl   lines of a repeat, written when it has ended
-cells/ID/progress.json                 the repeats that have ended, until the cell has
-cells/ID/summary.json                  state, facts and inputs, written at the end; of each repeat
-                                       the time at which its run began (`runs`)
+cells/ID/summary.json                  state, repeats that have ended, inputs, and at the end facts;
+                                       of each repeat the time at which its run began (`runs`)
 cells/ID/error.txt                     the traceback of a failed cell
 """
 
@@ -18,7 +17,7 @@ from typing import Any, final
 
 import torch
 
-from bass.analysis.frames import REQUESTS, STEPS, SUMMARY, request_lines, step_lines
+from bass.analysis.frames import ENDED, REQUESTS, STEPS, SUMMARY, request_lines, step_lines
 from bass.api.generation import first_step
 from bass.api.llm import LLM, serve
 from bass.api.loading import ModelCache
@@ -33,7 +32,7 @@ from bass.experiments.provenance import device_name
 from bass.experiments.settings import LIMITS, Call, Settings
 from bass.files import append, write_atomically
 
-PROGRESS, ERROR = "progress.json", "error.txt"
+ERROR = "error.txt"
 LEAST_FREE = 0.5  # share of a GPU's memory that stays free next to the LLMs of other cells
 Answers = dict[tuple[int, int, int], list[str]]  # by group, place and sample, see `Call`
 
@@ -68,13 +67,11 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 def end(cell: Cell, folder: Path, error: str | None, facts: Mapping[str, Any]) -> dict[str, Any]:
     """Write the summary of a cell, and return it. error: of a failed one."""
-    record = json.loads((folder / PROGRESS).read_text())
-    record.pop("run", None)
-    peak = {"peak_memory_bytes": record.pop("peak_memory_bytes", None)}
-    summary = {"cell": cell.id, "state": "failed" if error else "done", "error": error}
-    summary |= record | {"facts": facts and {**facts, **peak}}
+    summary = json.loads((folder / SUMMARY).read_text())
+    peak = {"peak_memory_bytes": summary.pop("peak_memory_bytes", None)}
+    summary |= {"cell": cell.id, "state": "failed" if error else "done", "error": error}
+    summary |= {"facts": facts and {**facts, **peak}}
     write_json(folder / SUMMARY, summary)
-    (folder / PROGRESS).unlink()
     return summary
 
 
@@ -96,8 +93,9 @@ class Worker:
         Returns the summary of a cell that has ended, with an error or without one.
         """
         folder = self._run / "cells" / cell.id
-        if (folder / SUMMARY).exists():  # a process that was ended then has its turn again
-            return json.loads((folder / SUMMARY).read_text())
+        record = json.loads((folder / SUMMARY).read_text())
+        if record["state"] in ENDED:  # a process that was ended then has its turn again
+            return record
         try:
             facts = self._repeat(cell, repeat, folder, watch)
             return None if facts is None else end(cell, folder, None, facts)
@@ -112,7 +110,7 @@ class Worker:
 
     def _repeat(self, cell: Cell, repeat: int, folder: Path, watch: Watch) -> dict | None:
         """Measure a repeat. Returns the facts of the cell after its last one."""
-        record, settings = json.loads((folder / PROGRESS).read_text()), cell.settings
+        record, settings = json.loads((folder / SUMMARY).read_text()), cell.settings
         began = time.perf_counter()
         _drop_lines(folder, record["repeats"])
         llm, others = self._served(cell)
@@ -131,7 +129,7 @@ class Worker:
             if others is not None:
                 record["peak_memory_bytes"] = torch.cuda.max_memory_allocated(device) - others
         record["seconds"] += time.perf_counter() - began
-        write_json(folder / PROGRESS, record)
+        write_json(folder / SUMMARY, record)
         if record["repeats"] < settings.repeats:
             if llm.graphs and _free_share(device) >= LEAST_FREE:
                 self._kept[cell.id] = llm

@@ -14,7 +14,7 @@ from typing import Any
 from bass.analysis.frames import MANIFEST, REQUESTS, STEPS, SUMMARY, TEXTS, Run
 from bass.api.loading import ModelSpec
 from bass.checkpoints.hub import resolve
-from bass.experiments.cell import ERROR, PROGRESS, Cell, Watch, unwatched, write_json
+from bass.experiments.cell import ERROR, Cell, Watch, unwatched, write_json
 from bass.experiments.executors import Executor, Local
 from bass.experiments.grid import Plan, as_json, changed_settings, digest, identity
 from bass.experiments.provenance import device_name, files_of, here
@@ -123,9 +123,8 @@ def _files(cell: Cell) -> dict[str, str]:
 
 
 def _record(folder: Path) -> dict[str, Any] | None:
-    """The summary of a cell, or its progress."""
-    paths = [folder / name for name in (SUMMARY, PROGRESS) if (folder / name).exists()]
-    return json.loads(paths[0].read_text()) if paths else None
+    path = folder / SUMMARY
+    return json.loads(path.read_text()) if path.exists() else None
 
 
 def _state(cell: Cell, folder: Path) -> str:
@@ -136,10 +135,10 @@ def _state(cell: Cell, folder: Path) -> str:
         before = record["made_with"]["files"]
         paths = [path for path in before | files if before.get(path) != files.get(path)]
         return f"changed: {', '.join(paths) or 'the prompts that are left out'}"
-    if record.get("state") == "failed":
+    if record["state"] == "failed":
         return "failed"
     ended, repeats = record["repeats"], cell.settings.repeats
-    done = record.get("state") == "done" and ended >= repeats
+    done = record["state"] == "done" and ended >= repeats
     return "finished" if done else f"{ended} of {repeats} repeats done"
 
 
@@ -158,9 +157,8 @@ def _begin(cell: Cell, run: Path, made: Mapping[str, str]) -> int:
         record = {"key": key, "repeats": 0, "runs": [], "seconds": 0.0, "made_with": made_with}
     names = ("key", "repeats", "runs", "seconds", "made_with", "peak_memory_bytes")
     kept = {name: record[name] for name in names if name in record}
-    write_json(folder / PROGRESS, kept | {"run": made["created"]})
-    for name in (SUMMARY, ERROR):
-        (folder / name).unlink(missing_ok=True)
+    write_json(folder / SUMMARY, kept | {"state": "not finished", "run": made["created"]})
+    (folder / ERROR).unlink(missing_ok=True)
     return record["repeats"]
 
 
