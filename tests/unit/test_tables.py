@@ -165,6 +165,14 @@ def test_the_note_on_speedups_names_the_cell_of_each_work(run: bass.Run) -> None
     assert "means over prompts (tau, accepted)" in notes
 
 
+def test_cells_of_several_versions_are_noted(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", {"bass": 4, "other": 4}, [2])
+    path = folder / "cells" / "bass-b2" / "summary.json"
+    path.write_text(path.read_text().replace('"2.13"', '"2.12"'))
+    notes = table(bass.open_run(folder)).attrs["notes"]
+    assert "Cells were made with several values of `torch`: 2.12, 2.13." in notes
+
+
 def test_speedups_need_autoregressive_decoding(tmp_path: Path) -> None:
     run = bass.open_run(write_run(tmp_path / "run", {"bass": 4}, [2]))
     found = table(run)
