@@ -17,6 +17,7 @@ from bass.policies import Fixed
 from bass.records import Draft, Noise, Sequences, Verdict
 from bass.sampling import Sampling
 from bass.testing.doubles import OwnPast
+from bass.testing.engine import By
 from bass.testing.small_models import SmallLlama, SmallTable
 from bass.verifiers import VERIFIERS
 from bass.verifiers.rejection import Rejection
@@ -174,7 +175,7 @@ def test_what_a_drafter_and_a_verifier_give_may_have_any_strides_and_integers(
     alike: bool, kernels: Choose, device: torch.device
 ) -> None:
     setup = Setup(TABLE, device, policy=Fixed(2), verifier=StridedVerdicts(), warp=WARPS["plain"])
-    setup = setup.but(drafter=lambda *_: Strided(TABLE.vocab, alike))
+    setup = setup.but(drafter=By(Strided(TABLE.vocab, alike)))
     plain = setup.but(verifier=Rejection())
     kernels(False)
     expected = plain.outcome(mixed_requests(TABLE, count=5, longest=6))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bass.interfaces import Verifier
-from bass.testing.enumeration import CUTS, Problem, boxes, judge, mean_accepted, output_laws
+from bass.testing.enumeration import CUTS, Problem, boxes, judge, middle, output_laws
 from bass.testing.strategies import batches
 from support.engines import BY_STEP
 
@@ -53,21 +53,21 @@ def test_a_verdict_is_constant_in_each_box_of_the_noise(
     """
     rows, k = data.draw(batches(deterministic))
     random = np.random.default_rng(seed)
-    _, middle = judge(verifier, rows, k, lambda r: (r.low + r.high) / 2, device)
+    whole = judge(verifier, rows, k, middle, device)
     for place in (
         lambda shape: random.uniform(0.01, 0.99, shape),
         lambda shape: random.choice([1e-6, 1 - 1e-6], shape),
     ):
-        _, other = judge(
+        others = judge(
             verifier,
             rows,
             k,
             lambda r, place=place: r.low + (r.high - r.low) * place(r.low.shape),
             device,
         )
-        assert torch.equal(middle.accepted, other.accepted)
-        own = torch.arange(k + 1, device=device) <= middle.accepted[:, None]
-        assert torch.equal(middle.tokens * own, other.tokens * own)
+        for (_, *expected), (_, *found) in zip(whole, others, strict=True):
+            np.testing.assert_array_equal(found[0], expected[0])
+            np.testing.assert_array_equal(found[1], expected[1])
 
 
 @given(data=st.data())
@@ -89,14 +89,18 @@ def test_rejection_accepts_the_first_token_as_often_as_any_exact_verifier_can(
     rows, k = data.draw(batches(deterministic=False))
     rows = [problem for problem in rows if problem.length]
     if rows:
-        parts, verdict = judge(
-            BY_STEP["rejection"], rows, k, lambda r: (r.low + r.high) / 2, device
-        )
-        weight = np.concatenate([part.weight for part in parts])
-        owner = np.concatenate([np.full(len(part.weight), i) for i, part in enumerate(parts)])
-        for i, problem in enumerate(rows):
-            share = weight[(owner == i) & (verdict.accepted.cpu().numpy() > 0)].sum()
+        parts = judge(BY_STEP["rejection"], rows, k, middle, device)
+        for problem, (part, _, accepted) in zip(rows, parts, strict=True):
+            share = part.weight[accepted > 0].sum()
             assert abs(share - np.minimum(problem.target[()], problem.draft[()]).sum()) < TOLERANCE
+
+
+def mean_accepted(
+    verifier: Verifier, problems: list[Problem], k: int, device: torch.device
+) -> list[float]:
+    """Each problem's expected number of accepted tokens."""
+    judged = judge(verifier, problems, k, middle, device)
+    return [float(accepted @ part.weight) for part, _, accepted in judged]
 
 
 @pytest.mark.parametrize(
@@ -141,11 +145,10 @@ def test_what_the_bonus_the_boundary_and_the_residual_may_be() -> None:
     half, sure = np.array([0.5, 0.3, 0.2]), np.array([1.0, 0.0, 0.0])
     prefixes = [p for n in range(3) for p in itertools.product(range(3), repeat=n)]
     problem = Problem(3, 2, dict.fromkeys(prefixes, half), dict.fromkeys(prefixes, sure))
-    parts, verdict = judge(
-        BY_STEP["rejection"], [problem], 3, lambda r: (r.low + r.high) / 2, torch.device("cpu")
+    [(part, emitted, accepted)] = judge(
+        BY_STEP["rejection"], [problem], 3, middle, torch.device("cpu")
     )
-    emitted, accepted = verdict.tokens.numpy(), verdict.accepted.numpy()
     for count, expected in ((0, [0, 0.3, 0.2]), (1, [0, 0.15, 0.1]), (2, [0.125, 0.075, 0.05])):
         mass = np.zeros(3)
-        np.add.at(mass, emitted[accepted == count, count], parts[0].weight[accepted == count])
+        np.add.at(mass, emitted[accepted == count, count], part.weight[accepted == count])
         np.testing.assert_allclose(mass, expected, atol=TOLERANCE)

@@ -29,6 +29,7 @@ from support.engines import (
     Setup,
     mixed_requests,
     same_prompt,
+    watched,
 )
 from support.matrix import matrix
 from support.oracle import greedy
@@ -171,12 +172,9 @@ def test_every_query_finds_its_rows_committed_tokens_and_no_others(
     """
     witnesses: list[CheckedScorer] = []
 
-    def watched(is_target: bool) -> Any:
-        def wrap(scorer: Any, sequences: Sequences) -> CheckedScorer:
-            witnesses.append(CheckedScorer(scorer, sequences, is_target))
-            return witnesses[-1]
-
-        return wrap
+    def watch(scorer: Any, sequences: Sequences, is_target: bool) -> CheckedScorer:
+        witnesses.append(CheckedScorer(scorer, sequences, is_target))
+        return witnesses[-1]
 
     for warp in (GREEDY, Sampling(temperature=1.0)):
         requests = mixed_requests(TABLE, 1, count=12)
@@ -186,8 +184,7 @@ def test_every_query_finds_its_rows_committed_tokens_and_no_others(
             policy=policy,
             drafter=drafter,
             warp=warp,
-            wrap_target=watched(True),
-            wrap_draft=watched(False),
+            wrap=watched(watch),
         )
         setup.outcome(requests)
     assert all(witness.passes for witness in witnesses)

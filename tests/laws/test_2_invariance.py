@@ -13,13 +13,10 @@ import pytest
 import torch
 
 from bass.engine.requests import Request
-from bass.interfaces import Drafter
 from bass.policies import Fixed
 from bass.records import CacheBudget, Sequences
 from bass.sampling import RowSampling, Sampling
-from bass.testing import engine
 from bass.testing.doubles import Cycle, OwnPast
-from bass.testing.engine import Scorers
 from bass.testing.small_models import SmallLlama, SmallModel, SmallTable
 from support.engines import (
     BY_STEP,
@@ -77,21 +74,17 @@ def test_the_same_noise_gives_the_same_tokens_in_every_combination(
 ) -> None:
     """In this layout and this batch as in the first layout, one request at a time."""
     requests = mixed_requests(LLAMA, seed=9, count=5, longest=8)
-    made = DRAFTER_MAKERS[drafter]
-
-    def maker(setup: engine.Setup, _: list[Request], scorers: Scorers) -> Drafter:
-        # its scripts are those of all requests, also when there is one
-        return made(setup, requests, scorers)
-
     setup = Setup(
         LLAMA,
         device,
         policy=OWN_POLICIES[own],
-        drafter=maker,
+        drafter=drafter,
         verifier=EVERY_VERIFIER[verifier],
         warp=WARPS[0],
         eos=(2,),
     )
+    # its scripts are those of all requests, also when there is one
+    setup = setup.but(drafter=setup.drafts(requests))
     together = setup.but(pairing=PAIRINGS[pair]).outcome(requests)
     assert together.tokens == [
         setup.but(batch=1).outcome([request]).tokens[0] for request in requests

@@ -10,21 +10,19 @@ import numpy as np
 import pytest
 import torch
 
-from bass.drafters import Ensemble, ModelDraft, ModelDrafter, Ngram, Replay, SelfDraft
-from bass.drafters.ensemble import EnsembleDrafter
-from bass.engine.drafter_context import OwnDraw
+from bass.drafters import Ensemble, ModelDraft, Ngram, Replay, SelfDraft
 from bass.engine.requests import Request
-from bass.interfaces import Drafter, Scorer
+from bass.interfaces import Scorer
 from bass.models.llama import Llama, LlamaConfig
 from bass.policies import Fixed
 from bass.records import Sequences
 from bass.sampling import Sampling
 from bass.testing.doubles import ByRow, Cycle, OwnPast
-from bass.testing.engine import By, Scorers
+from bass.testing.engine import By
 from bass.testing.small_models import SmallLlama, SmallModel, SmallTable, dense_logits
 from bass.testing.statistics import assert_law, count
 from support.doubles import CheckedScorer
-from support.engines import PAIRINGS, Setup, mixed_requests
+from support.engines import PAIRINGS, Built, Setup, by_the_target, mixed_requests, watched
 from support.matrix import night
 from support.oracle import greedy, joint_law
 from support.samples import first_tokens
@@ -127,17 +125,14 @@ def test_a_model_in_an_ensemble_has_been_fed_every_committed_token(
     """
     witnesses: list[CheckedScorer] = []
 
-    def watched(is_target: bool) -> Any:
-        def wrap(scorer: Scorer, sequences: Sequences) -> CheckedScorer:
-            witnesses.append(CheckedScorer(scorer, sequences, is_target))
-            return witnesses[-1]
-
-        return wrap
+    def watch(scorer: Scorer, sequences: Sequences, is_target: bool) -> CheckedScorer:
+        witnesses.append(CheckedScorer(scorer, sequences, is_target))
+        return witnesses[-1]
 
     for warp in (Sampling(0.0), Sampling(1.0)):
         requests = mixed_requests(TABLE, 2, count=12)
         setup = Setup(TABLE, device, policy=policy, drafter=By(DRAFTS[drafts](TABLE)), warp=warp)
-        setup.but(wrap_target=watched(True), wrap_draft=watched(False)).outcome(requests)
+        setup.but(wrap=watched(watch)).outcome(requests)
     assert len(witnesses) == 4
     assert all(witness.passes for witness in witnesses)
 
@@ -154,11 +149,8 @@ def test_a_model_equal_to_the_target_is_always_right_after_the_drafts_of_another
     ]
     known = Replay([[*r.prompt, *greedy(LLAMA, r.prompt, r.limit - 14)] for r in requests])
 
-    def make(setup: Setup, _: list[Request], scorers: Scorers) -> Drafter:
-        model = ModelDrafter(scorers("target"), setup.warp, OwnDraw())
-        return EnsembleDrafter((By(known)(setup, [], scorers), model), setup.model.vocab, ((), ()))
-
-    outcome = Setup(LLAMA, device, policy=policy, drafter=make).outcome(requests)
+    method = Ensemble((known, Built(by_the_target)))
+    outcome = Setup(LLAMA, device, policy=policy, drafter=By(method)).outcome(requests)
     drafted, accepted = outcome.acceptance()
     assert drafted == accepted > 80
     assert outcome.tokens == [greedy(LLAMA, r.prompt, r.limit) for r in requests]

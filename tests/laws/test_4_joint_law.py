@@ -6,7 +6,6 @@ variation): see `bass.testing.statistics`.
 """
 
 from collections.abc import Iterator
-from dataclasses import astuple
 from typing import Any
 
 import jaxtyping
@@ -19,7 +18,7 @@ from bass.engine.requests import Request
 from bass.ops.noise import row_key
 from bass.policies import Fixed
 from bass.sampling import RowSampling, Sampling
-from bass.testing import runs
+from bass.testing import engine
 from bass.testing.doubles import ByRow, OwnPast
 from bass.testing.engine import By
 from bass.testing.small_models import SmallLlama, SmallTable
@@ -151,14 +150,14 @@ def test_no_step_draws_with_the_noise_of_rejected_tokens(device: torch.device) -
     """
     warp = Sampling(temperature=1.0)
     setup = Setup(
-        runs.COIN,
+        engine.COIN,
         device,
         policy=Fixed(4),
         drafter=By(ModelDraft()),
         verifier=LOSSLESS["block"],
         warp=warp,
     )
-    assert_law(stepped(setup, new=4), joint_law(runs.COIN, PROMPT, 4, warp))
+    assert_law(stepped(setup, new=4), joint_law(engine.COIN, PROMPT, 4, warp))
 
 
 def test_consecutive_steps_share_no_noise(device: torch.device) -> None:
@@ -202,8 +201,7 @@ def test_rows_with_different_limits_and_prompts_each_follow_their_own_law(
 def test_rows_with_different_options_each_follow_their_own_law(device: torch.device) -> None:
     """Penalties and none, each temperature, cuts and none: in one batch."""
     warps = WARPS[-1], Sampling(temperature=0.7, top_k=2, repetition_penalty=1.4)
-    own = [same_prompt(PROMPT, 3, 2 * 53248, 6, sampling=astuple(warp)) for warp in warps]
-    requests = [pair[i % 2] for i, pair in enumerate(zip(*own, strict=True))]
+    requests = engine.with_options(same_prompt(PROMPT, 3, 2 * 53248, 6), warps)
     setup = Setup(TABLE, device, policy=OwnPast(3), warp=RowSampling(), batch=ROWS)
     outcome = setup.outcome(requests)
     for i, warp in enumerate(warps):

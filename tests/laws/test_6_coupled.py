@@ -12,17 +12,28 @@ import numpy as np
 import pytest
 import torch
 
-from bass.drafters import ModelDrafter
-from bass.engine.drafter_context import SharedDraw
+from bass.drafters import ModelDraft, ModelDrafter
+from bass.engine.drafter_context import OwnDraw
 from bass.engine.requests import Request
-from bass.interfaces import Drafter, DraftLengthPolicy, Scorer
+from bass.interfaces import DraftLengthPolicy
 from bass.ops.noise import exponential_race, exponentials, minus_log, philox, uniforms
 from bass.policies import BatchAdaptive, Fixed
 from bass.sampling import Sampling
+from bass.testing import engine
 from bass.testing.doubles import ByRow, Cycle, OwnPast, Scripted
+from bass.testing.engine import By
 from bass.testing.small_models import SmallLlama, SmallTable
 from bass.testing.statistics import assert_law, count
-from support.engines import COUPLED, DRAFTER_MAKERS, PAIRINGS, DrafterMaker, Setup, mixed_requests
+from support.engines import (
+    COUPLED,
+    DRAFTER_MAKERS,
+    PAIRINGS,
+    Built,
+    DrafterMaker,
+    Setup,
+    by_the_target,
+    mixed_requests,
+)
 from support.matrix import matrix
 
 LLAMA, TABLE = SmallLlama(seed=7), SmallTable(seed=7)
@@ -48,9 +59,9 @@ def replaying(
 ) -> DrafterMaker:
     """A drafter that knows the output of each request."""
 
-    def make(setup: Setup, requests: list[Request], scorer: Callable[[str], Scorer]) -> Drafter:
+    def make(setup: engine.Setup, requests: list[Request]) -> By:
         known = {r.key: r.prompt + out for r, out in zip(requests, tokens, strict=True)}
-        return Scripted(known, errs, setup.model.vocab, soft)
+        return By(Scripted(known, errs, setup.model.vocab, soft))
 
     return make
 
@@ -119,13 +130,10 @@ def test_a_drafter_in_the_same_race_is_right_more_often_than_one_with_noise_of_i
 ) -> None:
     requests = mixed_requests(TABLE, seed=5, count=40, longest=30)
     sampled = setup.but(warp=WARPS[0], eos=(), batch=8, policy=Fixed(4))
-    own = sampled.but(drafter="model").outcome(requests)
-    same = sampled.but(
-        drafter=lambda setup, _, scorer: ModelDrafter(scorer("draft"), setup.warp, SharedDraw())
-    ).outcome(requests)
-    itself = sampled.but(
-        drafter=lambda setup, _, scorer: ModelDrafter(scorer("target"), setup.warp, SharedDraw())
-    ).outcome(requests)
+    alone = Built(lambda c: ModelDrafter(c.draft(), c.warp, OwnDraw()))
+    own = sampled.but(drafter=By(alone)).outcome(requests)
+    same = sampled.but(drafter=By(ModelDraft())).outcome(requests)
+    itself = sampled.but(drafter=By(Built(by_the_target))).outcome(requests)
     assert own.tokens == same.tokens == itself.tokens
     (drafted, accepted), (all_drafted, all_accepted) = same.acceptance(), itself.acceptance()
     assert accepted / drafted > 1.3 * own.acceptance()[1] / own.acceptance()[0]

@@ -29,9 +29,9 @@ from bass.policies import Fixed
 from bass.records import Draft, Noise, Scored, Sequences, Window
 from bass.sampling import Sampling
 from bass.testing.doubles import ByRow, Cycle
-from bass.testing.engine import By, Scorers
+from bass.testing.engine import By
 from bass.testing.small_models import SmallTable
-from support.engines import EVERY_VERIFIER, Setup, mixed_requests
+from support.engines import EVERY_VERIFIER, Setup, mixed_requests, watched
 
 TABLE = SmallTable()
 
@@ -132,22 +132,19 @@ class SpoiledMethod(DraftMethod):
 
     inner: DraftMethod
     spoil: Callable[[Draft], Draft]
+    always: bool = True
 
     @property
     def needs_draft(self) -> bool:
         return self.inner.needs_draft
 
     def build(self, context: DrafterContext) -> Drafter:
-        return Spoiled(self.inner.build(context), self.spoil, always=True)
+        return Spoiled(self.inner.build(context), self.spoil, self.always)
 
 
-def spoiled(spoil: Callable[[Draft], Draft], always: bool = False) -> Callable[..., Drafter]:
-    """Makes a drafter by a model, spoiled."""
-
-    def make(setup: Setup, requests: list[Any], scorers: Scorers) -> Drafter:
-        return Spoiled(By(ModelDraft())(setup, requests, scorers), spoil, always)
-
-    return make
+def spoiled(spoil: Callable[[Draft], Draft], always: bool = False) -> By:
+    """Drafts by a model, spoiled."""
+    return By(SpoiledMethod(ModelDraft(), spoil, always))
 
 
 def requests() -> list[Any]:
@@ -240,7 +237,7 @@ def test_a_draft_model_that_is_not_finite_is_named(
         policy=Fixed(2),
         verifier=EVERY_VERIFIER[verifier],
         warp=warp,
-        wrap_draft=lambda scorer, _: OverflowingScorer(scorer, value),
+        wrap=watched(lambda s, _, is_target: s if is_target else OverflowingScorer(s, value)),
     )
     expect_error(setup, "not finite (NaN or infinity)", "The draft model")
 

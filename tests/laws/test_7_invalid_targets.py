@@ -4,19 +4,18 @@ exclude tokens.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bass.drafters import ModelDraft
 from bass.engine.requests import EXCLUDED
+from bass.engine.step import SpeculativeStep
 from bass.errors import CheckpointError, StrategyError
 from bass.interfaces import (
-    Drafter,
     ForwardingRowStore,
     RowStore,
     Scorer,
@@ -24,9 +23,9 @@ from bass.interfaces import (
     Warp,
 )
 from bass.policies import Fixed
-from bass.records import Draft, History, Noise, Scored, Sequences, Verdict, Window
+from bass.records import Draft, History, Noise, Scored, Verdict, Window
 from bass.sampling import Sampling
-from bass.testing.engine import By, Scorers, same_prompt
+from bass.testing.engine import same_prompt
 from bass.testing.small_models import SmallTable
 from bass.verifiers.block import Block
 from laws.test_7_invalid_drafts import at, expect_error
@@ -62,16 +61,12 @@ class Own(Verifier):
         return Block()(draft, target_probs, noise)
 
 
+def scored_by(wrap: Callable[[Scorer], Scorer]) -> Callable[..., SpeculativeStep]:
+    """For `Setup.wrap`: wraps the target's scorer."""
+    return lambda step, _: replace(step, target=wrap(step.target))
+
+
 LOSSLESS = {name: each for name, each in EVERY_VERIFIER.items() if each.lossless} | {"own": Own()}
-
-
-def soundly_drafted_at(temperature: float) -> Callable[..., Drafter]:
-    """Makes a drafter by a model whose own warp is a sound one."""
-
-    def make(setup: Setup, requests: list[Any], scorers: Scorers) -> Drafter:
-        return By(ModelDraft())(setup.but(warp=Sampling(temperature)), requests, scorers)
-
-    return make
 
 
 @dataclass(frozen=True)
@@ -99,12 +94,12 @@ def test_a_distribution_of_the_target_that_is_none_changes_no_law(
     )
     lost, kind, reason = {
         "model": (
-            setup.but(wrap_target=lambda scorer, _: LostAfterTheEnd(scorer)),
+            setup.but(wrap=scored_by(LostAfterTheEnd)),
             CheckpointError,
             "The target's logits are not finite",
         ),
         "warp": (
-            setup.but(warp=LostByTheWarp(), drafter=soundly_drafted_at(1.0)),
+            setup.but(wrap=lambda step, _: replace(step, warp=LostByTheWarp())),
             StrategyError,
             "`LostByTheWarp` returned",
         ),
@@ -153,8 +148,8 @@ def test_a_warp_that_makes_no_distribution_of_finite_logits_is_named(
         device,
         policy=Fixed(length),
         verifier=EVERY_VERIFIER[verifier],
-        warp=SpoiledWarp(spoil),
-        drafter=soundly_drafted_at(0.8),
+        warp=Sampling(0.8),
+        wrap=lambda step, _: replace(step, warp=SpoiledWarp(spoil)),
     )
     expect_error(setup, reason, "`SpoiledWarp`")
 
@@ -185,7 +180,7 @@ def test_a_target_may_exclude_tokens(temperature: float, name: str, device: torc
     """
     verifier = EVERY_VERIFIER[name]
 
-    def wrapped(scorer: Scorer, _: Sequences) -> Scorer:
+    def wrapped(scorer: Scorer) -> Scorer:
         masking = Masking(scorer, (0, 2, 3))
         return masking if verifier.judges_jointly else LostAfterTheEnd(masking)
 
@@ -196,7 +191,7 @@ def test_a_target_may_exclude_tokens(temperature: float, name: str, device: torc
         verifier=verifier,
         warp=Sampling(temperature),
         eos=(END,),
-        wrap_target=wrapped,
+        wrap=scored_by(wrapped),
     )
     prompts = [[first, last] for first in range(7) for last in (0, 2, 3, 4)]
     found = setup.outcome([one for prompt in prompts for one in same_prompt(prompt, 12, 3, 0)])

@@ -3,16 +3,26 @@ no token.
 """
 
 from dataclasses import dataclass, field
-from typing import final
+from functools import cached_property
+from typing import ClassVar, final
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
-from bass.interfaces import ForwardingRowStore, RowStore, Scorer
-from bass.records import CacheBudget, Features, RowAssignment, Scored, Sequences, Window
-from bass.testing.small_models import Logits, Pairing, Prefixes, SmallModel
+from bass.interfaces import Attend, ForwardingRowStore, RowStore, Scorer
+from bass.models.decoder import CausalDecoder
+from bass.records import Features, RowAssignment, Scored, Sequences, Window
+from bass.testing.small_models import (
+    Logits,
+    Pairing,
+    Prefixes,
+    SmallModel,
+    SmallTable,
+    TableConfig,
+    TableDecoder,
+)
 
 
 @final
@@ -84,22 +94,22 @@ class SmallCounting(SmallModel):
     """Target and draft predict token + 1 after every token, so no token of an output repeats."""
 
     vocab: int = 40
+    dtype: ClassVar[torch.dtype] = SmallTable.dtype
+    pairing: ClassVar[Pairing | None] = SmallTable.pairing
 
-    def scorer(
-        self, role: str, pairing: Pairing, budget: CacheBudget, device: torch.device
-    ) -> Scorer:
-        return _Counting(20 * torch.eye(self.vocab, device=device).roll(1, 1))
+    @cached_property
+    def models(self) -> dict[str, CausalDecoder]:
+        table = 20 * torch.eye(self.vocab).roll(1, 1)
+        return {role: _Counting(TableConfig(table, 1)) for role in ("target", "draft")}
 
     def oracle(self, role: str, prefixes: Prefixes) -> Logits:
         return 20.0 * np.eye(self.vocab)[(prefixes[:, -1] + 1) % self.vocab]
 
 
-@final
-@dataclass
-class _Counting(Scorer):
+class _Counting(TableDecoder):
     """Without memory: the next token follows from the last."""
 
-    table: Float[Tensor, "vocab vocab"]
-
-    def __call__(self, window: Window) -> Scored:
-        return Scored(self.table[window.tokens])
+    def hidden(
+        self, window: Window, attend: Attend, layers: tuple[int, ...] = ()
+    ) -> tuple[Tensor, Features]:
+        return self.embed[window.tokens], ()

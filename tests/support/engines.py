@@ -4,10 +4,11 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from bass.attention import BACKENDS, Flex
 from bass.attention.kernels import KernelBackend
@@ -23,16 +24,28 @@ from bass.drafters import (
     Replay,
     SelfDraft,
 )
-from bass.engine.drafter_context import OwnDraw
+from bass.drafters.ensemble import EnsembleDrafter
 from bass.engine.requests import Request
-from bass.interfaces import Drafter, DraftLengthPolicy, Scorer, StopRule, Verifier
+from bass.engine.run import EngineRun
+from bass.engine.scorer import ModelScorer
+from bass.engine.step import SpeculativeStep
+from bass.interfaces import (
+    Drafter,
+    DrafterContext,
+    DraftLengthPolicy,
+    DraftMethod,
+    Scorer,
+    StopRule,
+    Verifier,
+)
 from bass.ops.noise import row_key
 from bass.policies import POLICIES
+from bass.records import CacheBudget, Sequences
 from bass.stop_rules import STOP_RULES
 from bass.testing import engine
 from bass.testing.doubles import ByRow, Cycle, OwnPast, Scripted, Unsure
-from bass.testing.engine import By, DrafterMaker, RunOutput, Scorers, same_prompt
-from bass.testing.small_models import Pairing, SmallLlama, SmallModel
+from bass.testing.engine import By, RunOutput, same_prompt
+from bass.testing.small_models import Pairing, SmallLlama, SmallModel, poisoned
 from bass.verifiers import VERIFIERS
 from bass.verifiers.coupled import Coupled
 from support.oracle import greedy
@@ -74,6 +87,10 @@ TEST_POLICIES: dict[str, DraftLengthPolicy[Any]] = {
 }
 
 
+# How a run drafts, by its setup and its requests.
+DrafterMaker = By | Callable[[engine.Setup, list[Request]], By]
+
+
 @dataclass(frozen=True)
 class Setup(engine.Setup):
     """An engine to be, whose drafter may be named; see `DRAFTER_MAKERS`.
@@ -82,11 +99,62 @@ class Setup(engine.Setup):
     """
 
     pairing: Pairing = FIRST_PAIRING
-    drafter: str | DrafterMaker = "model"
+    drafter: str | DrafterMaker = "model"  # type: ignore[assignment]
     graphs: bool = os.environ.get("BASS_TEST_GRAPHS", "0") == "1"
 
-    def maker(self) -> DrafterMaker:
-        return DRAFTER_MAKERS[self.drafter] if isinstance(self.drafter, str) else self.drafter
+    def drafts(self, requests: list[Request]) -> By:
+        """How a run of these requests drafts."""
+        made = DRAFTER_MAKERS[self.drafter] if isinstance(self.drafter, str) else self.drafter
+        return made if isinstance(made, By) else made(self, requests)
+
+    def engine(self, requests: list[Request]) -> EngineRun:
+        by, capturable = self.drafts(requests), self.device.type == "cuda" and self.wrap is None
+        host = isinstance(by.method, Scripted) or not self.pairing[1]().capturable
+        setup = replace(self, drafter=by, graphs=self.graphs and capturable and not host)
+        return super(Setup, setup).engine(requests)
+
+
+@dataclass(frozen=True)
+class Built(DraftMethod):
+    """The drafter that a function makes, with a draft model at hand."""
+
+    make: Callable[[Any], Drafter]
+
+    @property
+    def needs_draft(self) -> bool:
+        return True
+
+    def build(self, context: DrafterContext) -> Drafter:
+        return self.make(context)
+
+
+def by_the_target(context: Any) -> ModelDrafter:
+    """A drafter by another scorer of the target."""
+    t, capacities = context.target, np.full(context.batch, context.capacity)
+    dtype = t.cache.k.dtype if hasattr(t.cache, "k") else torch.float32
+    budget = CacheBudget.of(capacities)
+    cache = type(t.cache).allocate(t.decoder.shape, budget, context.device, dtype)
+    scorer = ModelScorer(t.decoder, poisoned(cache), t.backend, context.batch)
+    return ModelDrafter(scorer, context.warp, context.draw, context.stop_rule)
+
+
+def with_draft(drafter: Any, wrap: Callable[[Scorer], Scorer]) -> Any:
+    """The drafter, its models' scorers wrapped."""
+    if isinstance(drafter, EnsembleDrafter):
+        parts = tuple(with_draft(part, wrap) for part in drafter.drafters)
+        return replace(drafter, drafters=parts)
+    is_model = isinstance(drafter, ModelDrafter)
+    return replace(drafter, scorer=wrap(drafter.scorer)) if is_model else drafter
+
+
+def watched(watch: Callable[[Scorer, Sequences, bool], Scorer]) -> Callable[..., SpeculativeStep]:
+    """For `Setup.wrap`: wraps the scorers of the target, and of the draft."""
+
+    def wrap(step: SpeculativeStep, sequences: Sequences) -> SpeculativeStep:
+        drafter = with_draft(step.drafter, lambda scorer: watch(scorer, sequences, False))
+        return replace(step, target=watch(step.target, sequences, True), drafter=drafter)
+
+    return wrap
 
 
 def mixed_requests(
@@ -105,7 +173,7 @@ def mixed_requests(
 
 
 def _scripted(errs: Callable[[int, int], bool], soft: bool = False) -> DrafterMaker:
-    def make(setup: Setup, requests: list[Request], scorer: Callable[[str], Scorer]) -> Drafter:
+    def make(setup: engine.Setup, requests: list[Request]) -> By:
         said: dict[tuple[tuple[int, ...], int], list[int]] = {}  # rows of one prompt share it
         outputs = {}
         for r in requests:
@@ -113,31 +181,29 @@ def _scripted(errs: Callable[[int, int], bool], soft: bool = False) -> DrafterMa
             if same not in said:
                 said[same] = r.prompt + greedy(setup.model, r.prompt, r.limit + 4)
             outputs[r.key] = said[same]
-        return Scripted(outputs, errs, setup.model.vocab, soft)
+        return By(Scripted(outputs, errs, setup.model.vocab, soft))
 
     return make
 
 
-def _own_layers(
-    setup: Setup, requests: list[Request], scorers: Scorers, rule: StopRule | None = None
-) -> Drafter:
+def _own_layers(setup: engine.Setup, _: list[Request], rule: StopRule | None = None) -> By:
     """A table has no layers: there, the world's draft takes the place of the target's first
     ones.
     """
     if isinstance(setup.model, SmallLlama) and setup.model.layers > 1:
-        return By(SelfDraft(setup.model.layers - 1), rule)(setup, requests, scorers)
-    return By(ModelDraft(), rule)(setup, requests, scorers)
+        return By(SelfDraft(setup.model.layers - 1), rule)
+    return By(ModelDraft(), rule)
 
 
 def _under(rule: StopRule) -> dict[str, DrafterMaker]:
     return {
         "model": By(ModelDraft(), rule),
-        "self": lambda setup, requests, scorers: _own_layers(setup, requests, scorers, rule),
+        "self": lambda setup, requests: _own_layers(setup, requests, rule),
         "ensemble": By(Ensemble((Ngram(longest=2), ModelDraft())), rule),
     }
 
 
-def _replay(setup: Setup, requests: list[Request], scorers: Scorers) -> Drafter:
+def _replay(setup: engine.Setup, requests: list[Request]) -> By:
     """Of the rows in turn: the right script, one that goes wrong after three tokens, one that ends
     early, none.
     """
@@ -149,12 +215,12 @@ def _replay(setup: Setup, requests: list[Request], scorers: Scorers) -> Drafter:
             for place, token in enumerate(script)
         ]
         scripts += ([script], [wrong], [script[: len(r.prompt) + 4]], [])[i % 4]
-    return By(Replay(scripts))(setup, requests, scorers)
+    return By(Replay(scripts))
 
 
 DRAFTER_MAKERS: dict[str, DrafterMaker] = {
-    "model": lambda setup, _, scorer: ModelDrafter(scorer("draft"), setup.warp, OwnDraw()),
-    "none": lambda *_: NoDrafter(),
+    "model": By(ModelDraft()),
+    "none": By(NoDrafter()),
     "ngram": By(Ngram()),
     "self": _own_layers,
     "replay": _replay,
@@ -162,12 +228,8 @@ DRAFTER_MAKERS: dict[str, DrafterMaker] = {
     "ensemble of three that stops": By(
         Ensemble((Ngram(shortest=2), Replay([[0, 1, 2] * 9]), ModelDraft())), Unsure()
     ),
-    "model that stops": lambda setup, _, scorer: ModelDrafter(
-        scorer("draft"), setup.warp, OwnDraw(), Unsure()
-    ),
-    "the target itself": lambda setup, _, scorer: ModelDrafter(
-        scorer("target"), setup.warp, OwnDraw()
-    ),
+    "model that stops": By(ModelDraft(), Unsure()),
+    "the target itself": By(Built(by_the_target)),
     "always right": _scripted(lambda *_: False),
     "always wrong": _scripted(lambda *_: True),
     "always wrong, soft": _scripted(lambda *_: True, soft=True),

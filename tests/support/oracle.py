@@ -17,9 +17,8 @@ from transformers import (
 )
 
 from bass.sampling import Sampling
-from bass.testing import reference
-from bass.testing.reference import greedy
-from bass.testing.small_models import SmallModel
+from bass.testing import small_models
+from bass.testing.small_models import SmallModel, greedy
 
 __all__ = ["HuggingFace", "greedy", "joint_law"]
 
@@ -70,4 +69,7 @@ def joint_law(
     world: SmallModel, prompt: list[int], new: int, options: Sampling
 ) -> Float[np.ndarray, "..."]:
     """The target's law of the first `new` tokens, an array with one axis per token."""
-    return reference.joint_law(world, prompt, new, HuggingFace(options, len(prompt)).probs)
+    probs, law = HuggingFace(options, len(prompt)).probs, np.zeros((world.vocab,) * new)
+    tokens, law_of_tokens = small_models.sequence_law(world, prompt, new, probs)
+    law[tuple(tokens.T)] = law_of_tokens
+    return law

@@ -6,7 +6,6 @@ import numpy as np
 import torch
 
 from bass.records import Feedback, Window
-from bass.testing.engine import NO_OPTIONS
 from support.engines import Setup, same_prompt
 
 
@@ -18,7 +17,7 @@ def first_tokens(
 
     Steps, policy and noise are those of `Run`, which needs ten times as long for as many rows.
     """
-    requests = same_prompt(prompt, new, samples, sampling=setup.options or NO_OPTIONS)
+    requests = same_prompt(prompt, new, samples)
     run = setup.but(batch=samples).engine(requests)
     step, s, policy, end = run.step, run.sequences, setup.policy, len(prompt) + new
     keys = torch.tensor([request.key for request in run.requests])

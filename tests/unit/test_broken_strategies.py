@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from bass.drafters import ModelDrafter
+from bass.drafters import ModelDraft
 from bass.drafters.ensemble import EnsembleDrafter
-from bass.engine.drafter_context import OwnDraw
 from bass.errors import StrategyError
 from bass.interfaces import Drafter, DraftLengthPolicy, StopRule, Verifier
 from bass.policies import Fixed
 from bass.records import Draft, Feedback, Noise, Sequences, Verdict
+from bass.testing.engine import By
 from bass.testing.small_models import SmallTable
 from bass.verifiers.rejection import Rejection
 from support.engines import PAIRINGS, Setup, mixed_requests
@@ -95,7 +95,7 @@ def test_an_answer_that_is_no_draft(case: str, parts: int) -> None:
     drafter: Any = Answers(DRAFTS[case])
     if parts == 2:
         drafter = EnsembleDrafter((drafter, Answers(lambda draft, k: draft)), TABLE.vocab, ((), ()))
-    setup = Setup(TABLE, torch.device("cpu"), policy=Fixed(2), drafter=lambda *_: drafter)
+    setup = Setup(TABLE, torch.device("cpu"), policy=Fixed(2), drafter=By(drafter))
     with pytest.raises(StrategyError, match="`Answers"):
         setup.outcome(mixed_requests(TABLE))
 
@@ -147,9 +147,7 @@ def test_a_stop_rule_that_gives_no_truth_values(answer: Any, device: torch.devic
         TABLE,
         device,
         policy=Fixed(2),
-        drafter=lambda setup, _, scorers: ModelDrafter(
-            scorers("draft"), setup.warp, OwnDraw(), Fires(answer)
-        ),
+        drafter=By(ModelDraft(), Fires(answer)),
     )
     with pytest.raises(StrategyError, match="The answer of `Fires` is"):
         setup.outcome(mixed_requests(TABLE))
@@ -206,7 +204,7 @@ def test_drafts_and_verdicts_may_be_integers_of_any_type(
         each = (Answers(as_type),) * parts
         drafter = each[0] if parts == 1 else EnsembleDrafter(each, TABLE.vocab, ((), ()))
         setup = Setup(TABLE, device, policy=Fixed(2), verifier=Judges(judged))
-        return replace(setup, drafter=lambda *_: drafter).outcome(mixed_requests(TABLE)).tokens
+        return replace(setup, drafter=By(drafter)).outcome(mixed_requests(TABLE)).tokens
 
     assert found(getattr(torch, name)) == found(torch.int64)
 

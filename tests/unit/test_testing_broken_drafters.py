@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bass.drafters import ModelDrafter
 from bass.engine.drafter_context import SharedDraw
-from bass.errors import OptionError
+from bass.errors import PairingError
 from bass.interfaces import Drafter, DraftMethod, ForwardingRowStore, RowStore
 from bass.ops import batch_state
 from bass.records import Draft, Window
@@ -320,7 +320,7 @@ def test_the_drafters_that_these_are_made_from_violate_nothing(drafter: type) ->
 
 def test_a_drafter_is_checked_on_a_given_pair(pair: Pair) -> None:
     check_drafter(Model, examples=1, target=pair.target, draft=pair.target)
-    with pytest.raises(OptionError, match="needs a draft model"):
+    with pytest.raises(PairingError, match="needs a draft: give `draft`"):
         check_drafter("model", target=pair.target)
 
 

@@ -15,7 +15,7 @@ from bass.ops.attention import padded
 from bass.records import AttentionRule, PaddedView
 from bass.testing import ExactnessError, check_family, check_pair
 from bass.testing import properties_of_models as properties
-from bass.testing.runs import GREEDY
+from bass.testing.engine import GREEDY
 from support.matrix import night
 
 pytestmark = pytest.mark.usefixtures("unchecked")

@@ -145,8 +145,8 @@ def test_the_check_names_the_property_that_a_policy_violates(
     assert str(broken).startswith(
         f"`{policy.__name__}` violates a property: {property}\n  expected: "
     )
-    assert re.match(r"[1-5] row\(s\); step 1", broken.case)
-    assert broken.case.count("step") <= 5
+    assert re.match(r"FeedbackSequence\(batch=[1-5], ", broken.case)
+    assert broken.case.count("StepEvents(") <= 5
     assert len(str(broken).splitlines()) == 4
 
 
@@ -190,7 +190,7 @@ def test_the_check_names_the_property_that_a_rule_violates(
     with pytest.raises(ExactnessError) as error:
         check_stop_rule(broken, examples=40)
     assert error.value.property in expected
-    assert error.value.case.startswith("distributions [[")
+    assert error.value.case.startswith("RuleInput(probs=array([[")
     assert len(error.value.case) < 700
 
 

@@ -1,10 +1,12 @@
 """Checks properties on drawn cases, and the error for a violation."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from hypothesis import HealthCheck, Phase, Verbosity, given, reject, seed, settings
 from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException
@@ -13,7 +15,6 @@ from torch import Tensor
 from bass.errors import check_ranges
 
 CHEAP, COSTLY = 800, 60  # maximum number of cases for shrinking a failing one
-PHASES = (Phase.generate, Phase.shrink)
 NO_ERROR = "it runs without an error."
 LONGEST_CASE = 600  # characters of a case in an error
 
@@ -57,11 +58,17 @@ class Checker:
         if not holds:
             raise self._violation(property, shown(expected), shown(found))
 
-    def attempt(self, case: object, action: Callable[[], Any]) -> None:
-        """Run `action` for one case; an exception in it is a violation."""
+    def equal(self, property: str, found: Any, expected: Any, how: str = "") -> None:
+        """Require that tensors or other values are equal. `how`: what led to `found`."""
+        same = torch.equal(found, expected) if isinstance(found, Tensor) else found == expected
+        self.require(property, same, f"{shown(expected)} {how}".rstrip(), found)
+
+    @contextlib.contextmanager
+    def on(self, case: object) -> Iterator[None]:
+        """Try one case within it; an exception is a violation."""
         self.case = case
         try:
-            action()
+            yield
         except (ExactnessError, HypothesisException):
             raise
         except Exception as error:
@@ -90,7 +97,7 @@ class Checker:
             database=None,
             deadline=None,
             suppress_health_check=list(HealthCheck),  # pyright: ignore[reportArgumentType]
-            phases=PHASES,
+            phases=(Phase.generate, Phase.shrink),
             report_multiple_bugs=False,
             print_blob=False,
             verbosity=Verbosity.quiet,
@@ -102,7 +109,8 @@ class Checker:
             if attempts > most:
                 raise SmallEnough
             try:
-                self.attempt(case, lambda: action(case))
+                with self.on(case):
+                    action(case)
             except ExactnessError as error:
                 if violations and error.property != violations[0].property:
                     reject()  # another property than the one that is shrinking
@@ -120,9 +128,6 @@ class Checker:
 
 
 def shown(value: object) -> str:
-    """A value as text: numbers with four digits, arrays and tensors as lists."""
-    if isinstance(value, Tensor | np.ndarray):
-        return shown(value.tolist())
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(shown, value))}]"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    """A value as one line of text, arrays with four digits."""
+    with np.printoptions(precision=4, suppress=True):
+        return " ".join(str(value.numpy() if isinstance(value, Tensor) else value).split())

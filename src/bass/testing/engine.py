@@ -1,255 +1,162 @@
-"""Builds the real engine on a small model, runs it, and collects the output of each request."""
+"""Builds the real engine on a small model, and checks its output: greedy decoding equals the
+reference, and the joint distribution of the first tokens is the target's.
+"""
 
+import contextlib
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, replace
 from typing import Any, final
 
 import numpy as np
 import torch
+from hypothesis import reject
 
 from bass.attention import SDPA
 from bass.caches import PaddedCache
 from bass.drafters import ModelDraft
-from bass.drafters.validity import built
 from bass.engine.assembly import ModelPair, Storage, Strategies
-from bass.engine.drafter_context import RunContext, check_features, draw_for
-from bass.engine.graphs import GraphedStep
 from bass.engine.requests import Request, StepRecord
 from bass.engine.run import EngineRun
 from bass.engine.schedule import room_for
-from bass.engine.scorer import ModelScorer
-from bass.engine.shapes import StepShapes
 from bass.engine.step import SpeculativeStep
-from bass.errors import PairingError
-from bass.interfaces import (
-    Drafter,
-    DrafterContext,
-    DraftLengthPolicy,
-    DraftMethod,
-    Draw,
-    KVCache,
-    Scorer,
-    StopRule,
-    Verifier,
-    Warp,
-)
-from bass.interfaces.policy import captured_lengths
+from bass.interfaces import DraftLengthPolicy, DraftMethod, StopRule, Verifier
 from bass.ops.noise import row_key
 from bass.policies import Fixed
-from bass.records import CacheBudget, DecoderShape, Sequences
+from bass.records import Sequences
 from bass.sampling import RowSampling, Sampling
-from bass.sampling_params import SAMPLING_OPTIONS
-from bass.testing.doubles import Scripted
-from bass.testing.small_models import DecoderPair, Pairing, SmallModel, poisoned
-from bass.testing.strategies import columns
+from bass.testing.checking import COSTLY, Checker
+from bass.testing.small_models import (
+    NearTie,
+    Pairing,
+    SamplingReference,
+    SmallLlama,
+    SmallModel,
+    SmallTable,
+    greedy,
+    poisoned,
+    sequence_law,
+)
+from bass.testing.statistics import FALSE_FAILURE, LawTest, count
+from bass.testing.strategies import LONGEST, SIZES, RequestBatch, requests
 from bass.verifiers.rejection import Rejection
 
-NO_OPTIONS = tuple(SAMPLING_OPTIONS.values())
+CPU = torch.device("cpu")
+NARROW, LARGE = 3, 24  # sizes of vocabularies
+PROMPT = (0, 2)
+# for narrow models: some defects show only in long rows
+LONG_PROMPT = tuple(np.random.default_rng(0).integers(0, 3, 40).tolist())
+MANY = 2  # batches of many requests
+NEW = 2  # tokens whose distribution is tested
+BEYOND = 2  # further generated tokens, so that drafts are longer than that
+# rows of a batch of samples, and of one of a large model
+ROWS, LARGE_MODEL_ROWS = 8192, 256
+PER_EXAMPLE = 768  # samples
+END = 1  # ends a sequence in rows with `min_new_tokens`
+
+GREEDY = "at temperature 0, every request gets the target's greedy output, token for token."
+LAW = "the first two tokens are distributed as the target's own."
+
+# A table that hashes its whole memory: one stale or missing token in a row's past changes all later
+# ones.
+WHOLE_MEMORY = SmallTable()
+# Three tokens: a wide vocabulary hides noise that is used twice.
+NARROW_TABLE = SmallTable(vocab=NARROW, order=2, seed=1, sharpness=1.2, likeness=0.5)
+# With three tokens, top-k and rounded probabilities change little. Each token depends on the one
+# before, so the distributions of pairs show all that goes wrong after a token. The draft knows
+# fewer tokens than the target.
+LARGE_TABLE = SmallTable(vocab=LARGE, order=1, sharpness=1.0, likeness=0.5, draft_vocab=LARGE - 2)
+# Two tokens, of probability 1/2 in the target and 0.1 and 0.9 in the draft, at every position:
+# rejections are frequent, so noise of rejected tokens that is used again shows.
+COIN = SmallTable(vocab=2, order=1, seed=555, sharpness=1.2, likeness=0.0, entries=1)
+# The same with three tokens, for drafters that know token ids up to 2: 0.50, 0.01 and 0.49 in the
+# target, 0.83, 0.02 and 0.15 in the draft.
+UNLIKE = SmallTable(vocab=NARROW, order=1, seed=1301, sharpness=2.0, likeness=0.0, entries=1)
 
 
-@dataclass(frozen=True)
-class Scorers:
-    """Makes scorers for the rows of one run, by role. `target`: the run's target."""
-
-    setup: "Setup"
-    budget: CacheBudget
-    sequences: Sequences
-    target: Scorer
-
-    def __call__(self, role: str) -> Scorer:
-        s = self.setup
-        return s.wrap_draft(s.model.scorer(role, s.pairing, self.budget, s.device), self.sequences)
+@functools.cache
+def llama(layers: int = 2) -> SmallLlama:
+    """A tiny Llama, in the library's caches and backends."""
+    return SmallLlama(layers=layers)
 
 
-DrafterMaker = Callable[["Setup", list[Request], Scorers], Drafter]
-
-
-@final
-@dataclass(frozen=True)
-class SmallContext(DrafterContext):
-    """The `DrafterContext` of a run of a small model."""
-
-    method: DraftMethod
-    scorers: Scorers
-    warp: Warp
-    draw: Draw
-    stop_rule: StopRule | None
-    batch: int
-    capacity: int
-
-    @property
-    def device(self) -> torch.device:
-        return self.scorers.setup.device
-
-    @property
-    def vocab_size(self) -> int:
-        return self.scorers.setup.model.vocab
-
-    def draft(self) -> Scorer:
-        if not self.method.needs_draft:
-            raise PairingError(
-                "The drafter uses a draft model, but its `needs_draft` is False: none is loaded."
-            )
-        return self.scorers("draft")
-
-    def first_layers(self, count: int) -> Scorer:
-        target, declared = self.scorers.target, self.method.target_layers
-        if count > declared or not isinstance(target, ModelScorer):
-            raise PairingError(
-                f"The drafter uses {count} layers of the target, but its `target_layers` is "
-                f"{declared}."
-            )
-        run = self.warp, self.draw, self.stop_rule, self.batch, self.capacity
-        return RunContext(target, None, *run).first_layers(count)
+@functools.cache
+def sampled_llama(layers: int, vocab: int) -> SmallLlama:
+    """The same with flat distributions, and a draft unlike its target."""
+    return SmallLlama(vocab, layers=layers, seed=2, unlikeness=0.4, sharpness=0.3)
 
 
 @final
 @dataclass(frozen=True)
 class By:
-    """Builds a run's drafter from a method, as `bass.load` does."""
+    """How a run drafts."""
 
     method: DraftMethod
     stop_rule: StopRule | None = None
 
-    def __call__(self, setup: "Setup", requests: list[Request], scorers: Scorers) -> Drafter:
-        rows = len(scorers.sequences.lens), scorers.sequences.capacity
-        strategies = setup.step_warp, draw_for(setup.verifier), self.stop_rule
-        return built(self.method, SmallContext(self.method, scorers, *strategies, *rows))
-
 
 @final
 @dataclass(frozen=True)
-class PoisonedLayout:
-    """A cache class whose caches are poisoned when they are allocated."""
+class Poisoned:
+    """A cache class whose caches hold a large value wherever nothing was written."""
 
     layout: Any
 
-    def allocate(
-        self, shape: DecoderShape, budget: CacheBudget, device: torch.device, dtype: torch.dtype
-    ) -> KVCache[Any]:
-        """A cache with a large finite value everywhere."""
-        return poisoned(self.layout.allocate(shape, budget, device, dtype))
-
-
-def _unwrapped(scorer: Scorer, _: Sequences) -> Scorer:
-    return scorer
+    def allocate(self, *arguments: Any) -> Any:
+        return poisoned(self.layout.allocate(*arguments))
 
 
 @dataclass(frozen=True)
 class Setup:
     """The configuration of an engine: the small model, the strategies, and the number of rows.
 
-    `graphs`: steps run as CUDA graphs, unless `reads_on_the_host` names a reason against it.
+    `warp`: `Sampling` of all requests, or `RowSampling`, where each has its own. `wrap`: changes
+    the step of a run. `graphs`: steps run as CUDA graphs.
     """
 
     model: SmallModel
     device: torch.device
     pairing: Pairing = (PaddedCache, SDPA)
     policy: DraftLengthPolicy[Any] = Fixed(3)  # noqa: RUF009  (frozen)
-    drafter: Any = By(ModelDraft())
+    drafter: By = By(ModelDraft())
     verifier: Verifier = Rejection()  # noqa: RUF009  (frozen)
-    warp: Warp = Sampling(temperature=0)  # noqa: RUF009  (frozen)
+    warp: Sampling | RowSampling = Sampling(temperature=0)  # noqa: RUF009  (frozen)
     eos: tuple[int, ...] = ()
     batch: int = 3
-    wrap_target: Callable[[Scorer, Sequences], Scorer] = _unwrapped
-    wrap_draft: Callable[[Scorer, Sequences], Scorer] = _unwrapped
+    wrap: Callable[[SpeculativeStep, Sequences], SpeculativeStep] | None = None
     graphs: bool = False
 
     def but(self, **changes: Any) -> "Setup":
         """The setup with other values of some fields."""
         return replace(self, **changes)
 
-    @property
-    def step_warp(self) -> Warp:
-        """The warp of the step: as in `LLM`, `warp` by row if it consists of sampling options."""
-        return RowSampling() if isinstance(self.warp, Sampling) else self.warp
-
-    @property
-    def wraps(self) -> bool:
-        """Whether a wrapper of a scorer reads every pass on the host."""
-        return (self.wrap_target, self.wrap_draft) != (_unwrapped, _unwrapped)
-
-    def maker(self) -> DrafterMaker:
-        """The function that builds the run's drafter."""
-        return self.drafter
-
     def engine(self, requests: list[Request]) -> EngineRun:
-        """The engine for these requests, with caches of exactly their size."""
-        budget = room_for(requests, min(self.batch, len(requests)))
-        requests = [self._with_options(request) for request in requests]
-        longest = max(len(request.end_tokens) for request in requests)
-        model, by = self.model, self.drafter
-        warps = isinstance(self.step_warp, RowSampling)
-        if isinstance(model, DecoderPair) and isinstance(by, By) and warps and not self.wraps:
-            engine = self.storage(model, by, budget, longest).engine_for(budget, longest)
-            return EngineRun(requests, engine.sequences, engine.step, self.policy)
-        capacity = int(budget.limits.max())
-        sequences = Sequences.empty(budget.batch, capacity, [], self.device, longest)
-        scorer = self.model.scorer("target", self.pairing, budget, self.device)
-        if isinstance(by, By):
-            scorer = with_features(scorer, by.method)
-        target = self.wrap_target(scorer, sequences)
-        drafter = self.maker()(self, requests, Scorers(self, budget, sequences, target))
-        step = SpeculativeStep(target, drafter, self.verifier, self.step_warp, self.model.vocab)
-        if self.captures(drafter):
-            lengths, reads = captured_lengths(self.policy), self.pairing[1]().reads_lengths
-            graphs = GraphedStep(step, sequences, StepShapes.of(lengths, capacity, reads))
-            return EngineRun(requests, sequences, graphs, self.policy)
-        return EngineRun(requests, sequences, step, self.policy)
-
-    def storage(self, pair: DecoderPair, by: By, budget: CacheBudget, end_tokens: int) -> Storage:
-        """The rows and caches of a pair, as `bass.load` makes them; the caches are poisoned."""
-        target, draft = (decoder.to(self.device) for decoder in pair.models.values())
-        used = draft if by.method.needs_draft else None
-        models = ModelPair(target, used, self.device, pair.dtype)
-        layout, backend = PoisonedLayout(self.pairing[0]), self.pairing[1]()
-        drafting = by.method, by.stop_rule
-        strategies = Strategies(self.policy, layout, backend, self.verifier, *drafting)
-        return Storage(models, strategies, budget, end_tokens, self.captures())
-
-    @functools.cached_property
-    def options(self) -> tuple[float, ...] | None:
-        """`Request.sampling` of every request; None if each has its own."""
-        return columns(self.warp) if isinstance(self.warp, Sampling) else None
-
-    def _with_options(self, request: Request) -> Request:
-        """The request with the end tokens and the options of all."""
-        sampling = request.sampling if self.options is None else self.options
-        if not self.eos and sampling == request.sampling:  # thousands of them: no copies
-            return request
-        ends = tuple(dict.fromkeys((*request.end_tokens, *self.eos)))
-        return replace(request, end_tokens=ends, sampling=sampling)
-
-    def captures(self, drafter: Drafter | None = None) -> bool:
-        """Whether steps run as CUDA graphs."""
-        return self.graphs and self.reads_on_the_host(drafter) is None
-
-    def reads_on_the_host(self, drafter: Drafter | None) -> str | None:
-        """Why the step cannot be captured in a graph; None if it can."""
-        if self.device.type != "cuda":
-            return "only a CUDA device has graphs"
-        if isinstance(self.model, DecoderPair) and not self.pairing[1]().capturable:
-            return "the backend reads rows' lengths on the host"
-        if isinstance(drafter, Scripted):
-            return "the script is looked up on the host"
-        return "a wrapper of a scorer reads every pass on the host" if self.wraps else None
+        """The engine for these requests, as `bass.load` makes it, with poisoned caches of exactly
+        their size.
+        """
+        budget, by = room_for(requests, min(self.batch, len(requests))), self.drafter
+        of_all = {"sampling": astuple(self.warp)} if isinstance(self.warp, Sampling) else {}
+        requests = [
+            replace(request, end_tokens=(*request.end_tokens, *self.eos), **of_all)
+            for request in requests
+        ]
+        target, draft = (self.model.models[role].to(self.device) for role in ("target", "draft"))
+        draft = draft if by.method.needs_draft else None
+        models = ModelPair(target, draft, self.device, self.model.dtype)
+        cache, backend = self.model.pairing or self.pairing
+        parts = Poisoned(cache), backend(), self.verifier, by.method, by.stop_rule
+        ends = max(len(request.end_tokens) for request in requests)
+        storage = Storage(models, Strategies(self.policy, *parts), budget, ends, self.graphs)
+        engine = storage.engine_for(budget, ends)
+        step = engine.step
+        if self.wrap is not None:
+            assert isinstance(step, SpeculativeStep)
+            step = self.wrap(step, engine.sequences)
+        return EngineRun(requests, engine.sequences, step, self.policy)
 
     def outcome(self, requests: list[Request]) -> "RunOutput":
         """Run the engine on these requests."""
         return RunOutput.of(self.engine(requests))
-
-
-def with_features(scorer: Scorer, method: DraftMethod) -> Scorer:
-    """The target's scorer, with the hidden states that the drafter reads. Raises `PairingError`."""
-    if isinstance(scorer, ModelScorer):
-        return replace(scorer, layers=check_features(method, scorer.decoder.shape.layers))
-    if method.target_features:
-        raise PairingError(
-            f"`{type(method).__name__}` reads hidden states of the target (`target_features`), and "
-            "this small model has none: use `SmallLlama`."
-        )
-    return scorer
 
 
 @dataclass
@@ -259,15 +166,13 @@ class RunOutput:
     tokens: list[list[int]]
     logprobs: list[list[float]]
     steps: list[StepRecord]
-    done: list[bool] = field(default_factory=list)
+    done: list[bool]
 
     @classmethod
     def of(cls, run: EngineRun) -> "RunOutput":
         """Run the engine and collect its output."""
-        count = range(len(run.requests))
-        outcome = cls(
-            [[] for _ in count], [[] for _ in count], run.trace.steps, [False for _ in count]
-        )
+        tokens, logprobs = ([[] for _ in run.requests] for _ in range(2))
+        outcome = cls(tokens, logprobs, run.trace.steps, [False] * len(tokens))
         for emission in run:
             outcome.tokens[emission.request].extend(emission.tokens)
             outcome.logprobs[emission.request].extend(emission.logprobs)
@@ -286,27 +191,164 @@ class RunOutput:
 
     def acceptance(self) -> tuple[int, int]:
         """(drafted, accepted) of the whole run."""
-        drafted, accepted = (
-            [getattr(s, n).sum() for s in self.steps] for n in ("drafted", "accepted")
-        )
-        return int(sum(drafted)), int(sum(accepted))
+        drafted = sum(int(step.drafted.sum()) for step in self.steps)
+        return drafted, sum(int(step.accepted.sum()) for step in self.steps)
 
 
-def same_prompt(
-    prompt: list[int],
-    new: int,
-    samples: int,
-    seed: int = 0,
-    sampling: tuple[float, ...] = NO_OPTIONS,
-) -> list[Request]:
+def same_prompt(prompt: list[int], new: int, samples: int, seed: int = 0) -> list[Request]:
     """Samples of one prompt."""
     fixed, limit = tuple(prompt), len(prompt) + new
-    return [
-        Request(prompt, limit, _key(seed, fixed, i), 0, i, sampling=sampling)
-        for i in range(samples)
-    ]
+    return [Request(prompt, limit, _key(seed, fixed, i), 0, i) for i in range(samples)]
 
 
 @functools.cache
 def _key(seed: int, prompt: tuple[int, ...], sample: int) -> int:
     return row_key(seed, list(prompt), sample)
+
+
+def require_greedy(
+    checker: Checker, setup: Setup, examples: int, property: str = GREEDY, sizes: tuple = SIZES
+) -> None:
+    """Check `GREEDY` on drawn requests with prompts of these sizes."""
+
+    def attempt(batch: RequestBatch) -> None:
+        expected = [greedy(setup.model, r.prompt, r.limit, batch.eos) for r in batch.requests]
+        got = setup.but(batch=batch.rows, eos=batch.eos).outcome(batch.requests).tokens
+        checker.equal(property, got, expected)
+
+    for_requests(checker, attempt, examples, setup.model.vocab, sizes)
+
+
+def for_requests(
+    checker: Checker,
+    attempt: Callable[[RequestBatch], None],
+    examples: int,
+    vocab: int,
+    sizes: tuple = SIZES,
+) -> None:
+    """Try drawn requests, and shrink a failing case; then try a few large batches."""
+
+    def drawn(batch: RequestBatch) -> None:
+        try:
+            attempt(batch)
+        except NearTie:  # rounding would decide
+            reject()
+
+    checker.for_all(requests(vocab, sizes=sizes), drawn, examples, COSTLY)
+    for i in range(MANY):
+        # twelve requests for four rows: a large batch reveals more of the rare defects
+        seed, large = checker.seed * MANY + i, (*sizes, *sizes)
+        batch = RequestBatch.drawn(seed, vocab, 12, 4, large, least=LONGEST // 2)
+        with contextlib.suppress(NearTie), checker.on(batch):
+            attempt(batch)
+
+
+def require_law(
+    checker: Checker,
+    setup: Setup,
+    options: Sampling | tuple[Sampling, ...],
+    property: str = LAW,
+    new: int = NEW,
+    prompt: tuple = PROMPT,
+    subsets: Sequence[tuple[int, ...]] = (),
+) -> None:
+    """Check the distribution of the first `new` tokens, at the false-failure rate `FALSE_FAILURE`.
+
+    `options`: of all rows, or several that the rows have in turn, each with its share of the
+    samples. `subsets`: the indices of the tokens whose joint distribution is tested, several times;
+    all by default. For many possible tokens, where the samples do not fill the cells of all.
+    """
+    kinds = (options,) if isinstance(options, Sampling) else options
+    samples, vocab = PER_EXAMPLE * checker.examples, setup.model.vocab
+    subsets = subsets or ((*range(new),),)
+    rows = ROWS if vocab <= LARGE else LARGE_MODEL_ROWS
+    mixed = setup.but(warp=RowSampling(), batch=min(rows, samples))
+    of_rows = kinds[0] if len(kinds) == 1 else f"rows of {len(kinds)} sampling options"
+    case = (
+        f"{vocab} tokens, a prompt of {len(prompt)} tokens, {of_rows}, {samples} samples of seed "
+        f"{checker.seed}"
+    )
+    with checker.on(case):
+        requests = same_prompt(list(prompt), new + BEYOND, samples, checker.seed)
+        tokens = mixed.outcome(with_options(requests, kinds)).tokens
+        # an output that ended is filled with its last token, as in `SamplingReference`
+        first = np.array([(row + row[-1:] * new)[:new] for row in tokens])
+        for i, kind in enumerate(kinds):
+            reference = SamplingReference(kind, len(prompt), END if kind.min_new_tokens else None)
+            possible, probabilities = sequence_law(setup.model, prompt, new, reference)
+            known = np.unique(possible)
+            expected = np.zeros((len(known) + 1,) * new)  # the last index: all other tokens
+            expected[tuple(np.searchsorted(known, possible).T)] = probabilities
+            found = np.searchsorted(known, own := first[i :: len(kinds)])
+            found[~np.isin(own, known)] = len(known)
+            for subset in subsets:
+                rest = tuple(n for n in range(new) if n not in subset)
+                of = f"{kind}: " if len(kinds) > 1 else ""
+                of += f"tokens {[n + 1 for n in subset]}: " if rest else ""
+                of += f"by index in the tokens {known.tolist()}: " if len(known) < vocab else ""
+                counts = count(found[:, subset], len(known) + 1)
+                share = FALSE_FAILURE / (len(subsets) * len(kinds))
+                require_samples(checker, property, counts, expected.sum(rest), share, of)
+
+
+def with_options(requests: list[Request], kinds: Sequence[Sampling]) -> list[Request]:
+    """The requests with these options in turn, and an end token where it may not come early."""
+    made = [
+        {"sampling": astuple(kind), "end_tokens": (END,) if kind.min_new_tokens else ()}
+        for kind in kinds
+    ]
+    return [replace(request, **made[i % len(made)]) for i, request in enumerate(requests)]
+
+
+def require_samples(
+    checker: Checker,
+    property: str,
+    counts: np.ndarray,
+    expected: np.ndarray,
+    false_failure: float,
+    of: str = "",
+) -> None:
+    """Check that the counts are samples of the distribution `expected`."""
+    test = LawTest(expected, int(counts.sum()), false_failure)
+    distance, found = test.distance(counts), counts / test.n
+    checker.require(
+        property,
+        distance <= test.threshold and not counts[expected == 0].any(),
+        f"{of}probabilities {cells(expected, expected - found)}; total variation up to "
+        f"{test.threshold:.4f}, which an exact one exceeds with probability {false_failure:.0e}",
+        f"{of}frequencies {cells(found, expected - found)} of {test.n} samples; total variation "
+        f"{distance:.4f}",
+    )
+
+
+def cells(law: np.ndarray, difference: np.ndarray, most: int = 4) -> str:
+    """The entries of a distribution where the difference from another one is largest."""
+    order = np.argsort(-np.abs(difference), axis=None)[:most]
+    indices = sorted(tuple(map(int, np.unravel_index(cell, law.shape))) for cell in order)
+    return ", ".join(f"{' '.join(map(str, index))}: {law[index]:.3f}" for index in indices)
+
+
+# Functions of a setup and requests that give the tokens of each, by what is other in them.
+Ways = dict[str, Callable[[Setup, list[Request]], list[list[int]]]]
+REPEATED: Ways = {"again": lambda setup, requests: setup.outcome(requests).tokens}
+REVERSED: Ways = {
+    "in the other order": lambda setup, requests: setup.outcome(requests[::-1]).tokens[::-1]
+}
+ALONE: Ways = {
+    "when each is alone": lambda setup, requests: [
+        setup.but(batch=1).outcome([request]).tokens[0] for request in requests
+    ]
+}
+
+
+def require_same(checker: Checker, setup: Setup, examples: int, property: str, ways: Ways) -> None:
+    """Check that requests, each with its own options, get the same tokens in other ways."""
+
+    def attempt(batch: RequestBatch) -> None:
+        together = setup.but(batch=batch.rows, eos=batch.eos, warp=RowSampling())
+        expected = together.outcome(batch.requests).tokens
+        for text, way in ways.items():
+            got = way(together, batch.requests)
+            checker.equal(property, got, expected, f"{text} too")
+
+    for_requests(checker, attempt, examples, setup.model.vocab)

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float, Int
 
 from bass.interfaces import Verifier
-from bass.records import Draft, Noise, Verdict
+from bass.records import Draft, Noise
 from bass.verifiers.block import Block
 from bass.verifiers.exact_match import ExactMatch
 from bass.verifiers.rejection import Rejection
@@ -129,32 +129,40 @@ class VerifierInput:
     uniforms: Float[np.ndarray, "rows window 4"]
 
     @classmethod
-    def filled(
-        cls, problems: list[Problem], each: list[int], k: int, junk: int = 0, garbage: tuple = ()
+    def of(
+        cls,
+        problems: list[Problem],
+        tokens: list[np.ndarray],
+        uniforms: list[np.ndarray],
+        k: int,
+        junk: int = 0,
+        garbage: tuple = (),
     ) -> "VerifierInput":
-        """Random values everywhere, with the seed `junk`, for `each` rows of every problem.
+        """Rows of each problem, with drafts of up to `k` tokens.
 
-        `garbage`: numbers in place of the probabilities.
+        `tokens`: of each problem, [rows, length]. `uniforms`: [rows, length + 1, 4]. Values beyond
+        a row's own length are random, with the seed `junk`. `garbage`: numbers in place of the
+        probabilities there.
         """
-        random, rows, vocab = np.random.default_rng(1000 + junk), sum(each), problems[0].vocab
+        random, vocab = np.random.default_rng(1000 + junk), problems[0].vocab
+        each = [*map(len, tokens)]
+        rows, probabilistic = sum(each), problems[0].path is None
         target, guess = (random.dirichlet(np.ones(vocab), (rows, n)) for n in (k + 1, k))
         if garbage:
             target, guess = np.resize(garbage, target.shape), np.resize(garbage, guess.shape)
-        return cls(
-            random.integers(0, vocab, (rows, k)),
-            None if problems[0].path is not None else guess,
-            target,
-            np.repeat([problem.length for problem in problems], each),
-            random.uniform(size=(rows, k + 1, 4)),
-        )
-
-    def fill(self, here: slice, problem: Problem) -> None:
-        """Set the distributions of a problem's rows, whose tokens are set."""
-        for slot in range(problem.length + 1):
-            before = self.tokens[here, :slot]
-            self.target_probs[here, slot] = looked_up(problem.target, before, problem.vocab)
-            if slot < problem.length and self.draft_probs is not None:
-                self.draft_probs[here, slot] = looked_up(problem.draft, before, problem.vocab)
+        drafted = random.integers(0, vocab, (rows, k))
+        noise = random.uniform(size=(rows, k + 1, 4))
+        for problem, end, own, drawn in zip(
+            problems, np.cumsum(each), tokens, uniforms, strict=True
+        ):
+            here, length = slice(end - len(own), end), problem.length
+            drafted[here, :length], noise[here, : length + 1] = own, drawn
+            for slot in range(length + 1):
+                target[here, slot] = looked_up(problem.target, own[:, :slot], vocab)
+                if probabilistic and slot < length:
+                    guess[here, slot] = looked_up(problem.draft, own[:, :slot], vocab)
+        lengths = np.repeat([problem.length for problem in problems], each)
+        return cls(drafted, guess if probabilistic else None, target, lengths, noise)
 
     def tensors(
         self, order: np.ndarray | None = None, device: torch.device = CPU
@@ -231,25 +239,25 @@ def judge(
     inside: Callable[[Boxes], Float[np.ndarray, "rows slots two"]],
     device: torch.device,
     cuts: Cuts | None = None,
-) -> tuple[list[Boxes], Verdict]:
-    """The verdict on all boxes of all problems as one batch of drafts of up to k tokens, at the
-    points that `inside` picks.
+) -> list[tuple[Boxes, Int[np.ndarray, "rows window"], Int[np.ndarray, " rows"]]]:
+    """Each problem's boxes, with the emitted tokens (then -1) and the number of accepted ones, for
+    all problems as one batch of drafts of up to k tokens, at the points that `inside` picks.
 
     The problems share a vocabulary, and their drafts are all probabilistic or all deterministic.
-    Values beyond a row's own length (tokens, distributions, noise) are random, as they must not
-    matter. `cuts`: for a verifier without an entry in `CUTS`.
+    `cuts`: for a verifier without an entry in `CUTS`.
     """
     rows = [boxes(problem, CUTS[type(verifier)] if cuts is None else cuts) for problem in problems]
-    given = VerifierInput.filled(problems, [len(r.weight) for r in rows], k)
-    first = 0
-    for problem, part in zip(problems, rows, strict=True):
-        n, here = problem.length, slice(first, first + len(part.weight))
-        given.tokens[here, :n] = part.tokens
-        given.uniforms[here, : n + 1, 0] = part.drawn
-        given.uniforms[here, : n + 1, 1:3] = inside(part)
-        given.fill(here, problem)
-        first += len(part.weight)
-    return rows, verifier(*given.tensors(device=device))
+    spare = np.random.default_rng(0)
+    uniforms = [
+        np.concatenate((r.drawn[..., None], inside(r), spare.uniform(size=(*r.drawn.shape, 1))), 2)
+        for r in rows
+    ]
+    given = VerifierInput.of(problems, [r.tokens for r in rows], uniforms, k)
+    verdict = verifier(*given.tensors(device=device))
+    accepted, slots = verdict.accepted.cpu().numpy(), np.arange(k + 1)
+    emitted = np.where(slots <= accepted[:, None], verdict.tokens.cpu().numpy(), -1)
+    ends = np.cumsum([len(r.weight) for r in rows])[:-1]
+    return [*zip(rows, np.split(emitted, ends), np.split(accepted, ends), strict=True)]
 
 
 def middle(rows: Boxes) -> Float[np.ndarray, "rows slots two"]:
@@ -267,35 +275,18 @@ def output_laws(
     """Each problem's distribution of its next length + 1 tokens: those that the verifier emits,
     then the target's.
     """
-    rows, verdict = judge(verifier, problems, k, middle, device, cuts)
-    ends = np.cumsum([len(r.weight) for r in rows])[:-1]
-    emitted = np.split(verdict.tokens.cpu().numpy(), ends)
-    accepted = np.split(verdict.accepted.cpu().numpy(), ends)
-    each = zip(problems, rows, emitted, accepted, strict=True)
-    return [_law(problem, tokens, counts, r.weight) for problem, r, tokens, counts in each]
-
-
-def mean_accepted(
-    verifier: Verifier, problems: list[Problem], k: int, device: torch.device
-) -> list[float]:
-    """Each problem's expected number of accepted tokens."""
-    rows, verdict = judge(verifier, problems, k, middle, device)
-    ends = np.cumsum([len(r.weight) for r in rows])[:-1]
-    accepted = np.split(verdict.accepted.cpu().numpy(), ends)
-    return [float(a @ r.weight) for a, r in zip(accepted, rows, strict=True)]
-
-
-def _law(
-    problem: Problem, emitted: np.ndarray, accepted: np.ndarray, weight: np.ndarray
-) -> Float[np.ndarray, "..."]:
-    law = np.zeros((problem.vocab,) * (problem.length + 1))
-    assert (accepted >= 0).all(), "a negative number of tokens was accepted"
-    assert (accepted <= problem.length).all(), "more tokens were accepted than the row's length"
-    for count in range(1, problem.length + 2):
-        some = accepted == count - 1
-        mass = np.zeros((problem.vocab,) * count)
-        np.add.at(mass, tuple(emitted[some, :count].T), weight[some])
-        for tokens in np.ndindex(law.shape):
-            if mass[tokens[:count]] > 0:
-                law[tokens] += mass[tokens[:count]] * problem.continuation(tokens, count)
-    return law
+    laws = []
+    judged = judge(verifier, problems, k, middle, device, cuts)
+    for problem, (part, tokens, accepted) in zip(problems, judged, strict=True):
+        law = np.zeros((problem.vocab,) * (problem.length + 1))
+        assert (accepted >= 0).all(), "a negative number of tokens was accepted"
+        assert (accepted <= problem.length).all(), "more tokens were accepted than the row's length"
+        for count in range(1, problem.length + 2):
+            some = accepted == count - 1
+            mass = np.zeros((problem.vocab,) * count)
+            np.add.at(mass, tuple(tokens[some, :count].T), part.weight[some])
+            for sequence in np.ndindex(law.shape):
+                if mass[sequence[:count]] > 0:
+                    law[sequence] += mass[sequence[:count]] * problem.continuation(sequence, count)
+        laws.append(law)
+    return laws

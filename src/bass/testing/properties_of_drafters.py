@@ -1,26 +1,27 @@
 """The properties of every drafter."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from bass.api import loading
+from bass.api.llm import load
 from bass.api.resolve import make
-from bass.drafters.validity import built, check_answer
-from bass.errors import OptionError
-from bass.interfaces import Drafter, DrafterContext, DraftMethod, ForwardingRowStore, RowStore
+from bass.drafters.validity import check_answer
+from bass.engine.step import SpeculativeStep
+from bass.interfaces import Drafter, DraftMethod, ForwardingRowStore, RowStore
 from bass.policies import Fixed
 from bass.records import Draft, Features, Noise, Sequences, Window
 from bass.sampling import Sampling
-from bass.testing import runs
+from bass.testing import engine
 from bass.testing.checking import Checker
 from bass.testing.doubles import ByRow, OwnPast, Unsure
 from bass.testing.engine import By, Setup
-from bass.testing.small_models import DecoderPair
+from bass.testing.small_models import DecoderPair, SmallModel
 from bass.testing.strategies import MIXED
 from bass.verifiers.block import Block
 
@@ -50,7 +51,7 @@ LAW_BY_BLOCK = (
     "step draws with the noise of tokens that were rejected before."
 )
 WITH_A_RULE = "with a stop rule, too, "
-GREEDY_WITH_A_RULE = WITH_A_RULE + runs.GREEDY
+GREEDY_WITH_A_RULE = WITH_A_RULE + engine.GREEDY
 LAW_WITH_A_RULE = (
     f"{WITH_A_RULE}the first four tokens are distributed as the target's own: a draft ends after "
     "the token at which the rule fires, whichever that token is."
@@ -59,12 +60,12 @@ NEW = 4  # tokens whose joint distribution is tested: one of each slot of the fi
 # of these tokens, with a large vocabulary: the first, and each with the one before
 PAIRS = ((0,), (0, 1), (1, 2), (2, 3))
 OPTIONS = (
-    (Sampling(), runs.LONG_PROMPT),
-    (Sampling(temperature=0.7, top_p=0.8), runs.PROMPT),
+    (Sampling(), engine.LONG_PROMPT),
+    (Sampling(temperature=0.7, top_p=0.8), engine.PROMPT),
 )
 RULE = Unsure()
 MOSTLY_LONG = ByRow(4, every=4)
-BLOCK_LENGTH = 3  # of drafts in `runs.UNLIKE`
+BLOCK_LENGTH = 3  # of drafts in `engine.UNLIKE`
 Checkpoint = str | Path
 
 
@@ -102,102 +103,71 @@ def check_drafter(
     """
     made: DraftMethod = make("drafter", drafter)
     checker = Checker(type(made).__name__, examples, seed)
-    by = By(CheckedMethod(made, checker))
+
+    def wrap(step: SpeculativeStep, _: Sequences) -> SpeculativeStep:
+        return replace(step, drafter=CheckedDrafter(step.drafter, checker, step.vocab_size))
+
+    setup = Setup(engine.WHOLE_MEMORY, engine.CPU, policy=ByRow(4), drafter=By(made), wrap=wrap)
     if target is not None:
-        require_on_pair(checker, by, target, draft)
+        models = load(target, draft, drafter=made, device="cpu", dtype="float32").models
+        roles = {"target": models.target, "draft": models.draft or models.target}
+        require_on_pair(
+            checker, setup.but(model=DecoderPair(models.target.shape.vocab_size, roles))
+        )
         return
     layers = max(made.target_layers, max(made.target_features, default=-1) + 1)
-    model = runs.llama(layers + 1) if layers else runs.WHOLE_MEMORY
-    setup = Setup(model, runs.CPU, policy=ByRow(4), drafter=by)
-    ruled = setup.but(drafter=By(by.method, RULE))
-    runs.require_greedy(checker, setup, examples // 2)
+    if layers:
+        setup = setup.but(model=engine.llama(layers + 1))
+    engine.require_greedy(checker, setup, examples // 2)
     if not layers:
-        runs.require_greedy(checker, setup.but(model=runs.llama()), examples // 6)
+        engine.require_greedy(checker, setup.but(model=engine.llama()), examples // 6)
     require_same(checker, setup, examples // 4)
-    require_laws(checker, setup, layers)
     if made.obeys_stop_rules:
-        runs.require_greedy(checker, ruled, examples // 8, GREEDY_WITH_A_RULE)
+        ruled = setup.but(drafter=By(made, RULE))
+        engine.require_greedy(checker, ruled, examples // 8, GREEDY_WITH_A_RULE)
         require_same(checker, ruled, examples // 8, WITH_A_RULE)
-        narrow = sampled(ruled, layers)[0]
-        runs.require_law(checker, narrow, Sampling(), LAW_WITH_A_RULE, NEW)
+    require_laws(checker, setup, layers)
 
 
-def require_on_pair(checker: Checker, by: By, target: Checkpoint, draft: Checkpoint | None) -> None:
+def require_on_pair(checker: Checker, setup: Setup) -> None:
     """Check a drafter on a pair of checkpoints."""
-    specs = [
-        None if c is None else loading.ModelSpec(str(c), runs.CPU, "float32")
-        for c in (target, draft)
-    ]
-    if specs[1] is None and by.method.needs_draft:
-        raise OptionError(f"`{checker.name}` needs a draft model: give `draft` next to `target`.")
-    read = [loading.Checkpoint.of(spec) for spec in specs if spec is not None]
-    models = loading.Models.read(specs[0], specs[1], read)  # pyright: ignore[reportArgumentType]
-    pair = DecoderPair(
-        models.target.shape.vocab_size,
-        {"target": models.target, "draft": models.draft or models.target},
-    )
-    setup = Setup(pair, runs.CPU, policy=ByRow(4), drafter=by)
-    runs.require_greedy(checker, setup, checker.examples // 6)
+    engine.require_greedy(checker, setup, checker.examples // 6)
     require_same(checker, setup, checker.examples // 4)
-    runs.require_sparse_law(checker, setup.but(policy=MOSTLY_LONG), LAW, NEW)
+    prompt = np.random.default_rng(checker.seed).integers(0, setup.model.vocab, 8).tolist()
+    setup = setup.but(policy=MOSTLY_LONG)
+    engine.require_law(checker, setup, Sampling(top_k=2), LAW, NEW, prompt)
 
 
 def require_same(checker: Checker, setup: Setup, examples: int, case: str = "") -> None:
     """Check `MATES`, or `AGAIN` for a batch-wide drafter."""
     own = setup.but(policy=OwnPast())
-    if setup.drafter.method.method.batch_invariant:
-        runs.require_same_alone(checker, own, examples, case + MATES)
+    if setup.drafter.method.batch_invariant:
+        ways = engine.REVERSED | engine.ALONE
+        engine.require_same(checker, own, examples, case + MATES, ways)
     else:
-        runs.require_repeatable(checker, own, examples, case + AGAIN)
+        engine.require_same(checker, own, examples, case + AGAIN, engine.REPEATED)
 
 
 def require_laws(checker: Checker, setup: Setup, layers: int) -> None:
-    """Check the distributions of the first tokens without a stop rule."""
-    narrow, large = sampled(setup, layers)
-    unlike = narrow.model if layers else runs.UNLIKE
-    block = narrow.but(model=unlike, policy=Fixed(BLOCK_LENGTH), verifier=Block())
-    runs.require_law(checker, large, Sampling(), LAW, NEW, subsets=PAIRS)
-    for options, prompt in OPTIONS:
-        runs.require_law(checker, narrow, options, LAW, NEW, prompt)
-    runs.require_law(checker, narrow, MIXED, LAW_OF_OPTIONS, NEW)
-    runs.require_law(checker, block, Sampling(), LAW_BY_BLOCK, NEW)
-
-
-def sampled(setup: Setup, layers: int) -> tuple[Setup, Setup]:
-    """The setup on models of `runs.NARROW` and of `runs.LARGE` tokens: tables, or Llamas for a
-    drafter that runs `layers` of the target.
+    """Check the distributions of the first tokens, without and with a stop rule: on tables, or on
+    Llamas for a drafter that runs `layers` of the target.
     """
-    models = (
-        [runs.sampled_llama(layers + 1, vocab) for vocab in (runs.NARROW, runs.LARGE)]
-        if layers
-        else [runs.NARROW_TABLE, runs.LARGE_TABLE]
-    )
-    narrow, large = (setup.but(model=model, policy=MOSTLY_LONG) for model in models)
-    return narrow, large
-
-
-@final
-@dataclass(frozen=True)
-class CheckedMethod(DraftMethod):
-    """A method whose drafters are checked; all else is as in `method`."""
-
-    method: DraftMethod
-    checker: Checker
-
-    @property
-    def needs_draft(self) -> bool:
-        return self.method.needs_draft
-
-    @property
-    def target_layers(self) -> int:
-        return self.method.target_layers
-
-    @property
-    def target_features(self) -> tuple[int, ...]:
-        return self.method.target_features
-
-    def build(self, context: DrafterContext) -> Drafter:
-        return CheckedDrafter(built(self.method, context), self.checker, context.vocab_size)
+    large: SmallModel = engine.LARGE_TABLE
+    narrow: SmallModel = engine.NARROW_TABLE
+    unlike: SmallModel = engine.UNLIKE
+    if layers:
+        large = engine.sampled_llama(layers + 1, engine.LARGE)
+        narrow = unlike = engine.sampled_llama(layers + 1, engine.NARROW)
+    setup = setup.but(model=narrow, policy=MOSTLY_LONG)
+    engine.require_law(checker, setup.but(model=large), Sampling(), LAW, NEW, subsets=PAIRS)
+    for options, prompt in OPTIONS:
+        engine.require_law(checker, setup, options, LAW, NEW, prompt)
+    engine.require_law(checker, setup, MIXED, LAW_OF_OPTIONS, NEW)
+    block = setup.but(model=unlike, policy=Fixed(BLOCK_LENGTH), verifier=Block())
+    engine.require_law(checker, block, Sampling(), LAW_BY_BLOCK, NEW)
+    if setup.drafter.method.obeys_stop_rules:
+        ruled = setup.but(drafter=By(setup.drafter.method, RULE))
+        engine.require_law(checker, ruled, Sampling(), LAW_WITH_A_RULE, NEW)
 
 
 @final

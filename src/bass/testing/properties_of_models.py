@@ -16,7 +16,7 @@ from bass.api.resolve import make
 from bass.attention import SDPA
 from bass.caches import PaddedCache
 from bass.drafters import ModelDraft
-from bass.engine.scorer import CachedAttend, ModelScorer, check_pairing
+from bass.engine.scorer import CachedAttend, check_pairing
 from bass.errors import OptionError, PairingError
 from bass.interfaces import AttentionBackend
 from bass.models.decoder import CausalDecoder
@@ -27,11 +27,17 @@ from bass.records import (
     Projection,
     Window,
 )
-from bass.testing import runs
+from bass.testing import engine
 from bass.testing.checking import Checker
 from bass.testing.doubles import ByRow
 from bass.testing.engine import By, Setup
-from bass.testing.small_models import dense_attention, poisoned, whole_logits
+from bass.testing.small_models import (
+    DecoderPair,
+    dense_attention,
+    poisoned,
+    scaled_noise,
+    whole_logits,
+)
 from bass.testing.strategies import Draw
 
 DENSE = (
@@ -73,9 +79,9 @@ def check_pair(cache: Any, backend: Any, examples: int = 40, seed: int = 0) -> N
     are no cache or backend.
     """
     layout = make("cache", cache)
-    made = backend_for(backend, layout, runs.CPU)
+    made = backend_for(backend, layout, engine.CPU)
     check_pairing(layout, type(made), tuple(KINDS["attention"].registry.values()))
-    device = runs.CPU
+    device = engine.CPU
     try:
         made.check(device)
     except PairingError:
@@ -85,8 +91,8 @@ def check_pair(cache: Any, backend: Any, examples: int = 40, seed: int = 0) -> N
     checker = Checker(f"{layout.__name__} with {type(made).__name__}", examples, seed)
     checker.for_all(passes(), lambda case: attends(checker, layout, made, case, device))
     pairing = layout, lambda: made
-    setup = Setup(runs.llama(), device, pairing, ByRow(3), By(ModelDraft()))
-    runs.require_greedy(checker, setup, examples // 6, sizes=PROMPTS)
+    setup = Setup(engine.llama(), device, pairing, ByRow(3), By(ModelDraft()))
+    engine.require_greedy(checker, setup, examples // 6, sizes=PROMPTS)
 
 
 @dataclass(frozen=True)
@@ -106,12 +112,6 @@ class AttentionCase:
     def ends(self) -> Int[np.ndarray, " batch"]:
         """The positions of each row that are in use."""
         return np.array(self.past) + self.used
-
-    @property
-    def shape(self) -> DecoderShape:
-        """The shape of a decoder of two layers, each with its own rule."""
-        kv_heads, groups, dim = self.heads
-        return DecoderShape(5, kv_heads * groups, kv_heads, dim, 64, (self.other, self.rule))
 
     def values(self) -> tuple[Queries, Keys, Keys]:
         """Queries, keys and values of every position, drawn by the seed."""
@@ -174,10 +174,11 @@ def attended(
     """The second layer's output for the window after the past, in a cache whose positions all held
     `above` before, with poison in all other storage.
     """
-    batch, rules, span = len(case.past), case.shape.rules, max(int(case.ends.max()), 1)
+    batch, rules, span = len(case.past), (case.other, case.rule), max(int(case.ends.max()), 1)
     capacities = np.maximum(case.ends + case.beyond, 1)
-    kv_heads, _, dim = case.heads
-    cache = poisoned(layout.allocate(case.shape, CacheBudget.of(capacities), device, torch.float32))
+    kv_heads, groups, dim = case.heads
+    shape = DecoderShape(5, kv_heads * groups, kv_heads, dim, 64, rules)
+    cache = poisoned(layout.allocate(shape, CacheBudget.of(capacities), device, torch.float32))
 
     def placed(first: Any, counts: Any, width: int) -> Tensor:
         w = np.arange(width)
@@ -222,24 +223,19 @@ def check_family(
         raise OptionError(f"`check_family({family.__name__})` needs a config: give a small one.")
     for config in configs:
         checker = Checker(family.__name__, examples, seed)
-        decoder = randomized(family(config, torch.device("cpu"), torch.float32), seed)  # pyright: ignore[reportArgumentType, reportCallIssue]
-        rows = windowed_rows(min(decoder.shape.max_positions, LONGEST))
+        decoder = family(config, torch.device("cpu"), torch.float32)  # pyright: ignore[reportArgumentType, reportCallIssue]
+        random = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for parameter in decoder.parameters():
+                parameter.copy_(scaled_noise(parameter, random) + (parameter.ndim == 1))
+        longest = min(decoder.requires_grad_(False).shape.max_positions, LONGEST)
+        rows = st.builds(
+            WindowedRows,
+            st.lists(st.integers(1, longest), min_size=1, max_size=3).map(tuple),
+            st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple),
+            st.integers(0, 99),
+        )
         checker.for_all(rows, lambda case, d=decoder, c=checker: passes_in_windows(c, d, case))
-
-
-def randomized(decoder: CausalDecoder, seed: int) -> CausalDecoder:
-    """The decoder with random weights: matrices that keep the scale of what they multiply, all
-    else near 1.
-    """
-    random = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in decoder.parameters():
-            drawn = torch.randn(parameter.shape, generator=random)
-            if parameter.ndim > 1:
-                parameter.copy_(1.5 * drawn / parameter.shape[-1] ** 0.5)
-            else:
-                parameter.copy_(1 + 0.1 * drawn)
-    return decoder.requires_grad_(False)
 
 
 @dataclass(frozen=True)
@@ -251,13 +247,6 @@ class WindowedRows:
     lengths: tuple
     widths: tuple
     seed: int
-
-
-def windowed_rows(longest: int) -> st.SearchStrategy[WindowedRows]:
-    """One to three rows."""
-    lengths = st.lists(st.integers(1, longest), min_size=1, max_size=3)
-    widths = st.lists(st.integers(1, 5), min_size=1, max_size=4)
-    return st.builds(WindowedRows, lengths.map(tuple), widths.map(tuple), st.integers(0, 99))
 
 
 def passes_in_windows(checker: Checker, decoder: CausalDecoder, case: WindowedRows) -> None:
@@ -282,8 +271,9 @@ def in_windows(
 ) -> list[np.ndarray]:
     """The logits of every position of these rows, fed in windows with a cache."""
     budget, random = CacheBudget.of(np.array([*map(len, rows)])), np.random.default_rng(case.seed)
-    cache = poisoned(PaddedCache.allocate(decoder.shape, budget, runs.CPU, torch.float32))
-    scorer, size = ModelScorer(decoder, cache, SDPA(), len(rows)), decoder.shape.vocab_size
+    size = decoder.shape.vocab_size
+    pair = DecoderPair(size, {"target": decoder})
+    scorer = pair.scorer("target", (PaddedCache, SDPA), budget, engine.CPU)
     logits, fed = [np.zeros((len(row), size)) for row in rows], [0] * len(rows)
     widths = itertools.cycle(case.widths)
     while fed != [*map(len, rows)]:

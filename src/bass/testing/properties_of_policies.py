@@ -21,7 +21,7 @@ from bass.drafters import ModelDraft
 from bass.interfaces import DraftLengthPolicy, StopRule
 from bass.interfaces.policy import requested_lengths
 from bass.sampling import Sampling
-from bass.testing import runs
+from bass.testing import engine
 from bass.testing.checking import Checker, shown
 from bass.testing.doubles import ByRow
 from bass.testing.engine import By, Setup
@@ -33,7 +33,6 @@ from bass.testing.strategies import (
     feedback_sequences,
 )
 
-LENGTHS = "lengths are a NumPy array of integers of shape [batch], each from 0 to max_length."
 TWICE = "`lengths` of one state are always the same."
 STATE = "`{}` returns a new state and does not write to its argument."
 FEEDBACK = "`update` does not write to its feedback."
@@ -82,20 +81,21 @@ def check_policy(policy: Any, examples: int = 80, seed: int = 0) -> None:
     check_max_length(made)
     checker = Checker(type(made).__name__, examples, seed)
     checker.for_all(feedback_sequences(), lambda history: follow(checker, made, history))
-    setup = Setup(runs.WHOLE_MEMORY, runs.CPU, policy=made)
-    runs.require_greedy(checker, setup, examples // 2)
-    runs.require_law(checker, setup.but(model=runs.NARROW_TABLE), Sampling(temperature=0.9))
+    setup = Setup(engine.WHOLE_MEMORY, engine.CPU, policy=made)
+    engine.require_greedy(checker, setup, examples // 2)
+    engine.require_law(checker, setup.but(model=engine.NARROW_TABLE), Sampling(temperature=0.9))
 
 
 def follow(checker: Checker, policy: DraftLengthPolicy[Any], history: FeedbackSequence) -> None:
     """Check all properties outside of an engine, for one sequence of feedback."""
     requested = []
     for seed in range(2):
-        with global_generators(seed), clocks_read() as read:
+        random.seed(seed)  # Hypothesis restores both global generators
+        np.random.seed(seed)
+        with clocks_read() as read:
             requested.append(play(checker, policy, history))
         checker.require(CLOCK, not read, "no call of a clock", ", ".join(read[:1]))
-    first, second = requested
-    checker.require(SAME, first == second, f"lengths {first} a second time", second)
+    checker.equal(SAME, requested[1], requested[0], "a second time")
 
 
 def play(
@@ -104,10 +104,13 @@ def play(
     """The lengths of each step."""
 
     def unchanged(property: str, value: Any, action: Callable[[Any], Any]) -> Any:
-        before, text = content(value), repr(value)
+        before, text = content(value), shown(value)
         result = action(value)
-        checker.require(property, content(value) == before, f"{text}, as before", repr(value))
+        checker.require(property, content(value) == before, f"{text}, as before", value)
         return result
+
+    def lengths_of(state: Any) -> list[int]:
+        return np.asarray(policy.lengths(state)).tolist()
 
     state, requested, seen = policy.init(history.batch), [], []
     for step in history.steps:
@@ -117,29 +120,24 @@ def play(
             rows = np.array(step.new)
             reset = STATE.format("reset")
             state = unchanged(reset, state, lambda s, rows=rows: policy.reset(s, rows))
-        lengths = unchanged(STATE.format("lengths"), state, policy.lengths)
-        is_array = isinstance(lengths, np.ndarray)
-        checker.require(LENGTHS, is_array, "an array", f"{type(lengths).__name__}: {lengths}")
+        lengths = unchanged(STATE.format("lengths"), state, lengths_of)
         requested_lengths(policy, state, history.batch)  # type, shape and range
-        repeated = policy.lengths(state)
-        checker.require(TWICE, np.array_equal(lengths, repeated), lengths, repeated)
-        requested.append(lengths.tolist())
-        constant = not getattr(policy, "constant_length", False) or requested[-1] == requested[0]
-        checker.require(CONSTANT, constant, requested[0], requested[-1])
-        before, feedback = state, step.feedback(lengths)
+        checker.equal(TWICE, lengths_of(state), lengths)
+        requested.append(lengths)
+        if getattr(policy, "constant_length", False):
+            checker.equal(CONSTANT, lengths, requested[0])
+        before, feedback = state, step.feedback(np.array(lengths))
         text, reported = STATE.format("update"), content(feedback)
         state = unchanged(text, state, lambda s, given=feedback: policy.update(s, given))
         same = content(feedback) == reported
-        checker.require(FEEDBACK, same, step.feedback(lengths), feedback)
-        seen.append((before, feedback, policy.lengths(state).tolist()))
+        checker.require(FEEDBACK, same, step.feedback(np.array(lengths)), feedback)
+        seen.append((before, feedback, lengths_of(state)))
     # older states stay valid after newer ones and after another run
     policy.lengths(policy.init(history.batch + 1))
     for (before, feedback, after), expected in zip(seen, requested, strict=True):
-        lengths = policy.lengths(before).tolist()
-        checker.require(TWICE, lengths == expected, f"{expected} of an older state too", lengths)
-        lengths = policy.lengths(policy.update(before, feedback)).tolist()
-        text = f"{after} when an older state is updated again"
-        checker.require(SAME, lengths == after, text, lengths)
+        checker.equal(TWICE, lengths_of(before), expected, "of an older state too")
+        updated = lengths_of(policy.update(before, feedback))
+        checker.equal(SAME, updated, after, "when an older state is updated again")
     return requested
 
 
@@ -149,19 +147,6 @@ def content(value: Any) -> Any:
         return pickle.dumps(copy.deepcopy(value))
     except (pickle.PicklingError, AttributeError, TypeError):  # such as of a local class
         return repr(value)
-
-
-@contextlib.contextmanager
-def global_generators(seed: int) -> Iterator[None]:
-    """Give the global generators of Python and NumPy this seed, within it."""
-    before = random.getstate(), np.random.get_state()
-    random.seed(seed)
-    np.random.seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(before[0])
-        np.random.set_state(before[1])
 
 
 @contextlib.contextmanager
@@ -210,10 +195,10 @@ def check_stop_rule(rule: Any, examples: int = 40, seed: int = 0) -> None:
     checker = Checker(type(made).__name__, examples, seed)
     sizes = st.integers(1, ROWS), st.integers(VOCAB, VOCAB + 2), st.integers(0, 5), SEEDS
     checker.for_all(st.builds(RuleInput.drawn, *sizes), lambda one: answers(checker, made, one))
-    setup = Setup(RULED_GREEDY, runs.CPU, policy=ByRow(4), drafter=By(ModelDraft(), made))
-    runs.require_greedy(checker, setup, examples // 2)
+    setup = Setup(RULED_GREEDY, engine.CPU, policy=ByRow(4), drafter=By(ModelDraft(), made))
+    engine.require_greedy(checker, setup, examples // 2)
     for options in OPTIONS:
-        runs.require_law(checker, setup.but(model=RULED, policy=ByRow(3)), options)
+        engine.require_law(checker, setup.but(model=RULED, policy=ByRow(3)), options)
 
 
 @dataclass(frozen=True)
@@ -238,36 +223,25 @@ class RuleInput:
         probs, others = np.array(few, np.float32)[random.integers(len(few), size=(2, batch))]
         return cls(probs, others, random.permutation(batch), so_far)
 
-    def __str__(self) -> str:
-        return (
-            f"distributions {shown(self.probs)}, {self.so_far} token(s) before; other mates "
-            f"{shown(self.others)}, order {shown(self.order)}"
-        )
-
 
 def answers(checker: Checker, rule: StopRule, given: RuleInput) -> None:
     """Check all properties outside of an engine, for one case."""
     probs, others, order = torch.tensor(given.probs), torch.tensor(given.others), [*given.order]
 
-    def require(property: str, answer: Tensor, expected: Tensor, text: str) -> None:
-        same = torch.equal(answer, expected)
-        checker.require(property, same, f"{shown(expected)} {text}", answer)
-
     def call(rows: Tensor) -> Tensor:
         copied = rows.clone()
         answer = rule(copied, given.so_far)
-        require(PURE, copied, rows, "as before")
+        checker.equal(PURE, copied, rows, "as before")
         kind = getattr(answer, "dtype", type(answer).__name__), getattr(answer, "shape", None)
         expected = f"booleans of shape {[len(rows)]}"
         checker.require(ANSWER, kind == (torch.bool, (len(rows),)), expected, answer)
         return answer.clone()
 
     answer = call(probs)
-    for _ in range(CALLS - 1):
-        require(PURE, call(probs), answer, "when called again")
-    require(OWN, call(probs[order]), answer[order], f"for the rows in the order {order}")
+    for _ in range(CALLS):
+        checker.equal(PURE, call(probs), answer, "when called again")
+    checker.equal(OWN, call(probs[order]), answer[order], f"for the rows in the order {order}")
     for row in range(len(probs)):
         mixed = others.clone()
         mixed[row] = probs[row]
-        require(OWN, call(mixed)[row], answer[row], f"for row {row} among other mates too")
-    require(PURE, call(probs), answer, "when called again")
+        checker.equal(OWN, call(mixed)[row], answer[row], f"for row {row} among other mates too")

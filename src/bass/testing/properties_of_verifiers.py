@@ -4,11 +4,11 @@ A single verdict cannot show noise that is reused in a later step, or state that
 between steps; and it is not computed in the engine's precision.
 """
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from hypothesis import strategies as st
 from jaxtyping import Int
 
@@ -17,16 +17,14 @@ from bass.drafters import Ngram
 from bass.engine.step import check_verdict
 from bass.interfaces import Verifier
 from bass.policies import Fixed
-from bass.records import Draft, Verdict
 from bass.sampling import Sampling
-from bass.testing import runs
-from bass.testing.checking import COSTLY, Checker, shown
+from bass.testing import engine
+from bass.testing.checking import COSTLY, Checker
 from bass.testing.doubles import ByRow, OwnPast
 from bass.testing.engine import By, Setup
 from bass.testing.enumeration import (
     CUTS,
     Cuts,
-    Problem,
     VerifierInput,
     judge,
     looked_up,
@@ -36,14 +34,13 @@ from bass.testing.enumeration import (
 from bass.testing.statistics import FALSE_FAILURE, count
 from bass.testing.strategies import (
     MIXED,
-    RequestBatch,
     batches,
-    generic_batches,
-    long_batches,
+    single_problems,
 )
 
-# longest drafts over a vocabulary of two tokens, by samples and by enumeration
-LONG, LONG_BOXES = 6, 4
+# sizes of vocabularies and long drafts, by samples and by enumeration
+LONG, LONG_BOXES = (((2, 4), (2, 5), (2, 6)), ((2, 4),))
+GENERIC = ((3, 2), (2, 4), (24, 1))  # sizes of vocabularies, and the drafts' lengths
 CALLS = 3  # with the same arguments
 MOST_CELLS = 256  # of a distribution that samples are compared with
 # in place of probabilities beyond a row's own length
@@ -51,7 +48,7 @@ GARBAGE = ((), (np.nan,), (np.inf, -1.0, 0.0))
 SAMPLES = 16384  # of the noise, for each drawn problem
 TOLERANCE = 1e-12  # float64 sums of up to some 10^4 terms
 NEW = 5  # tokens whose joint distribution is tested: of up to five steps
-COIN_NEW, COIN_LENGTH = 4, 2  # the same in `runs.COIN`, and the draft's length
+COIN_NEW, COIN_LENGTH = 4, 2  # the same in `engine.COIN`, and the draft's length
 CERTAIN_NEW = 3  # the same with deterministic drafts
 
 TOKENS = "emitted tokens are of the vocabulary."
@@ -122,16 +119,20 @@ def check_verifier(
         if by_cuts:
             known = CUTS.get(type(made)) if cuts is None else cuts
             require_output_law(checker, made, known, deterministic)
-    setup = Setup(runs.WHOLE_MEMORY, runs.CPU, policy=ByRow(), verifier=made)
+    setup = Setup(engine.WHOLE_MEMORY, engine.CPU, policy=ByRow(), verifier=made)
     if made.coupled and made.lossless:
-        require_autoregressive(checker, setup)
+        ways: engine.Ways = {
+            f"with {policy}": lambda s, r, p=policy: s.but(policy=p).outcome(r).tokens
+            for policy in (OwnPast(), ByRow(), Fixed(3))
+        }
+        engine.require_same(checker, setup.but(policy=Fixed(0)), examples // 4, SEED, ways)
     if made.lossless:
-        runs.require_greedy(checker, setup, examples // 4)
+        engine.require_greedy(checker, setup, examples // 4)
         # drafts without distributions
-        runs.require_greedy(checker, setup.but(drafter=By(Ngram())), examples // 8)
+        engine.require_greedy(checker, setup.but(drafter=By(Ngram())), examples // 8)
     # lengths that depend only on the row's own past
     own = setup.but(policy=OwnPast())
-    runs.require_same_alone(checker, own, examples // 4, RUN_MATES, alone=False)
+    engine.require_same(checker, own, examples // 4, RUN_MATES, engine.REVERSED)
     if made.lossless:
         require_run_law(checker, setup)
 
@@ -144,20 +145,6 @@ class Batch:
     k: int
     seed: int = 0
 
-    def __str__(self) -> str:
-        rows = (f"row {i}: {described(problem)}" for i, problem in enumerate(self.problems))
-        return f"k = {self.k}, noise of seed {self.seed}; {'; '.join(rows)}"
-
-
-def described(problem: Problem) -> str:
-    """A problem as text: each distribution with the drafted tokens before it."""
-    target, draft = (
-        ", ".join(f"after {list(prefix)} {shown(law)}" for prefix, law in laws.items())
-        for laws in (problem.target, problem.draft)
-    )
-    draft = f"draft {draft}" if problem.path is None else f"drafted {list(problem.path)}"
-    return f"length {problem.length}, target {target}, {draft}"
-
 
 def sample(batch: Batch, each: int, junk: int = 0, garbage: tuple = ()) -> VerifierInput:
     """`each` samples of every problem: drafts drawn by the draft stream's uniforms, as a drafter
@@ -166,19 +153,18 @@ def sample(batch: Batch, each: int, junk: int = 0, garbage: tuple = ()) -> Verif
     Values beyond a row's length are random, with the seed `junk`; `garbage`: numbers in place of
     the probabilities there.
     """
-    random, counts = np.random.default_rng(batch.seed), [each] * len(batch.problems)
-    given = VerifierInput.filled(batch.problems, counts, batch.k, junk, garbage)
-    for i, problem in enumerate(batch.problems):
-        here, length = slice(i * each, (i + 1) * each), problem.length
-        given.uniforms[here, : length + 1] = random.uniform(size=(each, length + 1, 4))
-        for slot in range(length):
-            if problem.path is None:
-                probs = looked_up(problem.draft, given.tokens[here, :slot], problem.vocab)
-                given.tokens[here, slot] = drawn(probs, given.uniforms[here, slot, 0])
-            else:
-                given.tokens[here, slot] = problem.path[slot]
-        given.fill(here, problem)
-    return given
+    random, tokens, uniforms = np.random.default_rng(batch.seed), [], []
+    for problem in batch.problems:
+        noise = random.uniform(size=(each, problem.length + 1, 4))
+        drafted = np.zeros((each, problem.length), dtype=np.int64)
+        if problem.path is not None:
+            drafted[:] = problem.path
+        for slot in range(problem.length if problem.path is None else 0):
+            probs = looked_up(problem.draft, drafted[:, :slot], problem.vocab)
+            drafted[:, slot] = drawn(probs, noise[:, slot, 0])
+        tokens.append(drafted)
+        uniforms.append(noise)
+    return VerifierInput.of(batch.problems, tokens, uniforms, batch.k, junk, garbage)
 
 
 def drawn(probs: np.ndarray, uniforms: np.ndarray) -> Int[np.ndarray, " rows"]:
@@ -191,80 +177,51 @@ def contract(checker: Checker, verifier: Verifier, batch: Batch) -> None:
     """Check all properties but that of the output distribution."""
     each = 8
     given = sample(batch, each)
-    first = emitted(checker, verifier, given)
 
-    def require(property: str, other: list, expected: list, text: str) -> None:
-        checker.require(property, other == expected, f"{shown(expected)} {text}", other)
+    def emitted(given: VerifierInput, order: np.ndarray | None = None) -> list[list[int]]:
+        return judged(checker, verifier, given, order)[0].tolist()
 
+    first = emitted(given)
     for _ in range(CALLS - 1):
-        require(SAME, emitted(checker, verifier, given), first, "again")
+        checker.equal(SAME, emitted(given), first, "again")
     for garbage in GARBAGE:
-        other = emitted(checker, verifier, sample(batch, each, 1, garbage))
-        require(BEYOND, other, first, f"with {list(garbage) or 'other distributions'} beyond")
+        how = f"with {list(garbage) or 'other distributions'} beyond"
+        checker.equal(BEYOND, emitted(sample(batch, each, 1, garbage)), first, how)
     rows = np.arange(len(first))
     for order in (rows[::-1], rows[::2], rows[-1:]):
-        moved = emitted(checker, verifier, given, order)
-        expected = [first[row] for row in order]
-        require(MATES, moved, expected, f"from rows {order.tolist()} by themselves")
-
-
-def emitted(
-    checker: Checker, verifier: Verifier, given: VerifierInput, order: np.ndarray | None = None
-) -> list[list[int]]:
-    """The emitted tokens of each row."""
-    tokens, accepted = judged(checker, verifier, given, order)
-    rows = zip(tokens.tolist(), accepted.tolist(), strict=True)
-    return [row[: count + 1] for row, count in rows]
+        how = f"from rows {order.tolist()} by themselves"
+        checker.equal(MATES, emitted(given, order), [first[row] for row in order], how)
 
 
 def judged(
     checker: Checker, verifier: Verifier, given: VerifierInput, order: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The verdict's tokens and accepted counts, after the checks of a single verdict."""
-    draft, target_probs, noise = given.tensors(order)
-    answer = verifier(draft, target_probs, noise)
-    before, probs_before, noise_before = given.tensors(order)
-    pairs = zip(
-        (*vars(before).values(), probs_before, *vars(noise_before).values()),
-        (*vars(draft).values(), target_probs, *vars(noise).values()),
-        strict=True,
-    )
-    unchanged = verifier.writes_inputs or all(
-        a is None or np.array_equal(a, b, equal_nan=True) for a, b in pairs
-    )
-    checker.require(LEAVES, unchanged, "what was given, as before", "other values in it")
-    check_verdict(verifier, answer, target_probs)
-    verdict = answer
-    tokens, accepted = verdict.tokens.numpy(), verdict.accepted.numpy()
-    require_emissions(checker, tokens, accepted, before, target_probs.shape[2])
-    return tokens, accepted
-
-
-def require_emissions(
-    checker: Checker, tokens: np.ndarray, accepted: np.ndarray, draft: Draft, vocab: int
-) -> None:
-    """Check counts against lengths, tokens against the vocabulary, and that accepted ones come
-    first.
+    """The emitted tokens of each row, then -1, and its accepted count, after the checks of a single
+    verdict.
     """
-    slots, lengths, drafted = (
-        np.arange(tokens.shape[1]),
-        draft.lengths.numpy(),
-        draft.tokens.numpy(),
+    draft, target_probs, noise = given.tensors(order)
+    verdict = verifier(draft, target_probs, noise)
+    before, probs_before, noise_before = given.tensors(order)
+    values = (*vars(draft).values(), target_probs, *vars(noise).values())
+    old = (*vars(before).values(), probs_before, *vars(noise_before).values())
+    same = verifier.writes_inputs or all(
+        a is None or np.array_equal(a, b, equal_nan=True) for a, b in zip(old, values, strict=True)
     )
-    drafted = np.pad(drafted, ((0, 0), (0, 1)))
-    count = accepted[:, None]
-    for property, good, expected in (
-        (COUNTS, (count >= 0) & (count <= lengths[:, None]), "0 to its length accepted"),
-        (TOKENS, (tokens >= 0) & (tokens < vocab) | (slots > count), f"tokens below {vocab}"),
-        (PREFIX, (tokens == drafted) | (slots >= count), "its accepted tokens first"),
+    checker.require(LEAVES, same, "what was given, as before", "other values in it")
+    check_verdict(verifier, verdict, target_probs)
+    tokens, accepted = verdict.tokens.numpy(), verdict.accepted.numpy()
+    slots, count, vocab = np.arange(tokens.shape[1]), accepted[:, None], target_probs.shape[2]
+    lengths, drafted = before.lengths.numpy(), np.pad(before.tokens.numpy(), ((0, 0), (0, 1)))
+    for property, holds in (
+        (COUNTS, (count >= 0) & (count <= lengths[:, None])),
+        (TOKENS, (tokens >= 0) & (tokens < vocab) | (slots > count)),
+        (PREFIX, (tokens == drafted) | (slots >= count)),
     ):
-        row = int((~good.all(1)).argmax())
-        checker.require(
-            property,
-            bool(good.all()),
-            f"of the draft {drafted[row, : lengths[row]].tolist()}, {expected}",
-            f"{accepted[row]} accepted, tokens {tokens[row, : max(accepted[row], 0) + 1].tolist()}",
-        )
+        row = int((~holds.all(1)).argmax())
+        expected = f"this for the draft {drafted[row, : lengths[row]].tolist()}"
+        found = f"{accepted[row]} accepted, tokens {tokens[row].tolist()}"
+        checker.require(property, bool(holds.all()), expected, found)
+    return np.where(slots <= count, tokens, -1), accepted
 
 
 def require_output_law(
@@ -274,17 +231,14 @@ def require_output_law(
     vocabularies.
     """
 
-    def law(batch: Batch) -> None:
-        if cuts is None:
-            require_law_of_samples(checker, verifier, batch)
-        else:
-            require_law_of_boxes(checker, verifier, cuts, batch)
-
     every = checker.examples
-    longest, few = (LONG, every // 2) if cuts is None else (LONG_BOXES, every // 5)
-    kinds = [(batches(deterministic), every), (long_batches(deterministic, longest), few)]
+    sizes, few = (LONG, every // 2) if cuts is None else (LONG_BOXES, every // 5)
+    kinds = [(batches(deterministic), every), (single_problems(deterministic, sizes), few)]
     if cuts is None:
-        kinds.append((generic_batches(deterministic), every))
+        law = functools.partial(require_law_of_samples, checker, verifier)
+        kinds.append((single_problems(deterministic, GENERIC, generic=True), every))
+    else:
+        law = functools.partial(require_law_of_boxes, checker, verifier, cuts)
     for cases, some in kinds:
         checker.for_all(cases.map(lambda b: Batch(*b)), law, some, COSTLY)
 
@@ -311,46 +265,30 @@ def require_law_of_samples(checker: Checker, verifier: Verifier, batch: Batch) -
         if law.size > MOST_CELLS:
             rest = tuple(range(1, law.ndim))
             counts, law = counts.sum(rest), law.sum(rest)
-        runs.require_samples(checker, LAW, counts, law, share, f"row {i}: ")
+        engine.require_samples(checker, LAW, counts, law, share, f"row {i}: ")
 
 
 def require_law_of_boxes(checker: Checker, verifier: Verifier, cuts: Cuts, batch: Batch) -> None:
     """Check the output distribution by enumeration."""
     problems, k = batch.problems, batch.k
-    random = np.random.default_rng(0)
-    _, verdict = judge(verifier, problems, k, middle, runs.CPU, cuts)
-
-    def emissions(v: Verdict) -> torch.Tensor:
-        return torch.where(torch.arange(k + 1) <= v.accepted[:, None], v.tokens, -1)
-
+    random, whole = np.random.default_rng(0), judge(verifier, problems, k, middle, engine.CPU, cuts)
     for inside in (
         lambda shape: random.uniform(0.01, 0.99, shape),
         lambda shape: random.choice([1e-6, 1 - 1e-6], shape),
     ):
         points = lambda r, inside=inside: r.low + (r.high - r.low) * inside(r.low.shape)  # noqa: E731
-        _, other = judge(verifier, problems, k, points, runs.CPU, cuts)
-        same = torch.equal(emissions(verdict), emissions(other))
+        others = judge(verifier, problems, k, points, engine.CPU, cuts)
+        same = all(np.array_equal(a[1], b[1]) for a, b in zip(whole, others, strict=True))
         found = "two verdicts in one: a breakpoint is missing"
         checker.require(BOXES, same, "one verdict in each box", found)
-    laws = output_laws(verifier, problems, k, runs.CPU, cuts)
+    laws = output_laws(verifier, problems, k, engine.CPU, cuts)
     for i, (problem, law) in enumerate(zip(problems, laws, strict=True)):
         expected = problem.target_law()
         near = bool(np.abs(law - expected).max() <= TOLERANCE)
-        texts = (f"row {i}: probabilities {runs.cells(p, expected - law)}" for p in (expected, law))
+        texts = (
+            f"row {i}: probabilities {engine.cells(p, expected - law)}" for p in (expected, law)
+        )
         checker.require(LAW, near, *texts)
-
-
-def require_autoregressive(checker: Checker, setup: Setup) -> None:
-    """Check `SEED`."""
-
-    def attempt(batch: RequestBatch) -> None:
-        expected = runs.sampled(setup.but(policy=Fixed(0)), batch)
-        for policy in (OwnPast(), ByRow(), Fixed(3)):
-            got = runs.sampled(setup.but(policy=policy), batch)
-            text = f"{expected} as without drafts"
-            checker.require(SEED, got == expected, text, f"{got} with {policy}")
-
-    runs.for_requests(checker, attempt, checker.examples // 4, setup.model.vocab)
 
 
 def require_run_law(checker: Checker, setup: Setup) -> None:
@@ -358,8 +296,8 @@ def require_run_law(checker: Checker, setup: Setup) -> None:
     sampling options, with 768 samples per example, at a false-failure rate of `FALSE_FAILURE` in
     each.
     """
-    narrow, coin = (setup.but(model=model) for model in (runs.NARROW_TABLE, runs.COIN))
-    runs.require_law(checker, narrow.but(policy=ByRow(3)), Sampling(), RUN_LAW, NEW)
-    runs.require_law(checker, coin.but(policy=Fixed(COIN_LENGTH)), Sampling(), RUN_LAW, COIN_NEW)
+    narrow, coin = (setup.but(model=model) for model in (engine.NARROW_TABLE, engine.COIN))
+    engine.require_law(checker, narrow.but(policy=ByRow(3)), Sampling(), RUN_LAW, NEW)
+    engine.require_law(checker, coin.but(policy=Fixed(COIN_LENGTH)), Sampling(), RUN_LAW, COIN_NEW)
     certain = narrow.but(policy=ByRow(3), drafter=By(Ngram()))
-    runs.require_law(checker, certain, MIXED, RUN_LAW, CERTAIN_NEW)
+    engine.require_law(checker, certain, MIXED, RUN_LAW, CERTAIN_NEW)

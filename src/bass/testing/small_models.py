@@ -5,31 +5,33 @@ The engine uses the scorers of a small model, the test its reference. The refere
 with the tested engine: no cache, no positions, no backend.
 """
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, is_dataclass
-from typing import Any, Protocol, final, runtime_checkable
+from typing import Any, ClassVar, final
 
 import numpy as np
 import torch
 from einops import einsum, rearrange, repeat
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Float, Float64, Int
+from torch import Tensor, nn
 
-from bass.engine.scorer import ModelScorer, WidenedScorer
-from bass.interfaces import Attend, AttentionBackend, Scorer
+from bass.caches import PaddedCache
+from bass.engine.scorer import ModelScorer
+from bass.interfaces import Attend, AttentionBackend
 from bass.models.decoder import CausalDecoder
 from bass.models.llama import Llama, LlamaConfig
 from bass.ops.linear import Linear
 from bass.records import (
     AttentionRule,
     CacheBudget,
+    DecoderShape,
     Features,
+    PaddedView,
     Projection,
-    RowAssignment,
-    Scored,
     Window,
 )
+from bass.sampling import Sampling
 
 # A cache class, and a callable that makes a backend for its view.
 Pairing = tuple[Any, Callable[[], AttentionBackend[Any, Any]]]
@@ -42,66 +44,122 @@ BLOCK = (
 POISON = 1e4  # finite, because NaN * 0 fails correct masked attention too
 
 
-@runtime_checkable
-class SmallModel(Protocol):
-    """A target and a draft over `vocab` tokens; a role is "target" or "draft"."""
+class SmallModel:
+    """A target and a draft over `vocab` tokens, by role ("target", "draft"), with a reference: here
+    one pass over each whole prefix, in the precision of the weights.
+
+    `dtype`: of caches. `pairing`: its own cache and backend, which take the place of the test's.
+    """
 
     vocab: int
+    models: dict[str, CausalDecoder]
+    dtype: torch.dtype = torch.float32
+    pairing: ClassVar[Pairing | None] = None
 
-    @abstractmethod
     def scorer(
         self, role: str, pairing: Pairing, budget: CacheBudget, device: torch.device
-    ) -> Scorer:
+    ) -> ModelScorer:
         """The scorer of this role, its storage poisoned."""
-        ...
+        cache_type, make_backend = self.pairing or pairing
+        decoder = self.models[role].to(device)
+        cache = cache_type.allocate(decoder.shape, budget, device, self.dtype)
+        return ModelScorer(decoder, poisoned(cache), make_backend(), budget.batch)
 
-    @abstractmethod
     def oracle(self, role: str, prefixes: Prefixes) -> Logits:
         """float64 logits of the token after each prefix."""
-        ...
+        return whole_logits(self.models[role], prefixes)[:, -1]
 
 
-@final
-@dataclass
-class TableScorer(Scorer):
-    """Looks up logits in a table by a hash of the last `order` tokens of its memory, instead of
-    attention.
+@dataclass(frozen=True, eq=False)
+class DecoderPair(SmallModel):
+    """A target and a draft of any family."""
 
-    Its memory is addressed by (row, position) like a cache, so one wrong, missing or stale token in
-    the last `order` positions changes the result. It sums no floats: windows and single tokens give
-    the same bits.
-    """
+    vocab: int
+    models: dict[str, CausalDecoder]
+
+
+@dataclass(frozen=True)
+class TableConfig:
+    """`table`: logits [entries, vocab]. `order`: tokens that the next one depends on."""
 
     table: Float[Tensor, "entries vocab"]
     order: int
-    memory: Int[Tensor, "batch extent"]
 
-    def fill(self, window: Window) -> Features:
-        memory = self.memory[window.start : window.start + len(window.tokens)]
-        # -1 is the last slot, the spare one
-        rows = torch.arange(len(memory), device=memory.device)[:, None]
-        memory[rows, window.positions] = window.tokens
+    @property
+    def shape(self) -> DecoderShape:
+        """One layer, whose keys and values are tokens, with a window of `order`."""
+        rule = AttentionRule(1.0, window=self.order)
+        return DecoderShape(self.table.shape[1], 1, 1, 1, 2**20, (rule,))
+
+
+class TableDecoder(CausalDecoder):
+    """Looks up logits in a table by a hash of the last `order` tokens of its cache, instead of
+    attention (see `TokenHash`).
+    """
+
+    replayable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        config: TableConfig,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        nn.Module.__init__(self)
+        self.config, self.head = config, None
+        self.register_buffer("embed", config.table.to(device, dtype))
+
+    def block(self, c: Any, make: Any, layer: int) -> Any:
+        raise NotImplementedError
+
+    def hidden(
+        self, window: Window, attend: Attend, layers: tuple[int, ...] = ()
+    ) -> tuple[Tensor, Features]:
+        hashes = attend(0, self._projection(window))[..., 0, 0].long()
+        return self.embed[hashes % len(self.embed)], ()
+
+    def fill(self, window: Window, attend: Attend, layers: tuple[int, ...] = ()) -> Features:
+        attend.store(0, self._projection(window))
         return ()
 
-    def copy_rows(self, assignment: RowAssignment) -> None:
-        before = self.memory.clone()
-        for row in assignment.followers:
-            shared = assignment.shared[row]
-            self.memory[row, :shared] = before[assignment.source[row], :shared]
+    def unembed(self, hidden: Tensor) -> Tensor:
+        return hidden
 
-    def __call__(self, window: Window) -> Scored:
-        self.fill(window)
-        tokens = self.memory[:, :-1]
-        sums = ((tokens + 1) * hash_weights(tokens.shape[1]).to(tokens.device)).cumsum(1)
+    @staticmethod
+    def _projection(window: Window) -> Projection:
+        """Keys and values: the token ids plus 1, [batch, window, 1, 1]."""
+        tokens = (window.tokens + 1).double()[..., None, None]
+        return Projection.of(tokens, tokens, tokens)
+
+
+@final
+class TokenHash(AttentionBackend[PaddedView, Tensor]):
+    """The "attention" of a table: sums a hash of each token and its position over the window.
+
+    One wrong, missing or stale token in it changes the result. The sums are whole numbers below
+    2^53, exact in float64: windows and single tokens give the same bits.
+    """
+
+    view_type: ClassVar[type] = PaddedView
+    capturable: ClassVar[bool] = True
+
+    def plan(self, positions: Tensor, span: int) -> Tensor:
+        return positions
+
+    def run(
+        self, q: Tensor, view: PaddedView, plan: Tensor, rule: AttentionRule, sinks: Any = None
+    ) -> Tensor:
+        tokens, at = view.k[..., 0, 0].long(), plan.clamp(min=0) + 1
+        sums = (tokens * hash_weights(tokens.shape[1], tokens.device)).cumsum(1)
         sums = torch.cat((sums.new_zeros(len(tokens), 1), sums), 1)
-        at = window.positions.clamp(min=0) + 1
-        ends = sums.gather(1, at) - sums.gather(1, (at - self.order).clamp(min=0))
-        return Scored(self.table[ends % len(self.table)])
+        assert rule.window is not None
+        hashes = sums.gather(1, at) - sums.gather(1, (at - rule.window).clamp(min=0))
+        return hashes.to(q.dtype)[..., None, None]
 
 
-def hash_weights(length: int) -> Int[Tensor, " length"]:
+def hash_weights(length: int, device: torch.device) -> Int[Tensor, " length"]:
     """A pseudo-random number for each position."""
-    return torch.arange(1, length + 1) * 2654435761 % 1000003
+    return torch.arange(1, length + 1, device=device) * 2654435761 % 1000003
 
 
 @final
@@ -121,103 +179,73 @@ class SmallTable(SmallModel):
     likeness: float = 0.6
     entries: int = 499
     draft_vocab: int | None = None
+    dtype: ClassVar[torch.dtype] = torch.float64  # pyright: ignore[reportIncompatibleVariableOverride]
+    pairing: ClassVar[Pairing | None] = PaddedCache, TokenHash
 
-    def known(self, role: str) -> int:
-        """The number of token ids that the model of this role knows."""
-        return self.vocab if role == "target" else self.draft_vocab or self.vocab
-
-    def table(self, role: str) -> Float[Tensor, "entries vocab"]:
-        """The logits of each entry."""
+    @functools.cached_property
+    def models(self) -> dict[str, CausalDecoder]:  # pyright: ignore[reportIncompatibleVariableOverride]
         random = torch.Generator().manual_seed(self.seed)
         target, other = (
             torch.randn(self.entries, self.vocab, generator=random, dtype=torch.float64)
             for _ in range(2)
         )
-        mixed = target if role == "target" else self.likeness * target + (1 - self.likeness) * other
-        return self.sharpness * mixed
-
-    def scorer(
-        self, role: str, pairing: Pairing, budget: CacheBudget, device: torch.device
-    ) -> Scorer:
-        random, known = torch.Generator().manual_seed(self.seed + 1), self.known(role)
-        size = budget.batch, int(budget.limits.max()) + 1
-        garbage = torch.randint(0, self.vocab, size, generator=random)
-        table = self.table(role)[:, :known].to(device, torch.float32)
-        scorer = TableScorer(table, self.order, garbage.to(device))
-        return scorer if known == self.vocab else WidenedScorer(scorer, known, self.vocab)
+        draft = (self.likeness * target + (1 - self.likeness) * other)[:, : self.draft_vocab]
+        return {
+            role: TableDecoder(TableConfig(self.sharpness * logits, self.order))
+            for role, logits in (("target", target), ("draft", draft))
+        }
 
     def oracle(self, role: str, prefixes: Prefixes) -> Logits:
-        known = self.known(role)
+        table = self.models[role].embed.double().cpu().numpy()
+        known = table.shape[1]
+        weights = hash_weights(prefixes.shape[1], torch.device("cpu")).numpy()
         tokens = prefixes if known == self.vocab else prefixes.clip(max=known - 1)
-        weights = hash_weights(tokens.shape[1]).numpy()
-        index = ((tokens + 1) * weights)[:, -self.order :].sum(1) % self.entries
-        logits = self.table(role).float().double().numpy()[index]
-        return np.where(np.arange(self.vocab) < known, logits, -np.inf)
-
-
-@dataclass(frozen=True, eq=False)
-class DecoderPair(SmallModel):
-    """A target and a draft of any family, in the caches and backends of the library. Its reference
-    is one pass over each whole prefix, in the precision of the weights.
-    """
-
-    vocab: int
-    models: dict[str, CausalDecoder]
-    dtype: torch.dtype = torch.float32
-
-    def scorer(
-        self, role: str, pairing: Pairing, budget: CacheBudget, device: torch.device
-    ) -> Scorer:
-        cache_type, make_backend = pairing
-        decoder = self.models[role].to(device)
-        cache = cache_type.allocate(decoder.shape, budget, device, self.dtype)
-        scorer = ModelScorer(decoder, poisoned(cache), make_backend(), budget.batch)
-        known = decoder.shape.vocab_size
-        return scorer if known == self.vocab else WidenedScorer(scorer, known, self.vocab)
-
-    def oracle(self, role: str, prefixes: Prefixes) -> Logits:
-        return whole_logits(self.models[role], prefixes)[:, -1]
+        hashes = (tokens + 1) * weights
+        logits = table[hashes[:, -self.order :].sum(1) % self.entries]
+        missing = (0, 0), (0, self.vocab - known)
+        return np.pad(logits, missing, constant_values=-np.inf)
 
 
 @final
 @dataclass(frozen=True)
-class SmallLlama(DecoderPair):
+class SmallLlama(SmallModel):
     """Random tiny Llamas with grouped-query attention, and the reference `dense_logits`.
 
     The draft is the target with noise added to its weights: `unlikeness` 0 makes them equal.
     """
 
     vocab: int = 13
-    models: dict[str, CausalDecoder] = field(
-        init=False, repr=False, compare=False, default_factory=dict
-    )
     dtype: torch.dtype = field(default=torch.float32, kw_only=True)
     seed: int = 0
     unlikeness: float = 0.25
     sharpness: float = 0.6
     layers: int = 2
 
-    def __post_init__(self) -> None:
+    @functools.cached_property
+    def models(self) -> dict[str, CausalDecoder]:  # pyright: ignore[reportIncompatibleVariableOverride]
         random = torch.Generator().manual_seed(self.seed)
         config = LlamaConfig(self.vocab, 32, 48, self.layers, 4, 2, 8, max_position_embeddings=128)
         target, draft = Llama(config, "cpu", self.dtype), Llama(config, "cpu", self.dtype)
         with torch.no_grad():
             for of_target, of_draft in zip(target.parameters(), draft.parameters(), strict=True):
-                drawn, noise = (
-                    torch.randn(of_target.shape, generator=random, dtype=torch.float64)
-                    for _ in range(2)
-                )
-                scale = 1.5 / of_target.shape[-1] ** 0.5 if of_target.ndim == 2 else 0.1
-                base = drawn * scale + (of_target.ndim == 1)
-                of_target.copy_(base)
-                of_draft.copy_(base + noise * scale * self.unlikeness)
+                drawn = scaled_noise(of_target, random) + (of_target.ndim == 1)
+                of_target.copy_(drawn)
+                of_draft.copy_(drawn + self.unlikeness * scaled_noise(of_target, random))
             for model in (target, draft):
                 assert isinstance(model.head, Linear)
                 model.head.weight.mul_(self.sharpness * 2)
-        self.models.update(target=target.requires_grad_(False), draft=draft.requires_grad_(False))
+        return {"target": target.requires_grad_(False), "draft": draft.requires_grad_(False)}
 
     def oracle(self, role: str, prefixes: Prefixes) -> Logits:
         return dense_logits(self.models[role], prefixes)[:, -1]
+
+
+def scaled_noise(parameter: Tensor, random: torch.Generator) -> Float64[Tensor, "..."]:
+    """Random weights of this shape: matrices that keep the scale of what they multiply, all else
+    small.
+    """
+    scale = 1.5 / parameter.shape[-1] ** 0.5 if parameter.ndim > 1 else 0.1
+    return scale * torch.randn(parameter.shape, generator=random, dtype=torch.float64)
 
 
 def poisoned(cache: Any) -> Any:
@@ -330,3 +358,104 @@ def whole_logits(
     window = Window(ids, torch.arange(ids.shape[1], device=ids.device).expand_as(ids), ids.shape[1])
     hidden, _ = decoder.hidden(window, Uncached(decoder.shape.rules))
     return decoder.unembed(hidden).double().cpu().numpy()
+
+
+# minimum gap of the two largest logits: float32 could flip a nearer tie
+SMALLEST_GAP = 1e-4
+
+
+class NearTie(AssertionError):
+    """In the test's model, rounding decides the most probable token."""
+
+
+def greedy(
+    model: SmallModel, prompt: list[int], limit: int, eos: tuple[int, ...] = ()
+) -> list[int]:
+    """The greedy continuation, cut at `limit` tokens in all and after the first token of `eos`."""
+    tokens = list(prompt)
+    while len(tokens) < limit and not {*tokens[len(prompt) :]} & {*eos}:
+        tokens.append(_most_probable(model, tuple(tokens)))
+    return tokens[len(prompt) :]
+
+
+@functools.lru_cache(maxsize=2**16)
+def _most_probable(model: SmallModel, tokens: tuple[int, ...]) -> int:
+    logits = model.oracle("target", np.array([tokens]))[0]
+    second, first = np.sort(logits)[-2:]
+    if first - second <= SMALLEST_GAP:
+        raise NearTie(f"the model has a near tie after {tokens}: give it another seed")
+    return int(logits.argmax())
+
+
+@dataclass(frozen=True)
+class SamplingReference:
+    """The distribution with sampling options in float64, from whole prefixes: the reference of
+    `bass.sampling.Sampling`.
+
+    `prompt`: tokens of the prompt. `end`: the token that ends a sequence; it follows itself, so an
+    output that ended counts as filled with it.
+    """
+
+    options: Sampling
+    prompt: int
+    end: int | None = None
+
+    def __call__(self, prefixes: Prefixes, logits: Logits) -> Logits:
+        o, vocab = self.options, np.arange(logits.shape[1])
+        times = (prefixes[..., None] == vocab).cumsum(1)
+        seen, in_prompt = times[:, -1], times[:, self.prompt - 1]
+        penalised = np.where(
+            logits > 0, logits / o.repetition_penalty, logits * o.repetition_penalty
+        )
+        logits = np.where((seen > 0) & (o.repetition_penalty != 1), penalised, logits)
+        generated = seen - in_prompt
+        logits = logits - o.frequency_penalty * generated - o.presence_penalty * (generated > 0)
+        if self.end is not None and prefixes.shape[1] - self.prompt < o.min_new_tokens:
+            logits[:, self.end] = -np.inf
+        probs = cut_softmax(logits, o)
+        if self.end is not None:
+            probs = np.where(generated[:, [self.end]] > 0, vocab == self.end, probs)
+        return probs
+
+
+def cut_softmax(logits: Logits, options: Sampling) -> Logits:
+    """Temperature, then top-k, top-p and min-p: each keeps tokens of a least probability."""
+    o, vocab = options, logits.shape[1]
+    logits = logits - logits.max(1, keepdims=True)
+    if o.temperature == 0:
+        return np.eye(vocab)[logits.argmax(1)]
+
+    def top_p(probs: np.ndarray) -> np.ndarray:
+        """The smallest probability among the first tokens that together have `top_p`."""
+        ordered = -np.sort(-probs, 1)
+        count = ((np.cumsum(ordered, 1) - ordered < o.top_p) | (o.top_p == 1)).sum(1)
+        return np.take_along_axis(ordered, count[:, None] - 1, 1)
+
+    probs = np.exp(logits / o.temperature)
+    for least in (
+        lambda probs: -np.sort(-probs, 1)[:, [min(o.top_k or vocab, vocab) - 1]],
+        top_p,
+        lambda probs: o.min_p * probs.max(1, keepdims=True),
+    ):
+        probs = probs / probs.sum(1, keepdims=True)
+        probs = np.where(probs >= least(probs), probs, 0)
+    return probs / probs.sum(1, keepdims=True)
+
+
+def sequence_law(
+    model: SmallModel,
+    prompt: Sequence[int],
+    new: int,
+    probs: Callable[[np.ndarray, np.ndarray], np.ndarray],
+) -> tuple[Int[np.ndarray, "n new"], Float[np.ndarray, " n"]]:
+    """The target's possible sequences of `new` tokens after the prompt, and their probabilities.
+
+    `probs`: of prefixes and their logits.
+    """
+    tokens, law = np.zeros((1, 0), dtype=np.int64), np.ones(1)
+    for _ in range(new):
+        prefixes = np.hstack((np.tile(np.array(prompt), (len(tokens), 1)), tokens))
+        following = law[:, None] * probs(prefixes, model.oracle("target", prefixes))
+        row, token = following.nonzero()
+        tokens, law = np.column_stack((tokens[row], token)), following[row, token]
+    return tokens, law

@@ -17,7 +17,6 @@ from bass.engine.requests import Request
 from bass.ops.noise import row_key
 from bass.records import Feedback
 from bass.sampling import Sampling
-from bass.testing.checking import shown
 from bass.testing.enumeration import Problem
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]  # as of `st.composite` and `st.data()`
@@ -33,7 +32,6 @@ MIXED = (
     Sampling(temperature=0, frequency_penalty=0.5),
 )
 SMALL = ((2, 3), (3, 2), (4, 1), (2, 2))  # sizes of vocabularies, and the drafts' greatest lengths
-GENERIC = ((3, 2), (2, 4), (24, 1))  # the same, and the drafts' lengths
 SEEDS = st.integers(0, 2**31 - 1)
 
 
@@ -89,22 +87,12 @@ def batches(draw: Draw, deterministic: bool) -> tuple:
 
 
 @st.composite
-def long_batches(draw: Draw, deterministic: bool, longest: int) -> tuple:
-    """One problem of two tokens whose draft is long."""
-    length, random = draw(st.integers(4, longest)), np.random.default_rng(draw(SEEDS))
-    return [problem(random, 2, length, deterministic)], length
-
-
-@st.composite
-def generic_batches(draw: Draw, deterministic: bool) -> tuple:
-    """One problem of a size of `GENERIC`."""
-    (vocab, length), random = draw(st.sampled_from(GENERIC)), np.random.default_rng(draw(SEEDS))
-    return [problem(random, vocab, length, deterministic, generic=True)], length
-
-
-def columns(options: Sampling) -> tuple[float, ...]:
-    """The options as `Request.sampling`."""
-    return tuple(map(float, astuple(options)))
+def single_problems(
+    draw: Draw, deterministic: bool, sizes: tuple[tuple[int, int], ...], generic: bool = False
+) -> tuple:
+    """One problem of one of these sizes of vocabulary and draft."""
+    (vocab, length), random = draw(st.sampled_from(sizes)), np.random.default_rng(draw(SEEDS))
+    return [problem(random, vocab, length, deterministic, generic)], length
 
 
 @dataclass(frozen=True)
@@ -120,9 +108,19 @@ class RequestBatch:
 
     @classmethod
     def drawn(
-        cls, seed: int, vocab: int, count: int, rows: int, sizes: tuple, least: int = 1
+        cls,
+        seed: int,
+        vocab: int,
+        count: int,
+        rows: int,
+        sizes: tuple = SIZES,
+        least: int = 1,
+        eos: tuple = (),
     ) -> "RequestBatch":
-        """`count` requests of at least `least` new tokens each; some prompts are repeated."""
+        """`count` requests of at least `least` new tokens each; some prompts are repeated.
+
+        `sizes`: of prompts.
+        """
         random = np.random.default_rng((vocab, seed))
         prompts = [tuple(random.integers(0, vocab, size).tolist()) for size in sizes]
         drawn = zip(
@@ -130,15 +128,20 @@ class RequestBatch:
             random.integers(least, LONGEST + 1, size=count),
             strict=True,
         )
-        return cls(tuple((prompts[i], int(new)) for i, new in drawn), rows)
+        return cls(tuple((prompts[i], int(new)) for i, new in drawn), rows, eos)
 
     @property
     def requests(self) -> list[Request]:
         """The engine's requests."""
-        options = [columns(MIXED[i % len(MIXED)]) for i in range(len(self.pairs))]
         return [
-            Request(list(p), len(p) + new, row_key(0, list(p), i), i, sampling=options[i])
-            for i, (p, new) in enumerate(self.pairs)
+            Request(
+                list(prompt),
+                len(prompt) + new,
+                row_key(0, list(prompt), i),
+                i,
+                sampling=astuple(MIXED[i % len(MIXED)]),
+            )
+            for i, (prompt, new) in enumerate(self.pairs)
         ]
 
     def __str__(self) -> str:
@@ -153,16 +156,8 @@ def requests(draw: Draw, vocab: int, sizes: tuple = SIZES) -> RequestBatch:
     """
     count = draw(st.integers(1, 6))
     rows = draw(st.integers(1, min(4, count)))
-    batch = RequestBatch.drawn(draw(SEEDS), vocab, count, rows, sizes)
-    ends = draw(st.sets(st.integers(0, vocab - 1), max_size=2))
-    return RequestBatch(batch.pairs, rows, tuple(sorted(ends)))
-
-
-def many_requests(vocab: int, seed: int, sizes: tuple = SIZES) -> RequestBatch:
-    """Twelve requests for four rows: one large batch reveals more of the rare defects than several
-    small ones.
-    """
-    return RequestBatch.drawn(seed, vocab, 12, 4, (*sizes, *sizes), LONGEST // 2)
+    seed, ends = draw(SEEDS), draw(st.sets(st.integers(0, vocab - 1), max_size=2))
+    return RequestBatch.drawn(seed, vocab, count, rows, sizes, eos=tuple(sorted(ends)))
 
 
 @dataclass(frozen=True)
@@ -172,11 +167,11 @@ class StepEvents:
     Fields have one entry per row, except `new`.
     """
 
-    new: tuple  # rows that are given a new prompt before it
-    active: tuple
+    new: list  # rows that are given a new prompt before it
+    active: list
     # the most that can be drafted: a limit, a stop rule or a drafter cuts the draft there
-    drafted: tuple
-    accepted: tuple  # the most
+    drafted: list
+    accepted: list  # the most
     seconds: float
 
     def feedback(self, lengths: np.ndarray) -> Feedback:
@@ -184,13 +179,6 @@ class StepEvents:
         active = np.array(self.active)
         drafted = np.minimum(lengths, self.drafted).astype(np.int64) * active
         return Feedback(drafted, np.minimum(drafted, self.accepted), active, self.seconds)
-
-    def __str__(self) -> str:
-        begins = f"rows {list(self.new)} begin a new prompt, then " if self.new else ""
-        return (
-            f"{begins}active {[int(a) for a in self.active]}, at most {list(self.drafted)} drafted "
-            f"and {list(self.accepted)} accepted in {shown(self.seconds)} s"
-        )
 
 
 @dataclass(frozen=True)
@@ -211,13 +199,9 @@ class FeedbackSequence:
             drafted, accepted = random.choice((0, 1, 2, 5, 16), (2, batch)).tolist()
             active = (random.random(batch) < 0.7).tolist()
             seconds = float(random.choice((0.0, 1e-9, 0.004, 0.01, 0.02, 30.0)))
-            rows = tuple(np.flatnonzero(begins).tolist()), tuple(active)
-            events.append(StepEvents(*rows, tuple(drafted), tuple(accepted), seconds))
+            new = np.flatnonzero(begins).tolist()
+            events.append(StepEvents(new, active, drafted, accepted, seconds))
         return cls(batch, tuple(events))
-
-    def __str__(self) -> str:
-        steps = (f"step {i}: {events}" for i, events in enumerate(self.steps, 1))
-        return f"{self.batch} row(s); {'; '.join(steps)}"
 
 
 def feedback_sequences(
