@@ -24,10 +24,9 @@ import torch
 from torch import Tensor
 from write_shapes import Config
 
-from bass.checkpoints.dummy import stores_distance
 from bass.checkpoints.folder import INDEX, SINGLE
 from bass.checkpoints.shards import KINDS
-from bass.checkpoints.weights import dummy_index
+from bass.checkpoints.weights import dummy_index, stores_distance
 from bass.models.decoder import CausalDecoder
 from bass.ops.experts import Experts
 from bass.quantization import quantizable

@@ -3,14 +3,6 @@
 import os
 from pathlib import Path
 
-_LFS = b"version https://git-lfs.github.com/spec/"  # how a pointer begins
-
-
-def is_lfs_pointer(path: Path) -> bool:
-    """Whether a file is the pointer that Git leaves where Git LFS has not fetched the content."""
-    with path.open("rb") as file:
-        return file.read(len(_LFS)) == _LFS
-
 
 def append(path: Path, text: str) -> None:
     """Add text at the end of a file with one write."""

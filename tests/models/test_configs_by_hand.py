@@ -268,11 +268,3 @@ def test_what_a_family_does_not_compute_is_refused(family: str) -> None:
     change, says = REFUSED[family]
     with pytest.raises(CheckpointError, match=says):
         config_of(family, COMMON | change)
-
-
-def test_a_model_for_more_than_text_is_refused_as_such(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(
-        json.dumps({"model_type": "gemma3n", "text_config": {"model_type": "gemma3n_text"}})
-    )
-    with pytest.raises(CheckpointError, match=r"`gemma3n`, a multimodal model, .* gemma3_text"):
-        load_decoder(tmp_path, CPU, torch.float32)

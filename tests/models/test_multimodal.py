@@ -108,7 +108,7 @@ TWO_WAYS: dict[str, Any] = {"text_config": {"use_bidirectional_attention": True}
     [
         ("gemma3", {"text_config": {"model_type": "mamba"}}, "of model_type `mamba`"),
         ("gemma3", TWO_WAYS, "use_bidirectional_attention"),
-        ("mistral3", {"quantization_config": {"quant_method": "gptq"}}, "quantized"),
+        ("mistral3", {"quantization_config": {"quant_method": "bitsandbytes"}}, "quantized"),
         ("mistral3", {}, "vocab_size"),
     ],
     ids=str,

@@ -53,7 +53,7 @@ DAMAGE: dict[str, tuple[Any, str]] = {
     "more layers than the weights": (edit_config(num_hidden_layers=5), "missing"),
     "a pickle": (rename(SINGLE, "pytorch_model.bin"), "convert them with `bass convert "),
     "no weights": (remove(SINGLE), "no model.safetensors"),
-    "truncated weights": (cut_weights, f"{SINGLE}` is damaged or truncated"),
+    "truncated weights": (cut_weights, f"{SINGLE}` cannot be read"),
     "a pointer": (write(SINGLE, POINTER), "pointer of Git LFS .* `git lfs pull`"),
 }
 
@@ -69,7 +69,7 @@ def test_what_is_wrong_with_a_folder_is_named(pair: Pair, tmp_path: Path, case: 
 
 
 def test_an_error_is_one_sentence_of_a_command(bass_command: Command, pair: Pair) -> None:
-    refuses(bass_command("info", "/nonexistent"), "No checkpoint folder at `/nonexistent`")
+    refuses(bass_command("info", "/nonexistent"), "`/nonexistent` is no folder")
     options = ["--target", str(pair.target), "--draft", "/nonexistent", "x"]
     refuses(bass_command("generate", *options), "`/nonexistent`")
 

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from bass.checkpoints.quantized import summary
+from bass.checkpoints.quantized.formats import summary
 from bass.checkpoints.shards import read_header
 from bass.checkpoints.weights import read_index
 from bass.ops.group_quantized import dequantized
@@ -45,7 +45,7 @@ def test_random_checkpoints_are_read_as_their_method(
     headers = [read_header(path).values() for path in tmp_path.glob("*.safetensors")]
     assert size == sum(tensor.nbytes for held in headers for tensor in held)
     index = read_index(tmp_path)
-    assert summary(index.scheme, index.files) == SUMMARIES[method]
+    assert summary(index.files) == SUMMARIES[method]
     decoder = index.load(CPU, torch.float32)
     with torch.inference_mode():
         for path in quantizable(index.decoder):
@@ -63,7 +63,7 @@ def test_random_experts_are_in_mxfp4_as_published(
     random_checkpoint.write(tmp_path, config, "mxfp4", 2)
     index = read_index(tmp_path)
     found = "mxfp4: 4 matrices in e2m1, a scale for groups of 32"
-    assert summary(index.scheme, index.files) == found
+    assert summary(index.files) == found
     decoder = index.load(CPU, torch.float32)
     for block in decoder.blocks:
         experts = block.mlp.experts

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from bass.checkpoints.quantized import summary
+from bass.checkpoints.quantized.formats import summary
 from bass.checkpoints.weights import load_decoder, read_index, save_decoder
 from bass.models.gpt2 import GPT2, GPT2Config
 from bass.models.llama import Llama, LlamaConfig
@@ -46,7 +46,7 @@ def same(found: Path, meant: Path) -> None:
 
 def said(folder: Path) -> str:
     index = read_index(folder)
-    return summary(index.scheme, index.files)
+    return summary(index.files)
 
 
 def by_module(folder: Path, config: Any, store: Callable[[str, Tensor], Written]) -> Path:

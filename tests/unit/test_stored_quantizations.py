@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
 import bass
-from bass.checkpoints.quantized.layouts import Layout
+from bass.checkpoints.quantized.formats import Layout
 from bass.checkpoints.weights import load_decoder, read_index, save_decoder
 from bass.models.decoder import CausalDecoder
 from bass.models.gptj import GPTJ, GPTJConfig

@@ -28,14 +28,13 @@ def convert(folder: Path, output: Path) -> list[Path]:
         shard = f"{Path(name).stem.removeprefix('pytorch_')}.safetensors"
         to = shard if len(pickles) > 1 else ADAPTER if name.startswith("adapter") else SINGLE
         tensors = tensors_of(folder / name)
-        save_file(tensors, output / f"{to}.part", metadata={"format": "pt"})
-        (output / f"{to}.part").replace(output / to)  # never half of a file under this name
+        save_file(tensors, output / to, metadata={"format": "pt"})
         weight_map |= dict.fromkeys(tensors, to)
     if len(pickles) > 1:
         (output / INDEX).write_text(json.dumps({"weight_map": weight_map}, indent=2) + "\n")
-    for path in {folder / name for name in names} if output != folder else ():
-        if path.suffix in (".json", ".model", ".txt", ".jinja", ".tiktoken", ".md"):
-            shutil.copyfile(path, output / path.name)
+    for name in names if output != folder else ():
+        if name.endswith((".json", ".model", ".txt", ".jinja", ".tiktoken", ".md")):
+            shutil.copyfile(folder / name, output / name)
     return [output / name for name in dict.fromkeys(weight_map.values())]
 
 

@@ -3,9 +3,7 @@
 import os
 import re
 from pathlib import Path
-from typing import Any
 
-from bass.checkpoints.folder import PICKLES, pickles_only
 from bass.errors import CheckpointError, install
 
 HUB_ID = re.compile(r"(?P<id>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[\w./-]+))?", re.ASCII)
@@ -18,18 +16,6 @@ WANTED = (
 )  # fmt: skip
 # other formats of the same weights: in subfolders, and original formats
 UNWANTED = ("*/*.safetensors", "consolidated*")
-# what is wrong by the class of the library's error, the most specific first
-ERRORS = {
-    "GatedRepoError": "is gated: accept its terms on its hub page, then log in with `hf auth login`"
-    " or HF_TOKEN",
-    "RepositoryNotFoundError": "is neither a local folder nor a repository that you can access:"
-    " correct the name, or, if it is private, log in with `hf auth login` or HF_TOKEN",
-    "RevisionNotFoundError": "has no such revision on the hub: give a branch, a tag or a commit",
-    "LocalEntryNotFoundError": "is no local folder, it is not complete in the hub's cache, and the"
-    " hub cannot be reached ({}): connect to the network, unset HF_HUB_OFFLINE, or give a folder",
-    "HFValidationError": "is neither a local folder nor a valid hub id: correct the name",
-    "Exception": "could not be fetched from the hub ({}): try again, or give a folder",
-}
 
 
 def resolve(spec: str | Path, weights: bool = True) -> Path:
@@ -39,11 +25,6 @@ def resolve(spec: str | Path, weights: bool = True) -> Path:
     `huggingface_hub` resolves a hub id: its cache, HF_HOME, HF_TOKEN, HF_ENDPOINT and
     HF_HUB_OFFLINE have their usual meaning. Other text is a path. Raises `CheckpointError`.
     """
-    if spec == "":  # as a path, it would be the current folder
-        raise CheckpointError(
-            "The name of a checkpoint or adapter is empty: give a folder, or a hub id such as "
-            "org/name."
-        )
     if isinstance(spec, Path) or os.path.exists(spec) or not (found := HUB_ID.fullmatch(spec)):
         return Path(spec)
     try:
@@ -54,37 +35,21 @@ def resolve(spec: str | Path, weights: bool = True) -> Path:
             f"it with {install('hub')}."
         ) from error
     try:
-        return _fetch(hub, spec, found["id"], found["revision"], weights)
-    except CheckpointError:
-        raise
-    except Exception as error:  # of the library, and of the network below it
-        kinds = [kind.__name__ for kind in type(error).__mro__]
-        words = next(words for kind, words in ERRORS.items() if kind in kinds)
-        raise CheckpointError(f"`{spec}` {words.format(_cause(error))}.") from error
-
-
-def _fetch(hub: Any, spec: str, repository: str, revision: str | None, weights: bool) -> Path:
-    folder = Path(
-        hub.snapshot_download(
-            repository,
-            revision=revision,
+        folder = hub.snapshot_download(
+            found["id"],
+            revision=found["revision"],
             allow_patterns=[*WANTED],
             ignore_patterns=[*(UNWANTED if weights else ("*.safetensors",))],
         )
-    )
-    if weights and not any(folder.glob("*.safetensors")):
-        names = hub.HfApi().list_repo_files(repository, revision=revision)
-        if pickles := sorted(name for name in names if name.endswith(PICKLES)):
-            raise pickles_only(spec, pickles, "FOLDER")
+    except Exception as error:  # of the library, and of the network below it
+        raise CheckpointError(
+            f"`{spec}` is no local folder, and it could not be fetched from the hub "
+            f"({' '.join(str(error).split())}): correct the name, log in with `hf auth login` or "
+            "HF_TOKEN, or give a folder."
+        ) from error
+    if weights and not any(Path(folder).glob("*.safetensors")):
         raise CheckpointError(
             f"`{spec}` has no safetensors files on the hub: choose a repository or a revision that "
-            "has them."
+            "has them, or download it, and convert its pickle files with `bass convert FOLDER`."
         )
-    return folder
-
-
-def _cause(error: BaseException) -> str:
-    """The first line of the innermost error."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    return Path(folder)

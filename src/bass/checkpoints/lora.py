@@ -14,24 +14,22 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from bass.checkpoints.folder import ADAPTER, ADAPTER_CONFIG, read_json, refuse_pickles, some
+from bass.checkpoints.folder import ADAPTER, ADAPTER_CONFIG, read_json, refuse_other_formats, some
 from bass.checkpoints.names import of_tower, without_wrappers
 from bass.checkpoints.shards import TensorFiles, TensorReader, read_header
 from bass.errors import CheckpointError, counted
 
-_START = "base_model.model."
-_PAIR = re.compile(r"(?P<module>.+)\.lora_(?P<part>[AB])(\.\w+)?\.weight")
-# fields that change the computation in a way that is not merged, unless empty
-_UNSUPPORTED = (
-    "use_dora", "layer_replication", "trainable_token_indices", "target_parameters", "lora_bias",
-    "alora_invocation_tokens", "use_qalora", "use_bdlora", "arrow_config", "kasa_config",
-    "megatron_config", "monteclora_config", "velora_config", "modules_to_save",
-)  # fmt: skip
-# what other fields must be; other ways to start training change the weights of the base model
-_REQUIRED = {
+# the names of `peft`, whose prefix may be doubled
+_PAIR = re.compile(r"(base_model\.model\.)*(?P<module>.+)\.lora_(?P<part>[AB])(\.\w+)?\.weight")
+# fields that may change the computation or the base model in a way that no tensor shows, and the
+# values that do not; others have tensors that fit no pair
+_MERGED = {
     "peft_type": ("LORA",),
     "bias": ("none",),
     "init_lora_weights": (True, False, "true", "false", "gaussian", "eva", "orthogonal"),
+    "use_dora": (False,),
+    "layer_replication": ([],),
+    "alora_invocation_tokens": ([],),
 }
 
 
@@ -67,14 +65,14 @@ class Adapter:
         """Read an adapter's folder, without values. Raises `CheckpointError`."""
         path, about = folder / ADAPTER, folder / ADAPTER_CONFIG
         if not (path.is_file() and about.is_file()):
-            refuse_pickles(folder)
+            if folder.exists():
+                refuse_other_formats(folder)
             raise CheckpointError(
                 f"`{folder}` has no {ADAPTER_CONFIG} with an {ADAPTER}: give a folder of a LoRA "
                 "adapter as `peft` saves it."
             )
         config = {name: value for name, value in read_json(about).items() if value is not None}
-        wrong = [n for n, known in _REQUIRED.items() if config.get(n, known[0]) not in known]
-        if wrong := [*wrong, *filter(config.get, _UNSUPPORTED)]:
+        if wrong := [n for n, known in _MERGED.items() if config.get(n, known[0]) not in known]:
             fields = "`, `".join(f"{name}={config[name]!r:.60}" for name in wrong)
             raise _unmerged(folder, f"is an adapter with `{fields}`")
         files = TensorFiles(folder, (path,), read_header(path))
@@ -95,12 +93,10 @@ class Adapter:
             if own is None:
                 unknown.append(name)
                 continue
-            found[own] = replace(update, transposed=sources[own].transposed)
+            transposed, wanted = sources[own].transposed, base.files.stored[own].shape
+            found[own] = replace(update, transposed=transposed)
             shape = self.files.stored[update.b].shape[0], self.files.stored[update.a].shape[1]
-            shape, wanted = (
-                shape[:: -1 if found[own].transposed else 1],
-                base.files.stored[own].shape,
-            )
+            shape = shape[::-1] if transposed else shape
             if shape != wanted:
                 raise CheckpointError(
                     f"`{self.folder}` has {[*shape]} for `{own}`, which is {[*wanted]} in "
@@ -129,10 +125,7 @@ def _updates(files: TensorFiles, config: dict[str, Any]) -> dict[str, Update]:
     pairs: dict[str, dict[str, str]] = {}
     wrong: list[str] = []
     for name in files.stored:
-        bare = name
-        while bare.startswith(_START):  # doubled or not, and around wrappers such as `_orig_mod.`
-            bare = without_wrappers(bare.removeprefix(_START))
-        bare = without_wrappers(bare).replace(".base_layer.", ".")
+        bare = without_wrappers(name).replace(".base_layer.", ".")
         if (pair := _PAIR.fullmatch(bare)) is not None:
             pairs.setdefault(pair["module"], {})[pair["part"]] = name
         else:

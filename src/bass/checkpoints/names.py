@@ -5,12 +5,12 @@ and tensors that no decoder needs are set aside.
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
-from bass.checkpoints.folder import some
-from bass.checkpoints.shards import TensorFiles
-from bass.errors import CheckpointError
+from bass.checkpoints.folder import read_config
+from bass.checkpoints.shards import Stored, TensorFiles
 from bass.models.decoder import CausalDecoder
+from bass.models.multimodal import HEAD, MULTIMODAL
 from bass.models.sources import WeightSource
 
 # inserted anywhere by wrappers of modules: torch.compile, FSDP, activation checkpointing
@@ -32,52 +32,32 @@ _OF_TOWERS = re.compile(rf"(?:model\.)?(?:{'|'.join(_TOWERS)})\..*")
 # buffers that follow from the config
 _BUFFERS = (".position_ids", ".inv_freq", ".original_inv_freq", ".masked_bias", ".causal_mask")
 
-# Stacks of experts, as `transformers` 5 saves them with `save_original_format=False`.
-_EXPERT = re.compile(r"(?P<module>.+)\.experts\.(?P<expert>\d+)\.(?P<matrix>\w+)\.weight")
-# the matrix of one expert -> the stack of all, and the half of its rows
+# Tensors of mixtures -> their names in a folder with stacks of experts, as `transformers` 5 has
+# them in memory, and saves them with `save_original_format=False`: gate_up_proj [experts, 2 inner,
+# hidden] and down_proj [experts, hidden, inner].
 _STACKS = {
-    "gate_proj": ("gate_up_proj", 0), "w1": ("gate_up_proj", 0),
-    "up_proj": ("gate_up_proj", 1), "w3": ("gate_up_proj", 1),
-    "down_proj": ("down_proj", None), "w2": ("down_proj", None),
-}  # fmt: skip
-# a part of a family's name -> that in a folder with stacks
-_WITH_STACKS = {
-    ".input_linear.weight": ".experts.gate_up_proj",
-    ".output_linear.weight": ".experts.down_proj",
-    ".router.layer.weight": ".router.weight",
-    ".block_sparse_moe.gate.": ".mlp.gate.",
+    r"\.(block_sparse_moe|mlp)\.experts\.0\.(gate_proj|w1)\.weight": ".mlp.experts.gate_up_proj",
+    r"\.(block_sparse_moe|mlp)\.experts\.0\.(down_proj|w2)\.weight": ".mlp.experts.down_proj",
+    r"\.input_linear\.weight": ".experts.gate_up_proj",
+    r"\.output_linear\.weight": ".experts.down_proj",
+    r"\.router\.layer\.weight": ".router.weight",
+    r"\.block_sparse_moe\.gate\.weight": ".mlp.gate.weight",
 }
 
 
-def has_stacks(files: TensorFiles) -> bool:
-    """Whether the files have stacks of experts."""
-    return any(name.endswith(".experts.gate_up_proj") for name in files.stored)
-
-
-def split_experts(files: TensorFiles, wanted: Collection[str]) -> TensorFiles:
-    """The files with stacks of experts (gate_up_proj [experts, 2 inner, hidden] and down_proj
-    [experts, hidden, inner]) under the names that the family reads.
-    """
-    old, found, used = files.stored, dict(files.stored), set[str]()
-    for name in wanted:
-        if name in old:
-            continue
-        for part, stacked in _WITH_STACKS.items():
-            if (other := name.replace(part, stacked)) in old and other != name:
-                found[name] = found.pop(other)
-        if (match := _EXPERT.fullmatch(name)) is None or match["matrix"] not in _STACKS:
-            continue
-        matrix, half = _STACKS[match["matrix"]]
-        module = match["module"].replace(".block_sparse_moe", ".mlp")
-        for end in ("", "_scale_inv"):
-            stack = old.get(f"{module}.experts.{matrix}{end}")
-            if stack is None or len(stack.shape) != 3:
-                continue
-            rows = stack.shape[1] // (1 if half is None else 2)
-            part = int(match["expert"]), slice(rows * (half or 0), rows * (half or 0) + rows)
-            found[name + end] = replace(stack, shape=(rows, stack.shape[2]), part=part)
-            used.add(stack.name)
-    return replace(files, stored={name: t for name, t in found.items() if name not in used})
+def of_stacks(
+    sources: Mapping[str, WeightSource], stored: Mapping[str, Stored]
+) -> dict[str, WeightSource]:
+    """The sources, with stacks of experts where the files have them."""
+    found = dict(sources)
+    for parameter, source in sources.items():
+        for pattern, stacked in _STACKS.items():
+            name, count = re.subn(pattern, stacked, source.tensors[0])
+            if count and source.tensors[0] not in stored and name in stored:
+                experts = stored[name].shape[0] if len(stored[name].shape) == 3 else 0
+                whole = replace(source, tensors=(name,), sizes=(sum(source.sizes),))
+                found[parameter] = replace(whole, stacked=experts)
+    return found
 
 
 def renamed(files: TensorFiles, wanted: Collection[str], prefix: str) -> tuple[TensorFiles, str]:
@@ -145,20 +125,18 @@ def named_as_stored(
     return sources
 
 
-def refuse_differences(folder: Path, findings: dict[str, list[str]], head: str) -> None:
-    """Raise `CheckpointError` if there are tensors that are missing, unexpected or wrongly shaped.
+def text_half(
+    half_of: str, raw: dict[str, Any], files: TensorFiles
+) -> tuple[dict[str, Any], TensorFiles]:
+    """The tensors of a multimodal folder's text half, named as in a folder of its own, and its
+    config.json.
 
-    findings: the tensors of each of the three kinds. head: the name of the head.
+    If the outer config does not say whether the head is tied to the embedding, it is where none is
+    stored, as in `transformers`, or where the text half says so.
     """
-    if findings == {"missing": [head], "unexpected": [], "wrongly shaped": []}:
-        raise CheckpointError(
-            f"`{folder}` holds no head of a language model (`{head}`), as models that embed or "
-            "classify do, and its config.json does not tie the head to the embedding: give a "
-            "checkpoint of the causal language model."
-        )
-    if any(findings.values()):
-        says = [f"{len(n)} {kind} ({some(sorted(n))})" for kind, n in findings.items() if n]
-        raise CheckpointError(
-            f"`{folder}` does not hold the tensors that its config.json requires: "
-            f"{', '.join(says)}: the files do not belong together."
-        )
+    names = MULTIMODAL[half_of].names(files.stored)
+    tie = "tie_word_embeddings"
+    if raw.get(tie) is None or (HEAD not in names and read_config(files.folder).get(tie) is None):
+        raw = raw | {tie: HEAD not in names}
+    stored = {own: files.stored[name] for own, name in names.items()}
+    return raw, replace(files, stored=stored, unread=len(files.stored) - len(stored))

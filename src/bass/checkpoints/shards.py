@@ -11,13 +11,7 @@ from jaxtyping import UInt8
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from bass.checkpoints.folder import (
-    CONSOLIDATED,
-    original_release,
-    refuse_pointer,
-    some,
-    weight_files,
-)
+from bass.checkpoints.folder import refuse_pointer, weight_files
 from bass.errors import CheckpointError
 
 FLOATS = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
@@ -31,23 +25,18 @@ CODES = {
     "F8_E8M0": torch.float8_e8m0fnu,
 }
 KINDS = FLOATS | CODES
-_ORIGINAL = ("tok_embeddings.", ".attention.wq.")  # parts of names of original releases
 STAGED_BYTES = 32 << 20  # of each of the two buffers for copies to a GPU
 REOPENED_BYTES = 64 << 20  # a file that is opened again leaves no read pages in resident memory
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor of a file: its name there, its type (as the file names it) and its shape.
-
-    part: of a stack of experts, the index of one and the range of its rows.
-    """
+    """A tensor of a file: its name there, its type (as the file names it) and its shape."""
 
     path: Path
     name: str
     kind: str
     shape: tuple[int, ...]
-    part: tuple[int, slice] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -64,14 +53,12 @@ class Stored:
 
 @dataclass(frozen=True)
 class StoredQuantized(Stored):
-    """A quantized matrix: `parts` are its tensors by role, `weight` makes a `QuantizedWeight` of
-    their values. `kind` is the type that it is computed in; its bytes are those of all parts.
-    words: its codes and scales, for people.
+    """A quantized matrix: its tensors by role, and the `Layout` that makes a matrix of their
+    values. `kind` is the type that it is computed in; its bytes are those of all parts.
     """
 
     parts: dict[str, Stored] = field(default_factory=dict)
-    weight: Callable[[dict[str, Tensor]], Any] = dict
-    words: str = ""
+    layout: Any = None
 
     @property
     def nbytes(self) -> int:
@@ -83,13 +70,15 @@ class StoredQuantized(Stored):
 class TensorFiles:
     """The tensors of a checkpoint by name, from the headers of its files.
 
-    unread: the number of those that belong to other parts of a multimodal model.
+    unread: the number of those that belong to other parts of a multimodal model. method: by which
+    they are quantized.
     """
 
     folder: Path
     paths: tuple[Path, ...]
     stored: dict[str, Stored]
     unread: int = 0
+    method: str = ""
 
     @classmethod
     def read(cls, folder: Path) -> "TensorFiles":
@@ -97,19 +86,12 @@ class TensorFiles:
 
         Raises `CheckpointError` for a missing or damaged file.
         """
-        places = weight_files(folder)
+        files = weight_files(folder)
         stored: dict[str, Stored] = {}
-        for path, indexed in places.items():
+        for path, indexed in files.items():
             held = read_header(path)
-            if path.name == CONSOLIDATED and any(o in name for name in held for o in _ORIGINAL):
-                raise original_release(folder, [CONSOLIDATED])
-            if absent := sorted({*indexed} - {*held}):
-                raise CheckpointError(
-                    f"`{folder}` has an index that names {some(absent)} in `{path.name}`, which "
-                    "does not hold them: download the checkpoint again."
-                )
-            stored |= {name: held[name] for name in indexed or held}
-        return cls(folder, tuple(places), stored)
+            stored |= {name: held[name] for name in indexed or held if name in held}
+        return cls(folder, tuple(files), stored)
 
     @property
     def size(self) -> int:
@@ -128,9 +110,7 @@ def read_header(path: Path) -> dict[str, Stored]:
             }
     except (SafetensorError, OSError) as error:
         refuse_pointer(path)
-        raise CheckpointError(
-            f"`{path}` is damaged or truncated ({error}): download it again."
-        ) from error
+        raise CheckpointError(f"`{path}` cannot be read ({error}): download it again.") from error
 
 
 @final
@@ -156,8 +136,9 @@ class TensorReader:
         return self._read(tensor)
 
     def quantized(self, tensor: StoredQuantized) -> Any:
-        """A quantized matrix as a `QuantizedWeight`."""
-        return tensor.weight({role: self._read(part) for role, part in tensor.parts.items()})
+        """A quantized matrix as a `QuantizedWeight`, or a stack of them."""
+        parts = {role: self._read(part) for role, part in tensor.parts.items()}
+        return tensor.layout.weight(parts, tensor.shape)
 
     def _read(self, tensor: Stored) -> Tensor:
         dtype = KINDS[tensor.kind]
@@ -169,7 +150,6 @@ class TensorReader:
         if tensor.path not in self._open:
             self._open[tensor.path] = safe_open(tensor.path, "pt").__enter__()
         value = self._open[tensor.path].get_tensor(tensor.name)
-        value = value if tensor.part is None else value[tensor.part]
         self._since += value.nbytes
         self.advance(value.nbytes)
         if self.device.type != "cuda" or value.numel() == 0:

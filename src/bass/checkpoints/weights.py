@@ -11,35 +11,32 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from bass.checkpoints.dummy import RandomWeights, check_memory
-from bass.checkpoints.families import family_of, refuse_head
-from bass.checkpoints.folder import SINGLE, read_config, some, stored_dtype
+from bass.checkpoints.families import family_of
+from bass.checkpoints.folder import SINGLE, read_config, read_text_config, some, stored_dtype
 from bass.checkpoints.lora import Adapter
-from bass.checkpoints.names import (
-    has_stacks,
-    is_unused,
-    named_as_stored,
-    refuse_differences,
-    renamed,
-    split_experts,
-)
-from bass.checkpoints.quantized import (
-    Scheme,
-    declared,
+from bass.checkpoints.names import is_unused, named_as_stored, of_stacks, renamed, text_half
+from bass.checkpoints.quantized.formats import declared, described
+from bass.checkpoints.quantized.matrices import (
     keep_in_four_bits,
     keep_quantized,
     of_layers,
-    scheme_of,
     without_zero_biases,
 )
 from bass.checkpoints.shards import FLOATS, TensorFiles, TensorReader
-from bass.checkpoints.text_half import read_text_config, text_half
-from bass.errors import BassError, CheckpointError, counted, explained
+from bass.errors import BassError, CheckpointError, OptionError, counted, explained
 from bass.interfaces import Quantization
 from bass.models.decoder import CausalDecoder
 from bass.models.sources import WeightSource
+from bass.ops.norms import HeadNorm, OffsetRMSNorm, offset_scaled
 from bass.progress import advancing
-from bass.quantization import quantizable, quantize, quantize_head, quantize_layer, unfilled
+from bass.quantization import (
+    NoQuantization,
+    quantizable,
+    quantize,
+    quantize_head,
+    quantize_layer,
+    unfilled,
+)
 
 Family = type[CausalDecoder]
 
@@ -64,8 +61,6 @@ class CheckpointIndex:
     removed: str = ""  # prefix of all stored names that is none of the family's
     unused: tuple[str, ...] = ()  # stored tensors that the decoder does not need
     adapter: Adapter | None = None  # merged at load
-    scheme: Scheme | None = None  # of a quantized checkpoint
-    ends: tuple[str, str] = ("", "")  # the family's names of the embedding and of the head
 
     @property
     def dtypes(self) -> list[torch.dtype]:
@@ -90,13 +85,17 @@ class CheckpointIndex:
         unquantized. A stored head that differs from the embedding is used even if config.json ties
         them, as in `transformers`.
         """
-        if self.scheme is not None:
-            self.scheme.refuse_other(quantization, self.folder)
-            quantization = None
+        stored = self.files.method  # of quantized weights
+        if stored and not isinstance(quantization, NoQuantization | None):
+            raise OptionError(
+                f"`{self.folder}` is already quantized by {stored}: leave out `quantization`, or "
+                "give `none` (for a draft, as `draft_quantization`)."
+            )
+        quantization = None if stored else quantization
         embed, second = self.sources.get("embed"), self.second_head
         if embed and second and device.type != "meta" and not self._same(embed.tensors[0], second):
             raw, kind = self.raw | {"tie_word_embeddings": False}, type(self.decoder)
-            untied = _indexed(self.folder, raw, kind, self.files, self.scheme)
+            untied = _indexed(raw, kind, self.files)
             return replace(untied, adapter=self.adapter).load(device, dtype, quantization)
 
         def no_room(reason: str) -> CheckpointError:
@@ -108,12 +107,9 @@ class CheckpointIndex:
             )
 
         with explained(no_room):
-            if self.dummy and device.type == "cpu":
-                check_memory(self.weight_bytes(dtype, quantization))
-            empty = quantization is not None or self.scheme is not None
-            with unfilled() if empty else nullcontext():
+            with unfilled() if stored or quantization is not None else nullcontext():
                 decoder = type(self.decoder)(self.decoder.config, device, dtype)  # pyright: ignore[reportCallIssue]
-            if device.type != "meta" or self.scheme is not None:
+            if device.type != "meta" or stored:
                 self._fill(decoder, device, quantization)
             elif quantization is not None:
                 quantize(decoder, quantization)
@@ -138,8 +134,8 @@ class CheckpointIndex:
         self, decoder: CausalDecoder, device: torch.device, quantization: Quantization | None
     ) -> None:
         shrinking = set() if quantization is None else set(quantizable(decoder))
-        layers = set() if self.scheme is None else set(quantizable(decoder))
-        random = RandomWeights(decoder, device) if self.dummy else None
+        layers = set(quantizable(decoder)) if self.files.method else set()
+        generator = torch.Generator(device).manual_seed(0) if self.dummy else None
         size = self.files.size
         shown = sys.stderr.isatty() and size >= SHOWN_FROM
         with advancing(f"loading {self.folder.name}, bytes", size, shown) as advance:
@@ -156,8 +152,8 @@ class CheckpointIndex:
                     if getattr(module, own).is_meta:  # `unfilled`
                         empty = torch.empty_like(getattr(module, own), device=device)
                         setattr(module, own, nn.Parameter(empty, requires_grad=False))
-                    if random is not None:
-                        random(path, own)
+                    if generator is not None:
+                        fill_with_random(module, own, generator)
                     elif source is not None:
                         self._read(source, module.get_parameter(own), reader)
                 del module
@@ -189,23 +185,16 @@ def read_index(
     missing, unexpected and wrongly shaped ones.
     """
     raw, half_of = read_text_config(folder)
-    refuse_head(folder, raw)
     family = family_of(folder, raw, family)
-    files = TensorFiles.read(folder)
-    refuse_head(folder, raw, files.stored)
-    if has_stacks(files):
-        wanted = family.sources(_empty(folder, raw, family).config).values()
-        files = split_experts(files, [tensor for source in wanted for tensor in source.tensors])
-    if (scheme := scheme_of(folder, read_config(folder), files)) is not None:
-        files = scheme.described(files, raw)
-        if adapter is not None:
-            raise CheckpointError(
-                f"`{folder}` holds quantized weights, into which no adapter can be merged: use "
-                "the original checkpoint."
-            )
+    files = described(TensorFiles.read(folder), read_config(folder), raw)
+    if files.method and adapter is not None:
+        raise CheckpointError(
+            f"`{folder}` holds quantized weights, into which no adapter can be merged: use the "
+            "original checkpoint."
+        )
     if half_of is not None:
         raw, files = text_half(half_of, raw, files)
-    found = replace(_indexed(folder, raw, family, files, scheme), half_of=half_of)
+    found = replace(_indexed(raw, family, files), half_of=half_of)
     return found if adapter is None else replace(found, adapter=adapter.checked(found))
 
 
@@ -215,8 +204,7 @@ def dummy_index(folder: Path, family: Family | None = None) -> CheckpointIndex:
     Raises `CheckpointError` for the config of quantized weights, which random ones are not.
     """
     raw, half_of = read_text_config(folder)
-    refuse_head(folder, raw)
-    if declared(folder, read_config(folder)) is not None:
+    if declared(read_config(folder)) is not None:
         raise CheckpointError(
             f"`{folder}` has the config of quantized weights, and random ones are not: take its "
             "`quantization_config` out, or give one without, and `quantization=` if wanted."
@@ -226,23 +214,38 @@ def dummy_index(folder: Path, family: Family | None = None) -> CheckpointIndex:
     return CheckpointIndex(folder, raw, files, decoder, {}, None, True, half_of)
 
 
-def _indexed(
-    folder: Path, raw: dict[str, Any], family: Family, files: TensorFiles, scheme: Scheme | None
-) -> CheckpointIndex:
+def fill_with_random(module: nn.Module, own: str, generator: torch.Generator) -> None:
+    """Fill a parameter with random values that keep the scale of the residual stream: norms scale
+    by 1, biases are 0, and a product of normalized rows has variance 1.
+    """
+    parameter = module.get_parameter(own)
+    if parameter.ndim > 1:
+        parameter.normal_(0, parameter.shape[-1] ** -0.5, generator=generator)
+    else:
+        parameter.fill_(0 if own.endswith("bias") or stores_distance(module) else 1)
+
+
+def stores_distance(module: nn.Module) -> bool:
+    """Whether a norm stores its weights as their distance from 1."""
+    return isinstance(module, OffsetRMSNorm) or (
+        isinstance(module, HeadNorm) and module.scale is offset_scaled
+    )
+
+
+def _indexed(raw: dict[str, Any], family: Family, files: TensorFiles) -> CheckpointIndex:
     """The index of a checkpoint whose quantized matrices are described."""
-    decoder = _empty(folder, raw, family)
-    sources = family.sources(decoder.config)
+    decoder = _empty(files.folder, raw, family)
+    sources = of_stacks(family.sources(decoder.config), files.stored)
     untied = replace(decoder.config, tie_word_embeddings=False)  # pyright: ignore[reportCallIssue]
     head = family.sources(untied)["head.weight"].tensors[0]
-    ends = sources["embed"].tensors[0], head
     body = [n for own, s in sources.items() if own != "embed" for n in s.tensors]
     files, removed = renamed(files, body, family.prefix)
     sources = of_layers(named_as_stored(family, sources, files.stored, head), files.stored)
-    unused = _account(folder, decoder, sources, files, head)
+    unused = _account(decoder, sources, files, head)
     second = decoder.head is None and head in files.stored and sources["embed"].tensors[0] != head
     return CheckpointIndex(
-        folder, raw, files, decoder, sources, head if second else None, removed=removed,
-        unused=unused, scheme=scheme, ends=ends,
+        files.folder, raw, files, decoder, sources, head if second else None, removed=removed,
+        unused=unused,
     )  # fmt: skip
 
 
@@ -263,17 +266,13 @@ def _empty(folder: Path, raw: dict[str, Any], family: Family) -> CausalDecoder:
 
 
 def _account(
-    folder: Path,
-    decoder: CausalDecoder,
-    sources: dict[str, WeightSource],
-    files: TensorFiles,
-    head: str,
+    decoder: CausalDecoder, sources: dict[str, WeightSource], files: TensorFiles, head: str
 ) -> tuple[str, ...]:
     """The stored tensors that the decoder does not need.
 
     Raises `CheckpointError` for other tensors that no parameter uses, and for missing ones.
     """
-    stored, wanted = files.stored, dict[str, tuple[int, ...]]()
+    folder, stored, wanted = files.folder, files.stored, dict[str, tuple[int, ...]]()
     for name, parameter in decoder.named_parameters():
         source = sources[name]
         wanted |= zip(source.tensors, source.shapes(parameter.shape), strict=True)
@@ -291,7 +290,12 @@ def _account(
             if name in stored and stored[name].shape != shape
         ],
     }
-    refuse_differences(folder, findings, head)
+    if any(findings.values()):
+        says = [f"{len(n)} {kind} ({some(sorted(n))})" for kind, n in findings.items() if n]
+        raise CheckpointError(
+            f"`{folder}` does not hold the tensors that its config.json requires: "
+            f"{', '.join(says)}: the files do not belong together."
+        )
     kinds = {name: stored[name].kind for name in wanted}
     if strange := [f"{name} {kind}" for name, kind in kinds.items() if kind not in FLOATS]:
         raise CheckpointError(

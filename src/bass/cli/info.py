@@ -13,7 +13,7 @@ from bass.api.options import LoadOptions
 from bass.api.plan import LoadPlan, find_device
 from bass.api.resolve import make, names
 from bass.checkpoints.folder import some
-from bass.checkpoints.quantized import summary
+from bass.checkpoints.quantized.formats import summary
 from bass.checkpoints.weights import CheckpointIndex
 from bass.cli.options import Parser, console
 from bass.errors import BassError, OptionError, PairingError, counted, printable
@@ -82,7 +82,7 @@ def describe(checkpoint: Checkpoint, draft: bool = False) -> dict[str, Any]:
         "chat template": ", ".join(known.chat.templates if known else ()) or "none",
         "end of sequence": ", ".join(map(str, checkpoint.eos)) or "none",
         "dtype": " and ".join(str(one).removeprefix("torch.") for one in index.dtypes),
-        "quantization": summary(index.scheme, files),
+        "quantization": summary(files),
         "files": f"{files.size:,} bytes in {counted(len(files.paths), 'file')}",
         "prefix of names": f"`{index.removed}`, removed" if index.removed else "",
         "unused tensors": f"{len(index.unused)} ({some(index.unused)})" if index.unused else "",
@@ -98,7 +98,7 @@ def weights(index: CheckpointIndex, dtype: torch.dtype, draft: bool) -> str:
     """The size of the loaded weights, as stored and with each quantization; nothing is loaded."""
     kind = str(dtype).removeprefix("torch.")
     sizes = [f"{index.weight_bytes(dtype) / 2**20:,.2f} MiB in {kind}"]
-    if index.scheme is not None:
+    if index.files.method:
         return f"{sizes[0]}, quantized as stored"
     for name in (name for name in names("quantization") if name != "none"):
         with contextlib.suppress(BassError):  # not for this family

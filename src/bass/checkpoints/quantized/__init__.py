@@ -1,8 +1,8 @@
 """Quantized checkpoints, read as they are.
 
-    config.json ──> `scheme_of`: the method, or a sentence that names what is not read
-    headers     ──> `Scheme.described`: the tensors of a quantized matrix (codes, scales, zero
-                    points) become one `Stored` under the matrix's own name, with its own shape
+    config.json ──> `described`: the method, and a layout of each module's matrix
+    headers     ──> the tensors of a quantized matrix (codes, scales, zero points) become one
+                    `Stored` under the matrix's own name, with its own shape
     name maps, prefixes and the accounting of tensors see matrices only
     load        ──> `keep_quantized`: the parts of a `WeightSource` are unpacked to codes
                     [out, in], stacked and permuted along the rows, packed again as a
@@ -17,22 +17,3 @@ What is quantized follows from the tensors themselves, so layers that config.jso
 method quantizes both operands with a scale for each row or for the whole matrix: always with a
 dynamic scale for each token, also where the checkpoint has a static one.
 """
-
-from bass.checkpoints.quantized.layers import (
-    keep_in_four_bits,
-    keep_quantized,
-    of_layers,
-    without_zero_biases,
-)
-from bass.checkpoints.quantized.schemes import Scheme, declared, scheme_of, summary
-
-__all__ = [
-    "Scheme",
-    "declared",
-    "keep_in_four_bits",
-    "keep_quantized",
-    "of_layers",
-    "scheme_of",
-    "summary",
-    "without_zero_biases",
-]

@@ -1,6 +1,6 @@
-"""A matrix of a quantized checkpoint, unpacked."""
+"""Quantized matrices of a checkpoint, unpacked, and the layers that keep them quantized."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -8,9 +8,15 @@ import torch
 from jaxtyping import Float, Int, Num, UInt8
 from torch import Tensor, nn
 
+from bass.checkpoints.shards import FLOATS, Stored, StoredQuantized, TensorFiles, TensorReader
+from bass.models.sources import WeightSource
+from bass.ops.experts import Experts
 from bass.ops.group_quantized import GroupQuantizedLinear, e2m1, e8m0, packed
 from bass.ops.linear import QuantizedLinear
-from bass.ops.quantize import widened
+from bass.ops.quantize import E4M3, widened
+
+E4M3_FROM = (8, 9)  # the compute capability of GPUs with products of e4m3
+WHOLE = 64  # inputs of two groups of MXFP4: each half of the inputs has whole groups
 
 
 @dataclass(frozen=True)
@@ -31,20 +37,18 @@ class QuantizedWeight:
 
     def dense(self) -> Float[Tensor, "out in"]:
         """The matrix in float32."""
-        size = self.codes.shape[1]
         of = self.groups_of
         if of is None:
-            of = torch.arange(size, device=self.codes.device) // self.group
-        scale, of = e8m0(self.scale) if self.kind == "e2m1" else self.scale.float(), of.long()
+            of = torch.arange(self.codes.shape[1], device=self.codes.device) // self.group
+        of = of.long()
         if self.kind == "e2m1":
-            value = e2m1(self.codes, torch.float32)
-        else:
-            value = widened(self.codes, torch.float32)
+            return e2m1(self.codes, torch.float32) * e8m0(self.scale)[of].T
+        value = widened(self.codes, torch.float32)
         if self.zero is not None:
             value = value - self.zero.float()[of].T
         elif self.kind == "int4":
             value = value - 8
-        return value * scale[of].T
+        return value * self.scale.float()[of].T
 
     def permuted(self, rows: np.ndarray | None) -> "QuantizedWeight":
         """Its rows in this order."""
@@ -120,9 +124,13 @@ class QuantizedStack:
 def stacked(parts: Sequence[QuantizedWeight]) -> QuantizedWeight | None:
     """The matrices, one below the other, copied; None if they are quantized in different ways."""
     first = parts[0]
-    if any(_form(part) != _form(first) or not _same_groups(part, first) for part in parts[1:]):
-        return None
+    forms = {(p.kind, p.group, p.activations, p.scale.dtype, len(p.scale)) for p in parts}
+    orders = [part.groups_of for part in parts if part.groups_of is not None]
     zeros = [part.zero for part in parts if part.zero is not None]
+    if len(forms) > 1 or any(0 < len(some) < len(parts) for some in (orders, zeros)):
+        return None
+    if not all(order.is_meta or torch.equal(order, orders[0]) for order in orders[1:]):
+        return None
     return replace(
         first,
         codes=torch.cat([part.codes for part in parts]),
@@ -131,14 +139,68 @@ def stacked(parts: Sequence[QuantizedWeight]) -> QuantizedWeight | None:
     )
 
 
-def _form(part: QuantizedWeight) -> tuple[object, ...]:
-    return (
-        part.kind, part.group, part.activations, part.scale.dtype, len(part.scale),
-        part.zero is None, part.groups_of is None,
-    )  # fmt: skip
+def keep_quantized(
+    decoder: nn.Module, path: str, sources: Mapping[str, WeightSource], reader: TensorReader
+) -> bool:
+    """Replace a linear layer by one with the checkpoint's quantized matrix, if its parts are all
+    quantized in one way, which the device computes.
+    """
+    source = sources[f"{path}.weight"]
+    found = [reader.files.stored[tensor] for tensor in source.tensors]
+    parts = [part for part in found if isinstance(part, StoredQuantized)]
+    if len(parts) < len(found) or source.transposed:
+        return False
+    if (whole := stacked([reader.quantized(part) for part in parts])) is None:
+        return False
+    on_gpu_in_e4m3 = whole.codes.dtype == E4M3 and reader.device.type == "cuda"
+    if on_gpu_in_e4m3 and torch.cuda.get_device_capability(reader.device) < E4M3_FROM:
+        return False
+    bias = decoder.get_submodule(path)._parameters.get("bias")
+    if bias is not None:
+        bias = torch.empty_like(bias, device=reader.device)
+        own = sources[f"{path}.bias"]
+        own.fill(bias, [reader[tensor] for tensor in own.tensors])
+    if (layer := whole.permuted(source.rows).layer(bias)) is None:
+        return False
+    decoder.set_submodule(path, layer.requires_grad_(False).eval())
+    return True
 
 
-def _same_groups(one: QuantizedWeight, other: QuantizedWeight) -> bool:
-    if one.groups_of is None or other.groups_of is None:
-        return one.groups_of is other.groups_of
-    return one.groups_of.is_meta or torch.equal(one.groups_of, other.groups_of)
+def keep_in_four_bits(
+    module: nn.Module, own: str, source: WeightSource, reader: TensorReader
+) -> bool:
+    """Replace a matrix of experts by its codes and scales, if the checkpoint has it in MXFP4."""
+    stored = reader.files.stored[source.tensors[0]]
+    if not (isinstance(module, Experts) and isinstance(stored, StoredQuantized)):
+        return False
+    if stored.layout.format != "mxfp4" or getattr(module, own).shape[1] % WHOLE:
+        return False
+    codes, scales = reader.quantized(stored).in_four_bits(source.rows)
+    setattr(module, own, nn.Parameter(codes, requires_grad=False))
+    setattr(module, f"{own}_scale", nn.Parameter(scales, requires_grad=False))
+    return True
+
+
+def of_layers(
+    sources: Mapping[str, WeightSource], stored: Mapping[str, Stored]
+) -> dict[str, WeightSource]:
+    """The sources, with GPT-2's matrices as GPTQ stores them: [out, in], as those of all layers."""
+
+    def of_layer(source: WeightSource) -> WeightSource:
+        matrix = stored.get(source.tensors[0])
+        in_gptq = isinstance(matrix, StoredQuantized) and "qweight" in matrix.parts
+        return replace(source, transposed=False) if in_gptq else source
+
+    return {name: of_layer(source) for name, source in sources.items()}
+
+
+def without_zero_biases(names: Sequence[str], files: TensorFiles) -> list[str]:
+    """The names but for biases of zeros of quantized matrices, which old exports of GPTQ add."""
+    reader = TensorReader(files, torch.device("cpu"))
+
+    def is_zero_bias(name: str) -> bool:
+        matrix = files.stored.get(f"{name.removesuffix('.bias')}.weight")
+        added = name.endswith(".bias") and isinstance(matrix, StoredQuantized)
+        return added and files.stored[name].kind in FLOATS and not bool(reader[name].any())
+
+    return [name for name in names if not is_zero_bias(name)]
