@@ -29,7 +29,7 @@ from bass.checkpoints.shards import KINDS
 from bass.checkpoints.weights import dummy_index, stores_distance
 from bass.models.decoder import CausalDecoder
 from bass.ops.experts import Experts
-from bass.quantization import quantizable
+from bass.quantization.apply import quantizable
 
 GROUP, BLOCK, WRITERS = 128, 1 << 22, 8  # BLOCK: bytes
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)  # codes without their sign

@@ -10,7 +10,8 @@ from bass.caches import CACHES
 from bass.checkpoints.weights import load_decoder
 from bass.interfaces import Quantization
 from bass.policies import Fixed
-from bass.quantization import Fp8, Int8, Int8Weight, quantize, quantize_head
+from bass.quantization import Fp8, Int8, Int8Weight
+from bass.quantization.apply import quantize, quantize_head
 from bass.sampling import Sampling
 from bass.testing.small_models import SmallLlama
 from kernels.conftest import Choose

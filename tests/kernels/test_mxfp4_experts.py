@@ -15,7 +15,7 @@ from bass.ops import experts as mixtures
 from bass.ops.activation import ACTIVATIONS
 from bass.ops.group_quantized import dequantized, packed
 from bass.ops.linear import Linear
-from bass.quantization import unfilled
+from bass.quantization.apply import unfilled
 from kernels.conftest import Choose
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}

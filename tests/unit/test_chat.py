@@ -200,7 +200,11 @@ CONTINUE: dict[str, Any] = {"continue_final_message": True}
 NO_THOUGHT: dict[str, Any] = {"enable_thinking": False}
 NO_TEXT = "needs a text in the field"
 WRONG: dict[str, tuple[list[Any], dict[str, Any], str]] = {
-    "a function as tool": ([USER], {"tools": [len]}, "`tools=[<built-in function len>]` must be"),
+    "a function as tool": (
+        [USER],
+        {"tools": [len]},
+        "refuses the conversation (Object of type builtin_function",
+    ),
     "a near miss": (
         [USER],
         {"chat_template_kwargs": {"enable_thinkin": False}},

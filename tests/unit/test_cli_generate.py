@@ -14,7 +14,7 @@ from bass.analysis.statistics import compare
 from bass.api.generation import Generation
 from bass.cli.generate import EXAMPLE_STOPS, FIGURES, warnings
 from bass.experiments.prompts import PYTHON
-from bass.text.dialogue import plain_text
+from bass.text.conversation import plain_text
 from unit.checkpoints import Pair, Said
 
 Command = Callable[..., Said]

@@ -18,12 +18,8 @@ from bass.interfaces import Quantization
 from bass.ops.linear import Linear, QuantizedLinear
 from bass.ops.quantize import E4M3, LARGEST, integer_product, quantized_rows, widened
 from bass.policies import Fixed
-from bass.quantization import (
-    QUANTIZATIONS,
-    Int8,
-    quantize,
-    quantize_head,
-)
+from bass.quantization import QUANTIZATIONS, Int8
+from bass.quantization.apply import quantize, quantize_head
 from bass.records import CacheBudget, Window
 from bass.testing.doubles import ByRow
 from bass.testing.small_models import SmallLlama

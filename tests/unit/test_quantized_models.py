@@ -16,12 +16,8 @@ from bass.ops import dispatch
 from bass.ops.linear import Linear, QuantizedLinear, gated_linear, linear, project_qkv
 from bass.ops.quantize import E4M3
 from bass.ops.residual import Residual
-from bass.quantization import (
-    Fp8,
-    Int8,
-    Int8Weight,
-    quantize_head,
-)
+from bass.quantization import Fp8, Int8, Int8Weight
+from bass.quantization.apply import quantize_head
 from unit.checkpoints import Pair
 from unit.test_quantized import drawn
 

@@ -13,7 +13,7 @@ from bass.checkpoints.quantized.formats import summary
 from bass.checkpoints.shards import read_header
 from bass.checkpoints.weights import read_index
 from bass.ops.group_quantized import dequantized
-from bass.quantization import quantizable
+from bass.quantization.apply import quantizable
 from unit.test_package import ROOT
 
 CPU = torch.device("cpu")

@@ -193,7 +193,7 @@ class LLM:
             )
         shown = vars(made(TemplateOptions, options))
         text = tokenizer.chat.render(messages, shown.pop("template"), **shown)
-        return tokenizer.encode(text, add_special_tokens=False, most=self.max_model_len)
+        return tokenizer.encode(text, add_special_tokens=False)
 
     def warm_up(
         self, prompts: Prompts | None = None, progress: bool = False, **options: Any

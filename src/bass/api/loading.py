@@ -23,7 +23,7 @@ from bass.interfaces import (
 )
 from bass.models.decoder import CausalDecoder
 from bass.ops.dispatch import load_cpu_kernels
-from bass.quantization import quantize_head
+from bass.quantization.apply import quantize_head
 from bass.text import Tokenizer, check_same_tokenizer
 
 

@@ -44,10 +44,7 @@ def requests_for(
     for one in stops:
         check_number("stop_token_ids", one, f"[0, {vocabulary})")
     end_tokens = tuple(dict.fromkeys((*eos, *map(int, stops))))
-    ids = [
-        prompt_ids(models.tokenizer, vocabulary, positions, prompt, i)
-        for i, prompt in enumerate(each)
-    ]
+    ids = [prompt_ids(models.tokenizer, vocabulary, prompt, i) for i, prompt in enumerate(each)]
     requests: list[Request] = []
     seen: Counter[tuple[int, ...]] = Counter()
     samples = options.num_return_sequences
@@ -94,13 +91,8 @@ def _listed(prompts: Any) -> list[Any]:
     return [found] if all(isinstance(one, int | np.integer) for one in found) else found
 
 
-def prompt_ids(
-    tokenizer: Tokenizer | None, vocabulary: int, positions: int, prompt: Any, index: int
-) -> list[int]:
-    """Token ids of one prompt, within a vocabulary of this size.
-
-    positions: of the context, which the prompt need not fit. Raises `RequestError`.
-    """
+def prompt_ids(tokenizer: Tokenizer | None, vocabulary: int, prompt: Any, index: int) -> list[int]:
+    """Token ids of one prompt, within a vocabulary of this size. Raises `RequestError`."""
     if isinstance(prompt, Mapping):
         prompt = _from_mapping(prompt, index)
     if isinstance(prompt, str):
@@ -109,7 +101,7 @@ def prompt_ids(
                 f"Prompt {index} is text, and the target's folder has no tokenizer: give token "
                 "ids, or add the tokenizer's files."
             )
-        ids = tokenizer.encode(prompt, most=positions)
+        ids = tokenizer.encode(prompt)
     else:
         ids = _token_ids(prompt, index)
     if not ids:

@@ -29,14 +29,8 @@ from bass.models.decoder import CausalDecoder
 from bass.models.sources import WeightSource
 from bass.ops.norms import HeadNorm, OffsetRMSNorm, offset_scaled
 from bass.progress import advancing
-from bass.quantization import (
-    NoQuantization,
-    quantizable,
-    quantize,
-    quantize_head,
-    quantize_layer,
-    unfilled,
-)
+from bass.quantization.apply import quantizable, quantize, quantize_head, quantize_layer, unfilled
+from bass.quantization.methods import NoQuantization
 
 Family = type[CausalDecoder]
 

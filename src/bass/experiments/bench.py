@@ -34,7 +34,7 @@ from bass.engine.parts import parts_of, without_graphs
 from bass.engine.step import Step
 from bass.errors import OptionError
 from bass.experiments.grid import label_of
-from bass.experiments.prompts import MOST, is_text, plain_turns, read_prompts, rendered
+from bass.experiments.prompts import is_text, plain_turns, read_prompts, rendered
 from bass.experiments.provenance import device_name, here
 from bass.experiments.settings import PLAIN, BenchOptions
 from bass.records import Sequences
@@ -125,7 +125,7 @@ def prompts_for(models: Models, options: BenchOptions) -> tuple[dict[str, list[A
         ids = np.random.default_rng(options.seed).integers(0, vocabulary, rows * length).tolist()
         if options.prompts is not None:
             [text] = rendered(tokenizer, read_prompts(options.prompts))
-            ids = prompt_ids(tokenizer, vocabulary, MOST, text, 0)
+            ids = prompt_ids(tokenizer, vocabulary, text, 0)
         check_context(0, length, options.max_new_tokens, models.context)
         if len(ids) < rows * length:
             raise OptionError(
@@ -137,7 +137,7 @@ def prompts_for(models: Models, options: BenchOptions) -> tuple[dict[str, list[A
     first = [entry.first_turn() for entry in entries]
     by: dict[str, list[Any]] = {}
     for i, (entry, prompt) in enumerate(zip(first, rendered(tokenizer, first), strict=True)):
-        ids = prompt_ids(tokenizer, vocabulary, MOST, prompt, i)
+        ids = prompt_ids(tokenizer, vocabulary, prompt, i)
         if len(ids) + options.max_new_tokens <= models.context:
             by.setdefault(entry.category, []).append(ids)
     if not by:

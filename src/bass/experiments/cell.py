@@ -185,16 +185,16 @@ def _measured(llm: LLM, cell: Cell, repeat: int, watch: Watch) -> dict[str, list
 
 def _prompts(llm: LLM, call: Call, answers: Answers) -> list[Prompt]:
     """The prompts of a call. In a later turn each sample continues its own answers."""
-    tokenizer, most = llm.models.tokenizer, llm.max_model_len
+    tokenizer = llm.models.tokenizer
     if call.turn == 0:
-        return rendered(tokenizer, call.entries, None, most)
+        return rendered(tokenizer, call.entries)
     rows = [
         (entry, answers[call.group, place, sample])
         for entry, place in zip(call.entries, call.places, strict=True)
         for sample in range(call.samples)
     ]
     talks = [entry.conversation(call.turn, own) for entry, own in rows]
-    return rendered(tokenizer, [entry for entry, _ in rows], talks, most)
+    return rendered(tokenizer, [entry for entry, _ in rows], talks)
 
 
 def _reserve(llm: LLM, settings: Settings, repeat: int) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from bass.errors import OptionError, unknown_name
+from bass.errors import OptionError, RequestError, unknown_name
 
 if TYPE_CHECKING:
     from bass.text import Tokenizer
@@ -31,7 +31,6 @@ KINDS = ".jsonl, .json (both also with .gz), .csv or .parquet; any other file is
 # SPEED-Bench is published with this text where a licence does not allow a copy
 PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
 SLACK = 16  # further tokens of an answer, which is encoded again in the next prompt
-MOST = 2**31  # tokens of a prompt, where its length is not limited
 
 PYTHON = [
     'class Account:\n    """A bank account with an owner and a balance."""\n\n'
@@ -336,21 +335,27 @@ def rendered(
     tokenizer: "Tokenizer | None",
     entries: Sequence[Entry],
     talks: Sequence[Sequence[Mapping[str, str]]] | None = None,
-    most: int = MOST,
 ) -> list[Prompt]:
     """The prompts that a model reads: of a conversation the token ids of its chat template, or
     plain text (`User:`, `Assistant:`) for a tokenizer without one.
 
-    talks: of each entry `entry.conversation(turn, answers)`; None: its first turn. most: the
-    tokens of the context. Raises `RequestError` or `CheckpointError`.
+    talks: of each entry `entry.conversation(turn, answers)`; None: its first turn. Raises
+    `RequestError` or `CheckpointError`.
     """
-    from bass.text.dialogue import prompts_of
-
     if talks is None:
         talks = [entry.conversation(0, []) for entry in entries]
-    made = iter(prompts_of(tokenizer, [talk for talk in talks if talk], most))
-    given = (next(made) if one.prompt is None else one.prompt for one in entries)
-    return [prompt if isinstance(prompt, str) else [*prompt] for prompt in given]
+    prompts: list[Prompt] = []
+    for entry, talk in zip(entries, talks, strict=True):
+        if entry.prompt is not None:
+            prompts.append(entry.prompt if isinstance(entry.prompt, str) else [*entry.prompt])
+        elif tokenizer is not None:
+            prompts.append(tokenizer.prompt_of(talk))
+        else:
+            raise RequestError(
+                "The prompts are conversations, and the target's folder has no tokenizer: add the "
+                "tokenizer's files, or give prompts of token ids."
+            )
+    return prompts
 
 
 def lengths(tokenizer: "Tokenizer | None", vocabulary: int, entries: Sequence[Entry]) -> list[int]:
@@ -362,7 +367,7 @@ def lengths(tokenizer: "Tokenizer | None", vocabulary: int, entries: Sequence[En
 
     talks = [entry.conversation(entry.turns - 1, [""] * entry.turns) for entry in entries]
     prompts = enumerate(rendered(tokenizer, entries, talks))
-    return [len(prompt_ids(tokenizer, vocabulary, MOST, prompt, i)) for i, prompt in prompts]
+    return [len(prompt_ids(tokenizer, vocabulary, prompt, i)) for i, prompt in prompts]
 
 
 def answer_tokens(entry: Entry, max_new_tokens: int) -> int:
@@ -372,10 +377,8 @@ def answer_tokens(entry: Entry, max_new_tokens: int) -> int:
 
 def plain_turns(entries: Sequence[Entry], tokenizer: "Tokenizer | None") -> bool:
     """Whether conversations are written as plain text, since there is no chat template."""
-    from bass.text.dialogue import has_template
-
     talks = any(entry.messages for entry in entries)
-    return talks and tokenizer is not None and not has_template(tokenizer)
+    return talks and tokenizer is not None and not tokenizer.has_template
 
 
 def numbers(entries: Sequence[Entry]) -> list[int]:

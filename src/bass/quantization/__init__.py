@@ -13,13 +13,6 @@ only acceptance (`quantize_head`).
 """
 
 from bass.interfaces import Quantization
-from bass.quantization.apply import (
-    quantizable,
-    quantize,
-    quantize_head,
-    quantize_layer,
-    unfilled,
-)
 from bass.quantization.methods import Fp8, Int8, Int8Weight, NoQuantization
 
 QUANTIZATIONS: dict[str, type[Quantization]] = {
@@ -28,16 +21,3 @@ QUANTIZATIONS: dict[str, type[Quantization]] = {
     "fp8": Fp8,
     "int8-weight": Int8Weight,
 }
-
-__all__ = [
-    "QUANTIZATIONS",
-    "Fp8",
-    "Int8",
-    "Int8Weight",
-    "NoQuantization",
-    "quantizable",
-    "quantize",
-    "quantize_head",
-    "quantize_layer",
-    "unfilled",
-]

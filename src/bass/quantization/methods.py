@@ -27,57 +27,54 @@ class NoQuantization(Quantization):
         return layer
 
 
-@final
 @dataclass(frozen=True)
-class Int8(Quantization):
+class _EightBits(Quantization):
+    """weights, activations: the types that they are quantized to, None: not. capability: the least
+    one of a GPU that multiplies in it.
+    """
+
+    weights: ClassVar[torch.dtype]
+    activations: ClassVar[torch.dtype | None] = None
+    capability: ClassVar[tuple[int, int]] = (0, 0)
+
+    def check(self, device: torch.device) -> None:
+        if device.type == "cuda" and torch.cuda.get_device_capability(device) < self.capability:
+            least, found = self.capability, torch.cuda.get_device_capability(device)
+            raise OptionError(
+                f"The quantization `{type(self).__name__.lower()}` needs compute capability "
+                f"{least[0]}.{least[1]}, and `{device}` has {found[0]}.{found[1]}: give "
+                "`int8-weight`, or leave it out."
+            )
+
+    def __call__(
+        self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
+    ) -> QuantizedLinear:
+        return QuantizedLinear.of(weight, bias, self.weights, self.activations)
+
+
+@final
+class Int8(_EightBits):
     """Weights and activations in int8: vector-wise absmax for all columns (LLM.int8() keeps
     outliers in float16).
     """
 
     paper: ClassVar[str] = "Dettmers et al., 2022"
-
-    def check(self, device: torch.device) -> None:
-        _check_capability(device, (7, 5), "int8", "multiplies in int8")
-
-    def __call__(
-        self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
-    ) -> QuantizedLinear:
-        return QuantizedLinear.of(weight, bias, torch.int8, torch.int8)
+    weights = activations = torch.int8
+    capability = (7, 5)
 
 
 @final
-@dataclass(frozen=True)
-class Fp8(Quantization):
+class Fp8(_EightBits):
     """Weights and activations in e4m3, scaled as in `int8`; a CPU computes the same in float32."""
 
     paper: ClassVar[str] = "Micikevicius et al., 2022"
-
-    def check(self, device: torch.device) -> None:
-        _check_capability(device, (8, 9), "fp8", "multiplies in e4m3")
-
-    def __call__(
-        self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
-    ) -> QuantizedLinear:
-        return QuantizedLinear.of(weight, bias, E4M3, E4M3)
+    weights = activations = E4M3
+    capability = (8, 9)
 
 
 @final
-@dataclass(frozen=True)
-class Int8Weight(Quantization):
+class Int8Weight(_EightBits):
     """Only weights in int8: half the bytes of bfloat16, with products in the model's type."""
 
     paper: ClassVar[str] = "Krishnamoorthi, 2018"
-
-    def __call__(
-        self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
-    ) -> QuantizedLinear:
-        return QuantizedLinear.of(weight, bias, torch.int8, None)
-
-
-def _check_capability(device: torch.device, least: tuple[int, int], name: str, does: str) -> None:
-    if device.type == "cuda" and (found := torch.cuda.get_device_capability(device)) < least:
-        raise OptionError(
-            f"The quantization `{name}` {does}, which needs compute capability "
-            f"{least[0]}.{least[1]}, and `{device}` has "
-            f"{found[0]}.{found[1]}: give `int8-weight`, or leave it out."
-        )
+    weights = torch.int8

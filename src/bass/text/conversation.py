@@ -15,6 +15,9 @@ from bass.errors import CheckpointError, RequestError
 
 Message = dict[str, Any]
 MARK = "CONTINUE_FINAL_MESSAGE_TAG "  # as `transformers` has it
+_PLAIN = {"system": "{}\n\n", "user": "User: {}\n", "assistant": "Assistant: {}\n"}
+# tags around the assistant's text, for training; the text is unchanged
+_GENERATION = re.compile(r"({%[-+]?\s*)(end)?generation(\s*[-+]?%})")
 MEDIA = ("image", "video", "audio", "input_image", "input_video", "input_audio")
 
 
@@ -35,26 +38,34 @@ def checked_messages(messages: Any, where: str = "") -> list[Message]:
     where: the beginning of an error's sentence. Raises `RequestError`.
     """
     listed = list(messages) if _is_several(messages) else []
-    if not listed:
+    if not listed or not all(isinstance(message, Mapping) for message in listed):
         raise RequestError(
-            f"{where}A conversation is a list of messages: give at least one "
-            '{"role": "user", "content": "..."}.'
+            f"{where}A conversation is a list of messages, not {messages!r:.100}: give at least "
+            'one {"role": "user", "content": "..."}.'
         )
     for i, message in enumerate(listed):
-        if not isinstance(message, Mapping):
-            raise RequestError(
-                f"{where}Message {i} is {message!r:.100}: give a mapping, such as "
-                '{"role": "user", "content": "..."}.'
-            )
         content = message.get("content")
-        for part in content if isinstance(content, list | tuple) else [content]:
-            kind = part.get("type") if isinstance(part, Mapping) else None
-            if isinstance(kind, str) and kind.startswith(MEDIA):
+        for part in content if isinstance(content, list | tuple) else ():
+            if isinstance(part, Mapping) and str(part.get("type")).startswith(MEDIA):
                 raise RequestError(
-                    f"{where}Message {i} has a part of the type {kind!r:.60}, and models are used "
-                    "with text alone: leave it out."
+                    f"{where}Message {i} has a part of the type {part['type']!r:.60}, and models "
+                    "are used with text alone: leave it out."
                 )
     return list(map(dict, listed))
+
+
+def plain_text(messages: Iterable[Mapping[str, Any]]) -> str:
+    """A conversation up to the assistant's turn, for a checkpoint without a template:
+
+    CONTENT OF A SYSTEM MESSAGE
+
+    User: CONTENT
+    Assistant: CONTENT
+    User: CONTENT
+    Assistant:
+    """
+    written = (_PLAIN[one["role"]].format(one["content"].strip()) for one in messages)
+    return "".join(written) + "Assistant:"
 
 
 @final
@@ -110,8 +121,8 @@ class ChatTemplates:
         name, template = self._chosen(name, with_tools=tools is not None)
         compiled, reads = _compiled(name, template)
         variables: dict[str, Any] = {
-            "tools": _entries("tools", tools, "JSON schemas, each a mapping, and not a function"),
-            "documents": _entries("documents", documents, 'mappings such as {"text": "..."}'),
+            "tools": tools,
+            "documents": documents,
             **({} if enable_thinking is None else {"enable_thinking": enable_thinking}),
             **(chat_template_kwargs or {}),
         }
@@ -148,27 +159,13 @@ class ChatTemplates:
         """The name and the text of a template. Raises `RequestError` or `CheckpointError`."""
         if name is None:
             name = "tool_use" if with_tools and "tool_use" in self.templates else "default"
-        if not isinstance(name, str):  # where vLLM has the sampling options
-            raise RequestError(
-                f"`template={name!r:.60}` must be the name of a chat template of the checkpoint: "
-                "give sampling options by keyword, such as `temperature=0`."
-            )
         if name not in self.templates:
             known = ", ".join(self.templates) or "none"
             raise CheckpointError(
-                f"The checkpoint has no chat template `{name:.60}` (it has {known}): write the "
+                f"The checkpoint has no chat template `{name!s:.60}` (it has {known}): write the "
                 "prompt as text, or add chat_template.jinja."
             )
         return name, self.templates[name]
-
-
-def _entries(name: str, entries: Any, form: str) -> list[dict[str, Any]] | None:
-    """The tools or documents of a conversation. Raises `RequestError` unless they are mappings."""
-    if entries is None:
-        return None
-    if not isinstance(entries, list | tuple) or not all(isinstance(e, Mapping) for e in entries):
-        raise RequestError(f"`{name}={entries!r:.100}` must be a list of {form}.")
-    return list(map(dict, entries))
 
 
 @functools.lru_cache(maxsize=16)
@@ -178,30 +175,18 @@ def _compiled(name: str, template: str) -> tuple[Any, set[str]]:
     Raises `CheckpointError`.
     """
     import jinja2.meta  # here, because not every run has a conversation
-    from jinja2.ext import Extension, loopcontrols
-    from jinja2.nodes import CallBlock
+    from jinja2.ext import loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    class Generation(Extension):
-        """`{% generation %}` marks the assistant's text, for training; the text is unchanged."""
-
-        tags = {"generation"}  # noqa: RUF012  (Jinja's)
-
-        def parse(self, parser: Any) -> Any:
-            """The statements between the tags, in their own scope."""
-            line = next(parser.stream).lineno
-            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-            return CallBlock(self.call_method("_unchanged"), [], [], body).set_lineno(line)
-
-        def _unchanged(self, caller: Any) -> str:
-            return caller()
-
     environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
     )
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    template = _GENERATION.sub(
+        lambda tag: f"{tag[1]}{'endif' if tag[2] else 'if true'}{tag[3]}", template
+    )
     try:
         reads = jinja2.meta.find_undeclared_variables(environment.parse(template))
         return environment.from_string(template), reads

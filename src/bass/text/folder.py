@@ -16,10 +16,6 @@ from bass.errors import CheckpointError
 from bass.text.kinds import Merges, Settings, Vocabulary, kind_of, spaced_decoder
 
 JSON, PIECES, VOCABULARY, MERGES = "tokenizer.json", "tokenizer.model", "vocab.json", "merges.txt"
-CONVERT = (
-    "write tokenizer.json once, with `pip install transformers tiktoken` and "
-    "`AutoTokenizer.from_pretrained(folder).save_pretrained(folder)`"
-)
 NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 Token = str | AddedToken
 _FIELDS = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
@@ -37,8 +33,9 @@ def source(folder: Path) -> str | None:
     formats = ("tekken.json", "tiktoken.model", "*.tiktoken")
     if ranks := [path.name for pattern in formats for path in folder.glob(pattern)]:
         raise CheckpointError(
-            f"`{folder}` has its tokenizer as {ranks[0]} alone, which `bass` does not read: "
-            f"{CONVERT}."
+            f"`{folder}` has its tokenizer as {ranks[0]} alone, which `bass` does not read: write "
+            "tokenizer.json once, with `pip install transformers tiktoken` and "
+            "`AutoTokenizer.from_pretrained(folder).save_pretrained(folder)`."
         )
     return None
 
@@ -100,24 +97,11 @@ def _vocabulary_and_merges(model: Mapping[str, Any]) -> tuple[Vocabulary, Merges
 
 
 def _sentencepiece(path: Path) -> Any:
-    """The ModelProto in a tokenizer.model, BPE or unigram.
-
-    Raises `CheckpointError` for another format under this name, as the original one of Llama 3.
-    """
-    from google.protobuf.message import DecodeError
+    """The ModelProto in a tokenizer.model, BPE or unigram."""
     from sentencepiece import sentencepiece_model_pb2  # here, because few checkpoints need it
 
     model = sentencepiece_model_pb2.ModelProto()  # pyright: ignore[reportAttributeAccessIssue]
-    try:
-        model.ParseFromString(path.read_bytes())
-        readable = bool(model.pieces)
-    except DecodeError:
-        readable = False
-    if not readable:
-        raise CheckpointError(
-            f"`{path}` is not a sentencepiece model: download it again, or, if it is a file of "
-            f"tiktoken, {CONVERT}."
-        )
+    model.ParseFromString(path.read_bytes())
     return model
 
 

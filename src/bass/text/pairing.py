@@ -19,8 +19,8 @@ def check_same_tokenizer(target: Tokenizer | None, draft: Tokenizer | None) -> N
     decides how a text is split. It ignores special tokens around a text and decoding: only the
     target's tokenizer does these.
 
-    Two differences are only a warning, since the target's tokenizer splits all text, and the target
-    verifies all tokens: added tokens, and `legacy` of sentencepiece models.
+    Other added tokens are only a warning, since the target's tokenizer splits all text, and the
+    target verifies all tokens.
     """
     if target is None or draft is None:
         return
@@ -33,27 +33,19 @@ def check_same_tokenizer(target: Tokenizer | None, draft: Tokenizer | None) -> N
     of_target, of_draft = _deciding(target), _deciding(draft)
     for name in of_target | of_draft:
         one, other = of_target.get(name), of_draft.get(name)
-        if name == "pre-tokenizer" and _differ_in_legacy(one, other):
-            _warn(
-                "Target and draft differ in `legacy` of tokenizer_config.json, so they split text "
-                "behind a special token differently."
-            )
-        elif one != other:
+        if one != other:
             raise PairingError(
                 "Target and draft have the same tokens and different tokenizers: they differ in "
                 f"the {name}. {_REMEDY}"
             )
     if target.vocabulary != draft.vocabulary:
-        token = _first_token(target.vocabulary, draft.vocabulary)
-        _warn(f"Target and draft have different added tokens: {token}.")
-
-
-def _warn(difference: str) -> None:
-    warnings.warn(
-        f"{difference} The output is the target's all the same; if few drafted tokens are "
-        "accepted, use a draft with the target's tokenizer.",
-        stacklevel=3,
-    )
+        warnings.warn(
+            "Target and draft have different added tokens: "
+            f"{_first_token(target.vocabulary, draft.vocabulary)}. The output is the target's all "
+            "the same; if few drafted tokens are accepted, use a draft with the target's "
+            "tokenizer.",
+            stacklevel=2,
+        )
 
 
 def _first_token(of_target: Mapping[str, int], of_draft: Mapping[str, int]) -> str:
@@ -65,18 +57,14 @@ def _first_token(of_target: Mapping[str, int], of_draft: Mapping[str, int]) -> s
 
 
 def _deciding(tokenizer: Tokenizer) -> dict[str, Any]:
-    """Normalizer, pre-tokenizer, and the model's parts but for its vocabulary."""
-    parts = json.loads(tokenizer.fast.to_str())
-    model = {f"model's {name}": value for name, value in parts["model"].items() if name != "vocab"}
-    return {"normalizer": parts["normalizer"], "pre-tokenizer": parts["pre_tokenizer"]} | model
+    """Normalizer, pre-tokenizer, and the model's parts but for its vocabulary.
 
-
-def _differ_in_legacy(one: Any, other: Any) -> bool:
-    """Whether two pre-tokenizers differ in nothing but what `legacy` sets: whether the space before
-    a text is also put behind each special token.
+    What `legacy` sets in sentencepiece models is left out: whether the space before a text is also
+    put behind each special token.
     """
-    if not (isinstance(one, dict) and isinstance(other, dict)):
-        return False
-    name = "prepend_scheme"
-    schemes = {one.get(name), other.get(name)}
-    return schemes == {"first", "always"} and one | {name: None} == other | {name: None}
+    parts = json.loads(tokenizer.fast.to_str())
+    before = parts["pre_tokenizer"]
+    if before and before.get("prepend_scheme") == "always":
+        before["prepend_scheme"] = "first"
+    model = {f"model's {name}": value for name, value in parts["model"].items() if name != "vocab"}
+    return {"normalizer": parts["normalizer"], "pre-tokenizer": before} | model

@@ -91,16 +91,8 @@ class StopStrings:
 
     def begun(self, text: str) -> int:
         """Length of the longest end of `text` that a stop string begins with."""
-        return max((_begun(text, stop) for stop in self.strings), default=0)
-
-
-def _begun(text: str, stop: str) -> int:
-    at = text.find(stop[0], max(len(text) - len(stop) + 1, 0))
-    while at >= 0:
-        if stop.startswith(text[at:]):
-            return len(text) - at
-        at = text.find(stop[0], at + 1)
-    return 0
+        begun = (n for stop in self.strings for n in range(1, len(stop)) if text.endswith(stop[:n]))
+        return max(begun, default=0)
 
 
 @final

@@ -2,21 +2,20 @@
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from tokenizers import Tokenizer as FastTokenizer
 from tokenizers.models import BPE
 
 from bass.checkpoints.folder import refuse_pointer
 from bass.errors import CheckpointError, RequestError
-from bass.text.conversation import ChatTemplates
+from bass.text.conversation import ChatTemplates, plain_text
 from bass.text.folder import assemble, optional_json, source
 
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
-_LONGEST = 1024  # characters of a token; those of most vocabularies have at most 64 to 128
 _CLEAN_UP_BPE = "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"
 _SPACED = (
     {f" {mark}": mark for mark in (".", "?", "!", ",")}
@@ -66,20 +65,12 @@ class Tokenizer:
             clean_up = clean_up and bool(settings.get(_CLEAN_UP_BPE))
         return cls(fast, file, clean_up, chat)
 
-    def encode(
-        self, text: str, add_special_tokens: bool = True, most: int | None = None
-    ) -> list[int]:
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids of `text`, with the special tokens that the checkpoint adds.
 
-        A text that already begins with the beginning-of-sequence token gets no second one. most:
-        the largest number of tokens; a text that cannot fit is an error before it is encoded, which
-        would take gigabytes. Raises `RequestError`.
+        A text that already begins with the beginning-of-sequence token gets no second one. Raises
+        `RequestError`.
         """
-        if most is not None and len(text) > most * _LONGEST:
-            raise RequestError(
-                f"A text has {len(text):,} characters, and the {most:,} tokens of the context "
-                "hold fewer: shorten it."
-            )
         try:
             encoded = self.fast.encode(text, add_special_tokens=add_special_tokens)
         except TypeError as error:
@@ -89,6 +80,19 @@ class Tokenizer:
         ids = encoded.ids
         begins_twice = ids[:1] == ids[1:2] and encoded.special_tokens_mask[:2] == [1, 0]
         return ids[begins_twice:]
+
+    def prompt_of(self, messages: Sequence[Mapping[str, Any]]) -> str | list[int]:
+        """The prompt of a conversation up to the assistant's turn: token ids of the chat template,
+        or else plain text.
+        """
+        if not self.has_template:
+            return plain_text(messages)
+        return self.encode(self.chat.render(messages), add_special_tokens=False)
+
+    @property
+    def has_template(self) -> bool:
+        """Whether the checkpoint has a chat template for conversations."""
+        return "default" in self.chat.templates
 
     def decode(self, ids: list[int]) -> str:
         """Text of `ids`, without special tokens."""
