@@ -3,11 +3,10 @@
 B = batch, W = window, V = vocabulary, C = capacity of a row.
 """
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +30,6 @@ __all__ = [
     "PagedView",
     "Projection",
     "RaggedView",
-    "RotaryTables",
     "Rotation",
     "RowAssignment",
     "Scored",
@@ -242,20 +240,6 @@ class PagedView:
 Angles = tuple[Tensor, Tensor]  # cosines, signed sines
 
 
-@runtime_checkable
-class RotaryTables(Protocol):
-    """Rotary angles by position; `bass.models.rope.Rotary` implements it."""
-
-    @property
-    @abstractmethod
-    def tables(self) -> Angles:
-        """The angles of every position of the context [context, dim]."""
-
-    @abstractmethod
-    def angles(self, positions: Int[Tensor, "batch window"]) -> Angles:
-        """The angles of these positions [batch, window, 1, dim]; those of -1 are not read."""
-
-
 @dataclass(frozen=True)
 class Rotation:
     """Rotary embedding of one window (Su et al., 2021), shared by the layers of a pass.
@@ -264,7 +248,7 @@ class Rotation:
     sign of the first half's sine.
     """
 
-    rotary: RotaryTables
+    rotary: Any  # a `bass.models.rope.Rotary`
     positions: Int[Tensor, "batch window"]
 
     @property
@@ -274,7 +258,7 @@ class Rotation:
 
     @cached_property
     def angles(self) -> Angles:
-        """The angles of the window [batch, window, 1, dim]."""
+        """The angles of the window [batch, window, 1, dim]; those of position -1 are not read."""
         return self.rotary.angles(self.positions)
 
     def rotate(

@@ -16,7 +16,6 @@ from bass.records import (
     CacheBudget,
     DecoderShape,
     Projection,
-    RotaryTables,
     Rotation,
     RowAssignment,
 )
@@ -60,7 +59,7 @@ def without_spare(kind: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class Tables(RotaryTables):
+class Tables:
     cos: torch.Tensor
     sin: torch.Tensor
 

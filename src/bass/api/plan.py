@@ -159,7 +159,7 @@ class LoadPlan:
         target = decoders[0]
         check_features(self.parts.drafter, target.shape.layers)
         if first := self.parts.drafter.target_layers:
-            FirstLayers.check(target, first)
+            FirstLayers(target, first)  # raises
         for decoder in decoders:
             check_sinks(decoder, self.parts.attention)
         context = min(decoder.shape.max_positions for decoder in decoders)

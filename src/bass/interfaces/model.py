@@ -32,7 +32,7 @@ class Decoder(ABC):
     kernels, as a CUDA graph does.
     """
 
-    replayable: ClassVar[bool] = False
+    replayable: bool = False
 
     @property
     @abstractmethod

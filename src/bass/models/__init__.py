@@ -18,9 +18,8 @@ from bass.models.granite import Granite
 from bass.models.granitemoe import GraniteMoe
 from bass.models.hunyuan_v1_dense import HunYuan
 from bass.models.llama import Llama
-from bass.models.ministral import Ministral
 from bass.models.ministral3 import Ministral3
-from bass.models.mistral import Mistral
+from bass.models.mistral import Ministral, Mistral
 from bass.models.mixtral import Mixtral
 from bass.models.nemotron import Nemotron
 from bass.models.olmo2 import Olmo2

@@ -14,6 +14,7 @@ from bass.models.config import LOCAL, FamilyConfig
 from bass.models.layers import Attention, DecoderBlock, GatedMLP, LayerFactory, PreNorm
 from bass.models.sources import LLAMA, Names, WeightSource, named_sources
 from bass.ops.embedding import embedding
+from bass.ops.experts import Experts
 from bass.ops.linear import dense
 from bass.ops.norms import RMSNorm
 from bass.ops.residual import Residual
@@ -31,7 +32,6 @@ class CausalDecoder(nn.Module, Decoder):
     needs.
     """
 
-    replayable: ClassVar[bool] = True
     config_type: ClassVar[type[FamilyConfig]]
     norm_type: ClassVar[Callable[..., nn.Module]] = RMSNorm
     has_head_bias: ClassVar[bool] = False
@@ -55,6 +55,8 @@ class CausalDecoder(nn.Module, Decoder):
         self.setup(c, make)
         self.blocks = nn.ModuleList(self.block(c, make, layer) for layer in range(c.shape.layers))
         self.norm = self.last_norm(c, make)
+        # on a CPU a mixture reads which experts are chosen
+        self.replayable = not any(isinstance(module, Experts) for module in self.modules())
 
     @abstractmethod
     def block(self, c: Any, make: LayerFactory, layer: int) -> DecoderBlock:

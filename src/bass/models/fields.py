@@ -31,7 +31,7 @@ Size = Annotated[int, Range(1)]
 Positive = Annotated[float, Range(0, above=True)]
 Act = Annotated[str, ACTIVATIONS]  # the name of an activation function
 NAMES: dict[type, str] = {
-    int: "an integer", float: "a number", bool: "true or false", str: "a string",
+    int: "an integer", float: "a number", bool: "true or false", str: "a string", tuple: "a list",
     types.NoneType: "null",
 }  # fmt: skip
 
@@ -58,7 +58,7 @@ def read(
                 values[field.name] = typed(hint, value)
             except (ValueError, OverflowError) as error:
                 raise CheckpointError(
-                    f"{where} has `{name}={value!r:.100}`; `bass` reads {described(hint)} there: "
+                    f"{where} has `{name}={value!r:.100}`; `bass` reads {error} there: "
                     "correct the file, or give another checkpoint."
                 ) from error
         elif name in raw and types.NoneType in get_args(hint):
@@ -71,40 +71,28 @@ def read(
 def typed(hint: Any, value: Any) -> Any:
     """A value of JSON in the type of a field: an integer is also a number.
 
-    Raises `ValueError` for other types, and for numbers that are no size or not finite.
+    Raises `ValueError`, with what the type is in words, for other types, and for numbers that are
+    no size or not finite.
     """
     kind, options = get_origin(hint) or hint, get_args(hint)
     if kind is Annotated:
-        value = typed(options[0], value)
-        if value in options[1]:  # a `Range`, or the values
+        value, limit = typed(options[0], value), options[1]  # a `Range`, or the values
+        if value in limit:
             return value
-    elif kind in (Union, types.UnionType):
+        words = f"{NAMES[options[0]]} {limit}" if isinstance(limit, Range) else ", ".join(limit)
+        raise ValueError(words)
+    if kind in (Union, types.UnionType):
+        wanted: list[str] = []
         for option in options:
             try:
                 return typed(option, value)
-            except ValueError:
-                continue
-    elif kind is tuple and isinstance(value, list | tuple):
+            except ValueError as error:
+                wanted.append(str(error))
+        raise ValueError(" or ".join(wanted))
+    if kind is tuple and isinstance(value, list | tuple):
         return tuple(typed(options[0], item) for item in value)
-    elif kind is float and type(value) in (int, float):
-        if math.isfinite(value):
-            return float(value)
-    elif kind is int and type(value) is int:
-        if 0 <= value <= LARGEST:
-            return value
-    elif type(value) is kind:
+    if kind is float and type(value) in (int, float) and math.isfinite(value):
+        return float(value)
+    if kind is not float and type(value) is kind and (kind is not int or 0 <= value <= LARGEST):
         return value
-    raise ValueError(value)
-
-
-def described(hint: Any) -> str:
-    """The values of a type, in words."""
-    kind, options = get_origin(hint) or hint, get_args(hint)
-    if kind is Annotated:
-        values, limit = options
-        return f"{described(values)} {limit}" if isinstance(limit, Range) else ", ".join(limit)
-    if kind in (Union, types.UnionType):
-        return " or ".join(map(described, options))
-    if kind is tuple:
-        return f"a list, each item {described(options[0])}"
-    return NAMES.get(kind) or kind.__name__
+    raise ValueError(NAMES.get(kind, kind.__name__))

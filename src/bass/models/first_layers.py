@@ -16,22 +16,20 @@ from bass.records import DecoderShape, Features, Window
 @final
 @dataclass(frozen=True)
 class FirstLayers(Decoder):
-    """`decoder` without the layers from `count` on. It shares the decoder's weights."""
+    """`decoder` without the layers from `count` on. It shares the decoder's weights.
+
+    Raises `OptionError` if `count` is none or all of the layers.
+    """
 
     decoder: CausalDecoder
     count: int
 
     def __post_init__(self) -> None:
-        self.check(self.decoder, self.count)
-
-    @staticmethod
-    def check(decoder: CausalDecoder, count: int) -> None:
-        """Raise `OptionError` if `count` is none or all of the layers."""
-        layers = decoder.shape.layers
-        if not 1 <= count < layers:
+        layers = self.decoder.shape.layers
+        if not 1 <= self.count < layers:
             raise OptionError(
-                f"A draft of the first {counted(count, 'layer')} needs a larger target than one of "
-                f"{layers}: set 1 to {layers - 1} layers."
+                f"A draft of the first {counted(self.count, 'layer')} needs a larger target than "
+                f"one of {layers}: set 1 to {layers - 1} layers."
             )
 
     @property

@@ -65,7 +65,6 @@ class GptOss(RotaryDecoder):
     """A decoder of the gpt-oss family."""
 
     config_type = GptOssConfig
-    replayable = False  # on a CPU it reads which experts are chosen
     names = RotaryDecoder.names | {
         "attention.sinks": "self_attn.sinks",
         "mlp.router": "mlp.router",

@@ -24,7 +24,6 @@ class GraniteMoe(Granite):
     """A decoder of the Granite family with experts."""
 
     config_type = GraniteMoeConfig
-    replayable = False  # on a CPU it reads which experts are chosen
     names = Granite.names | {
         "mlp.router": "block_sparse_moe.router.layer",
         "mlp.experts.gate_up": "block_sparse_moe.input_linear.weight",

@@ -1,9 +1,11 @@
-"""Mistral (Jiang et al., 2023): Llama with a sliding window in every layer."""
+"""Mistral (Jiang et al., 2023): Llama with a sliding window in every layer; Ministral (2024) has a
+kind for each layer, sliding or full.
+"""
 
 from dataclasses import dataclass
 from typing import final
 
-from bass.models.config import SlidingConfig
+from bass.models.config import LayerTypesConfig, SlidingConfig
 from bass.models.decoder import RotaryDecoder
 from bass.models.fields import Size
 
@@ -24,3 +26,22 @@ class Mistral(RotaryDecoder):
     """A decoder of the Mistral family."""
 
     config_type = MistralConfig
+
+
+@dataclass(frozen=True)
+class MinistralConfig(MistralConfig, LayerTypesConfig):
+    """A config.json of `model_type: ministral`."""
+
+    model_type = "ministral"
+    architecture = "MinistralForCausalLM"
+
+    @property
+    def period(self) -> int:
+        return 1 if self.sliding_window is None else 0
+
+
+@final
+class Ministral(RotaryDecoder):
+    """A decoder of the Ministral family."""
+
+    config_type = MinistralConfig

@@ -30,7 +30,6 @@ class Mixtral(RotaryDecoder):
     """A decoder of the Mixtral family."""
 
     config_type = MixtralConfig
-    replayable = False  # on a CPU it reads which experts are chosen
     names = RotaryDecoder.names | {
         "mlp.router": "block_sparse_moe.gate",
         "mlp.experts.gate_up": (f"{EXPERT}.w1.weight", f"{EXPERT}.w3.weight"),

@@ -31,7 +31,6 @@ class Olmoe(RotaryDecoder):
     """A decoder of the OLMoE family."""
 
     config_type = OlmoeConfig
-    replayable = False  # on a CPU it reads which experts are chosen
 
     def block(self, c: OlmoeConfig, make: LayerFactory, layer: int) -> PreNorm:
         attention = Attention(make, c.attention_bias, qk_norm=make.projection_norm())

@@ -48,7 +48,6 @@ class Qwen3Moe(RotaryDecoder):
     """A decoder of the Qwen 3 family with experts."""
 
     config_type = Qwen3MoeConfig
-    replayable = False  # on a CPU it reads which experts are chosen
 
     def block(self, c: Qwen3MoeConfig, make: LayerFactory, layer: int) -> PreNorm:
         attention = Attention(make, c.attention_bias, qk_norm=make.head_norm())

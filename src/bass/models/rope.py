@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import torch
-from einops import rearrange, repeat
+from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -157,8 +157,8 @@ class Rotary(nn.Module):
     """
 
     frequency: Tensor
-    stretch: Tensor
-    scale: Tensor
+    stretch: Tensor | None  # of scaling `dynamic`
+    scale: Tensor | None
 
     def __init__(
         self,
@@ -174,22 +174,19 @@ class Rotary(nn.Module):
         dim = head_dim if rotary_dim is None else rotary_dim
         rotated, factor = frequencies(theta, dim, trained, scaling)
         still = torch.zeros((head_dim - dim) // 2)
-        pairs = torch.cat((rotated, still))
         # The sign makes the sine of the first half negative; the cosine is even.
-        self.register_buffer("frequency", torch.cat((-pairs, pairs)).to(device), persistent=False)
-        self.trained, self.factor, self.dtype = trained, 0.0, dtype
+        buffers = {"frequency": torch.cat((-rotated, -still, rotated, still))}
+        self.trained, self.dtype, self.scaling = trained, dtype, scaling
         self.context = trained if scaling is None else scaling.context(trained)
         self._tables: Angles | None = None
         if scaling is not None and scaling.kind == "dynamic":
-            self.factor = scaling.factor
-            exponent = _for_halves(torch.cat((torch.arange(0, dim, 2) / (dim - 2), still)))
-            self.register_buffer("stretch", exponent.to(device), persistent=False)
-        self.scaled = factor != 1.0
-        if self.scaled:
-            scale = _for_halves(
-                torch.cat((torch.full_like(rotated, factor), torch.ones_like(still)))
-            )
-            self.register_buffer("scale", scale.to(device), persistent=False)
+            buffers["stretch"] = torch.cat((torch.arange(0, dim, 2) / (dim - 2), still)).repeat(2)
+        if factor != 1.0:
+            scale = torch.cat((torch.full_like(rotated, factor), torch.ones_like(still)))
+            buffers["scale"] = scale.repeat(2)
+        for name in ("frequency", "stretch", "scale"):
+            buffer = buffers.get(name)
+            self.register_buffer(name, buffer if buffer is None else buffer.to(device), False)
 
     def __call__(self, positions: Int[Tensor, "batch window"]) -> Rotation:
         """The rotation of a window, for all layers of a pass."""
@@ -209,19 +206,15 @@ class Rotary(nn.Module):
         """
         places = positions[..., None, None]
         angle = places * self.frequency
-        if self.factor:
+        if self.stretch is not None and self.scaling is not None:
             # The base of a context that ends at this position.
-            ratio = (self.factor * (places + 1) / self.trained - (self.factor - 1)).clamp(min=1)
+            factor = self.scaling.factor
+            ratio = (factor * (places + 1) / self.trained - (factor - 1)).clamp(min=1)
             angle = angle * ratio**-self.stretch
         cos, sin = angle.cos(), angle.sin()
-        if self.scaled:
+        if self.scale is not None:
             cos, sin = cos * self.scale, sin * self.scale
         return cos.to(self.dtype), sin.to(self.dtype)
-
-
-def _for_halves(of_pairs: Float[Tensor, " pairs"]) -> Float[Tensor, " dim"]:
-    """The value of each pair, for both of its dimensions."""
-    return repeat(of_pairs, "pair -> (half pair)", half=2)
 
 
 def pair_order(head_dim: int, rotary_dim: int, interleaved: bool) -> np.ndarray:
