@@ -15,9 +15,8 @@ import bass
 from bass.api.llm import LLM
 from bass.drafters import ModelDrafter
 from bass.engine.graphs import GraphedStep
-from bass.engine.parts import seconds_of, without_graphs
+from bass.engine.parts import parts_at, seconds_of, without_graphs
 from bass.engine.step import Step
-from bass.experiments.bench import parts_at
 from bass.ops.batch_state import last
 from bass.ops.noise import step_noise
 from bass.records import Sequences, Window

@@ -8,11 +8,10 @@ import torch
 
 from bass.engine.graphs import GraphedStep, capture_stream
 from bass.engine.step import SpeculativeStep, Step
-from bass.ops.batch_state import clipped, window
+from bass.ops.batch_state import window
 from bass.ops.noise import step_noise
 from bass.records import Sequences, Window
 
-PARTS = ("draft", "verify", "sample", "host")
 REPEATS = 20
 LEAST_REPEATS, MOST_SECONDS = 3, 0.25  # of a part on a CPU, where one run may take long
 
@@ -69,54 +68,40 @@ def without_graphs(step: Step) -> SpeculativeStep | None:
 
 
 @torch.inference_mode()
-def parts_of(step: Step, rows: Sequences, k: int) -> dict[str, float]:
-    """Seconds of the parts of a step that drafts k tokens for every active row, or up to the row's
-    limit.
+def parts_at(step: Step, rows: Sequences, k: int, length: int) -> dict[str, float]:
+    """Milliseconds of the parts of a step of k drafted tokens, all rows at `length` tokens; empty
+    for a step of another class. Afterwards no row is active.
 
-    draft: the drafter, its sampling included. verify: the target's pass. sample: noise, warp,
-    verdict, log-probabilities, commit. host: the wall time of a whole step minus the other parts, 0
-    where that is negative: launches and copies.
-
-    Afterwards the rows have their former state, except for tokens after their lengths. The report
-    of a step that is still in flight is lost (with a step that overlaps with the host).
+    draft_ms: the drafter, its sampling included. verify_ms: the target's pass. sample_ms: noise,
+    warp, verdict, log-probabilities, commit.
     """
-    with torch.cuda.device_of(rows.lens):
-        return _parts_of(step, rows, k)
-
-
-def _parts_of(step: Step, rows: Sequences, k: int) -> dict[str, float]:
     inner, graphed = without_graphs(step), isinstance(step, GraphedStep)
-    assert inner is not None
-    lens, active, steps = rows.lens.clone(), rows.active.clone(), rows.steps.clone()
-    assert bool(active.any()), "some row must be active"
+    if inner is None:
+        return {}
+    length = min(length, rows.capacity - k - 1)
 
     def settle() -> None:
-        rows.lens.copy_(lens)
-        rows.active.copy_(active)
-        rows.steps.copy_(steps)
+        rows.lens.fill_(length)
+        rows.limits.fill_(rows.capacity)
+        rows.active.fill_(True)
 
-    lengths = clipped(torch.full_like(lens, k), lens, rows.limits, active)
-    k = int(lengths.max())
-    span = step.shapes.span(int((lens + lengths)[active].max()), rows.capacity)
-    noise = step_noise(rows.keys, rows.steps, rows.lens, k)
-    draft, flags = inner.drafted(rows, lengths, k, noise, span)
-    fed = Window(*window(rows, draft), span)
-    logits = inner.target(fed).logits
-    seconds = {
-        "draft": seconds_of(lambda: inner.drafted(rows, lengths, k, noise, span), graphed)
-        if k
-        else 0.0,
-        "verify": seconds_of(lambda: inner.target(fed), graphed),
-        "sample": seconds_of(
-            lambda: inner.judged(
-                rows, draft, flags, logits, step_noise(rows.keys, rows.steps, rows.lens, k)
-            ),
-            graphed,
-            settle,
-        ),
-    }
-    on_host = lengths.tolist()
-    whole = seconds_of(lambda: step.launch(rows, on_host, k, span)(), graphed=False, before=settle)
-    settle()
+    def judge() -> None:
+        noise = step_noise(rows.keys, rows.steps, rows.lens, k)
+        inner.judged(rows, draft, flags, logits, noise)
+
+    with torch.cuda.device_of(rows.lens):
+        settle()
+        lengths, span = torch.full_like(rows.lens, k), step.shapes.span(length + k, rows.capacity)
+        noise = step_noise(rows.keys, rows.steps, rows.lens, k)
+        draft, flags = inner.drafted(rows, lengths, k, noise, span)
+        fed = Window(*window(rows, draft), span)
+        logits = inner.target(fed).logits
+        drafting = seconds_of(lambda: inner.drafted(rows, lengths, k, noise, span), graphed)
+        seconds = {
+            "draft_ms": drafting if k else 0.0,
+            "verify_ms": seconds_of(lambda: inner.target(fed), graphed),
+            "sample_ms": seconds_of(judge, graphed, settle),
+        }
+    rows.active.fill_(False)
     inner.log.take()
-    return seconds | {"host": max(0.0, whole - sum(seconds.values()))}
+    return {name: 1e3 * value for name, value in seconds.items()}

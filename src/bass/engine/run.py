@@ -41,7 +41,6 @@ class Outcome:
     """A step that has ended; rows that ended before it, even after its launch, count as idle."""
 
     report: StepReport
-    accepted: list[int]  # committed draft tokens of each row
     lens: list[int]  # before it
     serving: list[int]  # the request of each row, -1 for none
     seconds: float
@@ -49,7 +48,7 @@ class Outcome:
 
     def feedback(self, active: np.ndarray) -> Feedback:
         """The policy's feedback, in new arrays, which it may write to, and `active`."""
-        drafted, accepted = np.array(self.report.drafted), np.array(self.accepted)
+        drafted, accepted = np.array(self.report.drafted), np.array(self.report.accepted)
         return Feedback(drafted, accepted, active, self.seconds)
 
 
@@ -229,7 +228,7 @@ class EngineRun:
         if min(serving) < 0:
             report = without_idle_rows(report, serving)
         before, self.schedule.lens = self.schedule.lens, report.lens
-        return Outcome(report, report.accepted, before, serving, self.idle - started, self.now)
+        return Outcome(report, before, serving, self.idle - started, self.now)
 
     def _reported(
         self, pending: PendingStep, ended: Outcome, rows: list[int]
@@ -240,7 +239,7 @@ class EngineRun:
         """
         report, text, plan = ended.report, ended.report.text, pending.plan
         serving, lens, drafted, accepted, emitted = map(
-            np.array, (ended.serving, ended.lens, report.drafted, ended.accepted, report.emitted)
+            np.array, (ended.serving, ended.lens, report.drafted, report.accepted, report.emitted)
         )
         active = serving >= 0
         counted = lens, drafted, emitted, active

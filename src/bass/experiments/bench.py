@@ -30,14 +30,12 @@ from bass.api.requests import check_context, prompt_ids
 from bass.drafters import ModelDraft, SelfDraft
 from bass.engine import cost
 from bass.engine.assembly import Strategies
-from bass.engine.parts import parts_of, without_graphs
-from bass.engine.step import Step
+from bass.engine.parts import parts_at
 from bass.errors import OptionError
 from bass.experiments.grid import label_of
 from bass.experiments.prompts import is_text, plain_turns, read_prompts, rendered
 from bass.experiments.provenance import device_name, here
 from bass.experiments.settings import PLAIN, BenchOptions
-from bass.records import Sequences
 from bass.verifiers import Synthetic
 
 # metrics of a call; the last one compares it with autoregressive decoding
@@ -209,21 +207,6 @@ class Timing:
         assert self.last is not None, "`call` comes first"
         k = int(self.calls[-1].steps["k"].median())
         return parts_at(self.last.run.step, self.last.run.sequences, k, self.middle)
-
-
-@torch.inference_mode()
-def parts_at(step: Step, rows: Sequences, k: int, length: int) -> dict[str, float]:
-    """Milliseconds of draft, verify and sample of a step of k drafted tokens, all rows at `length`
-    tokens; empty for a step of another class. Afterwards no row is active.
-    """
-    if without_graphs(step) is None:
-        return {}
-    rows.lens.fill_(min(length, rows.capacity - k - 1))
-    rows.limits.fill_(rows.capacity)
-    rows.active.fill_(True)
-    found = parts_of(step, rows, k)
-    rows.active.fill_(False)
-    return {f"{name}_ms": found[name] * 1e3 for name in ("draft", "verify", "sample")}
 
 
 def row_of(
