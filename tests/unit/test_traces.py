@@ -11,8 +11,7 @@ from bass.analysis.frames import Run, open_run
 from bass.errors import OptionError
 from bass.experiments.traces import Trace, measured_cost, replay, trace_of
 from bass.policies import BatchAdaptive, Fixed
-from bass.policies.recorded_acceptance import RecordedAcceptance
-from bass.policies.simulate import LONGEST, Constant, CostModel, simulate
+from bass.policies.simulate import LONGEST, Constant, CostModel, RecordedAcceptance, simulate
 from support.drawn_calls import Drawn, runs
 from support.run_folders import write_run
 

@@ -4,7 +4,6 @@ exploration on a budget.
 
 from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate
 from operator import mul
 from typing import ClassVar, NamedTuple, final
 
@@ -221,7 +220,8 @@ class Measured(DraftLengthPolicy[MeasuredState]):
         slope = SLOPE * self.cost_ratio * level  # its right side is 0 but at the ends
         weighted[0] -= slope
         weighted[-1] += slope
-        return list(accumulate(_solve(_penalties(size), measured, weighted), max))
+        curve = np.linalg.solve(_penalties(size) + np.diag(measured), weighted)
+        return np.maximum.accumulate(curve).tolist()
 
 
 @cache
@@ -231,37 +231,8 @@ def _line(cost_ratio: float, size: int) -> Values:
 
 
 @cache
-def _penalties(size: int) -> list[tuple[float, float, float]]:
-    """The quadratic form of second differences and slope [size, size], row by row: the elements
-    two columns and one column before the diagonal, and on it.
-    """
+def _penalties(size: int) -> np.ndarray:
+    """The quadratic form of second differences and slope, float [size, size]."""
     first = np.diff(np.eye(size), axis=0)
     second = np.diff(first, axis=0)
-    form = np.zeros((size, size + 2))  # two columns of zeros come before
-    form[:, 2:] = NOISE_OVER_BEND * second.T @ second + SLOPE * first.T @ first
-    return [tuple(form[row, row : row + 3].tolist()) for row in range(size)]
-
-
-def _solve(form: list[tuple[float, float, float]], weights: Values, right: Values) -> Values:
-    """Solve (form + diag(weights)) x = right by LDL' of a symmetric matrix with five diagonals.
-
-    NumPy takes as long for the call as this for 17 rows, and its result depends on the processor.
-    """
-    rows = []
-    one_before = pivot = pivot_before = 1.0
-    y = y_before = 0.0
-    for (second, first, diagonal), weight, value in zip(form, weights, right, strict=True):
-        two = second / pivot_before
-        first -= second * one_before
-        one = first / pivot
-        value -= one * y + two * y_before
-        pivot_before, pivot = pivot, diagonal + weight - one * first - two * second
-        y_before, y, one_before = y, value, one
-        rows.append((one, two, pivot, value))
-    solution, after_one, after_two = [], 0.0, 0.0
-    for one, two, pivot, value in reversed(rows):
-        x = value / pivot - after_one
-        solution.append(x)
-        # x's share in the rows one and two before
-        after_one, after_two = one * x + after_two, two * x
-    return solution[::-1]
+    return NOISE_OVER_BEND * second.T @ second + SLOPE * first.T @ first

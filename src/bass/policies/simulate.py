@@ -13,7 +13,7 @@ from typing import Any, Protocol, final, runtime_checkable
 
 import numpy as np
 
-from bass.errors import OptionError, check_number, check_ranges
+from bass.errors import check_ranges
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
 from bass.interfaces.policy import requested_lengths
@@ -167,6 +167,44 @@ class Bursty(Acceptance):
 
 @final
 @dataclass(frozen=True)
+class RecordedAcceptance(Acceptance):
+    """The calls of a run in order, with censored ones completed.
+
+    accepted [calls]: accepted tokens of a call. censored [calls]: whether more might have been
+    accepted, since nothing was rejected. Such a call is completed by chance: after its `accepted`
+    tokens, token i is accepted with probability rates[i], or `tail` beyond them, until one is
+    rejected, at most `LONGEST`. To take `accepted` itself would make all drafts look useless beyond
+    the recorded lengths; to leave the calls out would keep only those that went badly.
+
+    The calls are dealt to the rows one after the other, each row a contiguous part of the run, so
+    that easy and hard texts stay together. A call of the simulation is a call of the recorded run,
+    whatever the policy drafted before: the place in the text is that of the recorded run.
+    """
+
+    accepted: np.ndarray
+    censored: np.ndarray
+    rates: np.ndarray
+    tail: float
+
+    def steps(self, rows: int) -> int:
+        """The number of steps of a batch in which every call occurs once, at least 1."""
+        return max(1, len(self.accepted) // rows)
+
+    def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
+        return np.resize(self.completed(random), (rows, steps)).T
+
+    def completed(self, random: np.random.Generator) -> np.ndarray:
+        """Tokens that each call would accept, int [calls]: recorded, or completed by chance."""
+        rates = np.full(LONGEST, self.tail)
+        rates[: len(self.rates)] = self.rates[:LONGEST]
+        passed = random.random((len(self.accepted), LONGEST)) < rates
+        known = np.arange(LONGEST) < self.accepted[:, None]
+        drawn = (known | passed).cumprod(axis=1).sum(axis=1)
+        return np.where(self.censored, drawn, np.minimum(self.accepted, LONGEST)).astype(np.int64)
+
+
+@final
+@dataclass(frozen=True)
 class Simulation:
     """A policy's lengths and results step by step, and their cost without noise.
 
@@ -180,10 +218,7 @@ class Simulation:
     cost: CostModel = field(repr=False)
 
     def since(self, step: int) -> "Simulation":
-        """Only the steps from `step` on. Raises `OptionError` if there are none."""
-        check_number("step", step, "[0, inf)")
-        if step >= len(self.would):
-            raise OptionError(f"`since({step})` leaves none of the {len(self.would)} steps.")
+        """Only the steps from `step` on."""
         arrays = {name: array[step:] for name, array in vars(self).items() if name != "cost"}
         return replace(self, **arrays)
 
@@ -196,11 +231,6 @@ class Simulation:
     def mean_length(self) -> float:
         """Drafted tokens of a row per step."""
         return float(self.lengths.mean())
-
-    @property
-    def mean_accepted(self) -> float:
-        """Accepted tokens of a row per step."""
-        return float(self.accepted.mean())
 
     @property
     def ms_per_token(self) -> float:
@@ -232,15 +262,10 @@ def simulate(
     """Run `policy` for `steps` steps of a full batch. It sees step times with a relative normal
     error of `noise`.
 
-    Raises `OptionError`, and `PolicyError` for lengths that the engine would refuse.
+    Raises `PolicyError` for lengths that the engine would refuse.
     """
-    for name, value, interval in (
-        ("batch", batch, "[1, inf)"), ("steps", steps, "[1, inf)"), ("seed", seed, "[0, inf)"),
-    ):  # fmt: skip
-        check_number(name, value, interval)
-    check_number("noise", noise, "[0, inf)", float)
     random = np.random.default_rng(seed)
-    would = _checked(acceptance.draw(random, steps, batch), acceptance, (steps, batch))
+    would = acceptance.draw(random, steps, batch)
     errors = np.maximum(1 + noise * random.standard_normal(steps), 0.1)
     state = policy.reset(policy.init(batch), np.arange(batch))
     active = np.ones(batch, dtype=bool)
@@ -254,18 +279,6 @@ def simulate(
         accepted = np.minimum(would[step], lengths)
         state = policy.update(state, Feedback(lengths, accepted, active, seconds))
     return Simulation(would, requested, np.minimum(would, requested), milliseconds, cost)
-
-
-def _checked(would: object, acceptance: Acceptance, shape: tuple[int, int]) -> np.ndarray:
-    """What was drawn, if it is integers 0..`LONGEST` of this shape. Raises `OptionError`."""
-    drawn = np.asarray(would)
-    counts = drawn.shape == shape and drawn.dtype.kind in "iu"
-    if not counts or drawn.min() < 0 or drawn.max() > LONGEST:
-        raise OptionError(
-            f"`{type(acceptance).__name__}.draw` must return integers from 0 to {LONGEST} of shape "
-            f"{list(shape)}."
-        )
-    return drawn.astype(np.int64)
 
 
 def _geometric(random: np.random.Generator, a: np.ndarray) -> np.ndarray:
