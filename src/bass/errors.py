@@ -6,7 +6,7 @@ import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, final, get_args
 
 DISTRIBUTION = "bass-decoding"  # in the package index; the import name is `bass`
@@ -139,15 +139,6 @@ def check_number(name: str, value: object, interval: str, hint: Any = int) -> No
     if isinstance(value, bool) or not isinstance(value, number) or not _within(value, interval):
         kind = "an integer" if whole else "a number"
         raise OptionError(f"`{name}={value!r:.60}` is out of range: give {kind} in {interval}.")
-
-
-def check_ranges(options: Any, **intervals: str) -> None:
-    """`check_number` for fields of a dataclass; of several numbers, there is at least one."""
-    hints = {field.name: field.type for field in fields(options)}
-    for name, interval in intervals.items():
-        value = getattr(options, name)
-        for number in value if value and isinstance(value, list | tuple) else (value,):
-            check_number(f"{type(options).__name__}.{name}", number, interval, hints[name])
 
 
 def _within(number: Any, interval: str) -> bool:

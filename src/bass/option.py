@@ -22,6 +22,27 @@ def like(base: type, name: str, default: T, help: str | None = None) -> T:
     return field(default=default, metadata=metadata | ({"help": help} if help else {}))
 
 
+def within(interval: str, default: T) -> T:
+    """A field of a `Ranged` class: a number, or several, in an interval such as "(0, 1]". Its
+    bounds may be other fields, as in "[1, {max_length}]".
+    """
+    return field(default=default, metadata={"within": interval})
+
+
+class Ranged:
+    """The base of dataclasses whose fields have intervals. Raises `OptionError` out of one."""
+
+    def __post_init__(self) -> None:
+        options: Any = self
+        for one in fields(options):
+            if "within" in one.metadata:
+                interval = one.metadata["within"].format_map(vars(self))
+                value = getattr(self, one.name)
+                name = f"{type(self).__name__}.{one.name}"
+                for number in value if value and isinstance(value, list | tuple) else (value,):
+                    check_number(name, number, interval, one.type)
+
+
 def check_options(options: Any) -> None:
     """Raise `OptionError` for the first value of a dataclass of options that is out of range."""
     for one in fields(options):

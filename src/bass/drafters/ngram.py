@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
-from bass.errors import check_ranges
 from bass.interfaces import Drafter
+from bass.option import within
 from bass.records import Draft, Noise, Sequences
 
 
@@ -30,11 +30,8 @@ class Ngram(Drafter):
 
     paper: ClassVar[str] = "Saxena, 2023 (prompt lookup)"
 
-    longest: int = 3
-    shortest: int = 1
-
-    def __post_init__(self) -> None:
-        check_ranges(self, longest="[1, inf)", shortest=f"[1, {self.longest}]")
+    longest: int = within("[1, inf)", 3)
+    shortest: int = within("[1, {longest}]", 1)
 
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from bass.drafters.model import ModelDrafter
-from bass.errors import check_ranges, counted
+from bass.errors import counted
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
+from bass.option import within
 
 
 @final
@@ -23,10 +24,7 @@ class SelfDraft(DraftMethod):
         "Zhang et al., 2024 (self-speculative decoding); Elhoushi et al., 2024 (LayerSkip)"
     )
 
-    layers: int = 2
-
-    def __post_init__(self) -> None:
-        check_ranges(self, layers="[1, inf)")
+    layers: int = within("[1, inf)", 2)
 
     @property
     def target_layers(self) -> int:

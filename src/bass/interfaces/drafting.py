@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bass.interfaces.cache import RowStore
 from bass.interfaces.verification import Warp
+from bass.option import Ranged
 from bass.records import Draft, Features, Noise, Scored, Sequences, Window
 
 
@@ -20,7 +21,7 @@ class Scorer(RowStore):
         """Process a window of all rows, and score the token after each of its tokens."""
 
 
-class StopRule(ABC):
+class StopRule(Ranged, ABC):
     """Ends a row's draft early, inside the draft loop, on the device.
 
     It sees the draft model's own distribution at a position, before any warp, so it means the same
@@ -77,7 +78,7 @@ class DrafterContext(ABC):
         """The target's first layers with its norm and head, on the target's own cache."""
 
 
-class DraftMethod(ABC):
+class DraftMethod(Ranged, ABC):
     """Hyper-parameters of a way to draft, from which each run builds its drafter.
 
     `batch_invariant`: a row's draft does not depend on the other rows. False for a batch-wide

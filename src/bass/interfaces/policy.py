@@ -8,12 +8,13 @@ import numpy as np
 
 from bass.errors import PolicyError
 from bass.host_records import Feedback
+from bass.option import Ranged
 
 State = TypeVar("State")
 Lengths = TypeVar("Lengths", list[int], set[int])
 
 
-class DraftLengthPolicy(ABC, Generic[State]):
+class DraftLengthPolicy(Ranged, ABC, Generic[State]):
     """How many tokens to draft for each row. Pure functions on the host: NumPy, no torch.
 
     `max_length`: the longest draft that it can request. `constant_length`: lengths never change, so

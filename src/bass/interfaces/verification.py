@@ -6,10 +6,11 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
+from bass.option import Ranged
 from bass.records import Draft, History, Noise, Verdict
 
 
-class Verifier(ABC):
+class Verifier(Ranged, ABC):
     """Accepts a prefix of each row's draft and adds one token.
 
     Its arguments are read-only: after the call the engine reads them again.

@@ -5,9 +5,9 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from bass.errors import check_ranges
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
+from bass.option import within
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,8 @@ class Bandit(DraftLengthPolicy[BanditState]):
 
     paper: ClassVar[str] = "Hou et al., 2025 (BanditSpec); Nightjar, 2025"
 
-    width: float = 0.1
-    max_length: int = 8
-
-    def __post_init__(self) -> None:
-        check_ranges(self, width="[0, inf)", max_length="[0, inf)")
+    width: float = within("[0, inf)", 0.1)
+    max_length: int = within("[0, inf)", 8)
 
     def init(self, batch_size: int) -> BanditState:
         empty = np.zeros((batch_size + 1, self.max_length + 1))

@@ -5,9 +5,9 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from bass.errors import check_ranges
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
+from bass.option import within
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,10 @@ class RowAdaptive(DraftLengthPolicy[RowLengths]):
 
     paper: ClassVar[str] = "after Qian et al., 2024, Algorithm 1"
 
-    start: int = 7
-    increment: int = 2
-    modulus: int = 10
+    start: int = within("[1, {max_length}]", 7)
+    increment: int = within("[1, inf)", 2)
+    modulus: int = within("[1, inf)", 10)
     max_length: int = 16
-
-    def __post_init__(self) -> None:
-        start = f"[1, {self.max_length}]"
-        check_ranges(self, start=start, increment="[1, inf)", modulus="[1, inf)")
 
     def init(self, batch_size: int) -> RowLengths:
         return RowLengths(np.full(batch_size, self.start), np.zeros(batch_size, dtype=bool))

@@ -7,9 +7,10 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from bass.errors import OptionError, check_ranges
+from bass.errors import OptionError
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
+from bass.option import within
 
 
 @dataclass(frozen=True)
@@ -43,17 +44,16 @@ class EmaTiers(DraftLengthPolicy[TierState]):
 
     paper: ClassVar[str] = "after SGLang"
 
-    tiers: tuple[int, ...] = (1, 3, 7)
-    alpha: float = 0.2
+    tiers: tuple[int, ...] = within("[0, inf)", (1, 3, 7))
+    alpha: float = within("(0, 1]", 0.2)
     up: float = 0.0
-    down: float = -0.25
-    interval: int = 5
-    warmup: int = 10
+    down: float = within("(-inf, {up}]", -0.25)
+    interval: int = within("[1, inf)", 5)
+    warmup: int = within("[0, inf)", 10)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tiers", tuple(self.tiers))
-        check_ranges(self, tiers="[0, inf)", alpha="(0, 1]", interval="[1, inf)")
-        check_ranges(self, warmup="[0, inf)", down=f"(-inf, {self.up}]")  # else it would oscillate
+        super().__post_init__()
         if any(b <= a for a, b in itertools.pairwise(self.tiers)):
             raise OptionError(f"`EmaTiers(tiers={list(self.tiers)})`: give rising lengths.")
 

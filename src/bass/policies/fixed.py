@@ -6,9 +6,9 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from bass.errors import check_ranges
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
+from bass.option import within
 
 
 @final
@@ -22,10 +22,7 @@ class Fixed(DraftLengthPolicy[int]):
     constant_length: ClassVar[bool] = True
     paper: ClassVar[str] = "Leviathan et al., 2023"
 
-    k: int = 4
-
-    def __post_init__(self) -> None:
-        check_ranges(self, k="[0, inf)")
+    k: int = within("[0, inf)", 4)
 
     @property
     def max_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -5,9 +5,9 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from bass.errors import check_ranges
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
+from bass.option import within
 from bass.policies.row_budget import RowAcceptance
 
 
@@ -43,15 +43,11 @@ class Goodput(DraftLengthPolicy[GoodputState]):
 
     paper: ClassVar[str] = "Liu et al., 2024 (SmartSpec)"
 
-    acceptance: float = 0.7
-    cost_ratio: float = 0.1
-    decay: float = 0.98
-    strength: float = 4.0
-    max_length: int = 16
-
-    def __post_init__(self) -> None:
-        check_ranges(self, acceptance="(0, 1)", decay="(0, 1]", max_length="[0, inf)")
-        check_ranges(self, cost_ratio="[0, inf)", strength="(0, inf)")
+    acceptance: float = within("(0, 1)", 0.7)
+    cost_ratio: float = within("[0, inf)", 0.1)
+    decay: float = within("(0, 1]", 0.98)
+    strength: float = within("(0, inf)", 4.0)
+    max_length: int = within("[0, inf)", 16)
 
     def init(self, batch_size: int) -> GoodputState:
         return GoodputState(np.zeros(2), RowAcceptance.none(batch_size), np.zeros(5))

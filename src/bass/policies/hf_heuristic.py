@@ -5,9 +5,9 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from bass.errors import check_ranges
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
+from bass.option import within
 
 
 @final
@@ -29,12 +29,9 @@ class HuggingFaceHeuristic(DraftLengthPolicy[np.ndarray]):
 
     paper: ClassVar[str] = "Hugging Face transformers"
 
-    start: int = 5
+    start: int = within("[1, {max_length}]", 5)
     transient: bool = True
     max_length: int = 16
-
-    def __post_init__(self) -> None:
-        check_ranges(self, start=f"[1, {self.max_length}]")
 
     def init(self, batch_size: int) -> np.ndarray:
         return np.full(batch_size, self.start, dtype=np.int32)

@@ -9,9 +9,9 @@ from typing import ClassVar, NamedTuple, final
 
 import numpy as np
 
-from bass.errors import check_ranges
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
+from bass.option import within
 
 # the probes, cyclically: no drafts (0), or a neighbour of the best length
 PROBES = (0, 1, -1, 1, -1, 1, -1, 1, -1)
@@ -89,16 +89,12 @@ class Measured(DraftLengthPolicy[MeasuredState]):
 
     paper: ClassVar[str] = "this project"
 
-    start: int = 3
-    exploration: float = 0.003
-    acceptance: float = 0.7
-    cost_ratio: float = 0.1
-    memory: float = 100.0
+    start: int = within("[1, {max_length}]", 3)
+    exploration: float = within("[0, 1)", 0.003)
+    acceptance: float = within("(0, 1)", 0.7)
+    cost_ratio: float = within("[0, inf)", 0.1)
+    memory: float = within("[1, inf)", 100.0)
     max_length: int = 16
-
-    def __post_init__(self) -> None:
-        check_ranges(self, start=f"[1, {self.max_length}]", memory="[1, inf)")
-        check_ranges(self, exploration="[0, 1)", acceptance="(0, 1)", cost_ratio="[0, inf)")
 
     def init(self, batch_size: int) -> MeasuredState:
         k = self.max_length

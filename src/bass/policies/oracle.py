@@ -5,9 +5,10 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from bass.errors import OptionError, check_ranges
+from bass.errors import OptionError
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
+from bass.option import within
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Oracle(DraftLengthPolicy[OracleState]):
     paper: ClassVar[str] = "this project, a bound"
 
     trace: np.ndarray
-    max_length: int = 16
+    max_length: int = within("[0, inf)", 16)
 
     def __post_init__(self) -> None:
         trace = np.array(self.trace)  # a copy: the caller's array may change
@@ -50,7 +51,7 @@ class Oracle(DraftLengthPolicy[OracleState]):
                 f"`Oracle(trace=...)` has {trace.dtype} of shape {list(trace.shape)}: give counts "
                 "of 0 or more [steps, requests]."
             )
-        check_ranges(self, max_length="[0, inf)")
+        super().__post_init__()
         object.__setattr__(self, "trace", trace)
 
     def init(self, batch_size: int) -> OracleState:

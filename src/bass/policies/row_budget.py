@@ -5,9 +5,9 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from bass.errors import check_ranges
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
+from bass.option import within
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,11 @@ class RowBudget(DraftLengthPolicy[RowAcceptance]):
 
     paper: ClassVar[str] = "after Wu et al., 2025 (TETRIS)"
 
-    budget: int = 16
-    acceptance: float = 0.7
-    strength: float = 4.0
-    decay: float = 0.95
-    max_length: int = 8
-
-    def __post_init__(self) -> None:
-        check_ranges(self, acceptance="(0, 1)", decay="(0, 1]", max_length="[0, inf)")
-        check_ranges(self, budget="[0, inf)", strength="(0, inf)")
+    budget: int = within("[0, inf)", 16)
+    acceptance: float = within("(0, 1)", 0.7)
+    strength: float = within("(0, inf)", 4.0)
+    decay: float = within("(0, 1]", 0.95)
+    max_length: int = within("[0, inf)", 8)
 
     def init(self, batch_size: int) -> RowAcceptance:
         return RowAcceptance.none(batch_size)

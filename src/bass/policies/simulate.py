@@ -8,22 +8,23 @@
 So the best fixed length and the oracle are exact for the same draws. Deterministic for a seed.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, final, runtime_checkable
+from typing import Any, final
 
 import numpy as np
 
-from bass.errors import check_ranges
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
 from bass.interfaces.policy import requested_lengths
+from bass.option import Ranged, within
 
 LONGEST = 32  # maximum of `would`
 
 
 @final
 @dataclass(frozen=True)
-class CostModel:
+class CostModel(Ranged):
     """Milliseconds of a step: seconds = target(batch, k) + k draft(batch).
 
         target = max(weights + per_token n, per_token_bound n) + per_row batch,   n = batch (k + 1)
@@ -38,15 +39,12 @@ class CostModel:
     step.
     """
 
-    weights: float = 5.32
-    per_row: float = 0.058
-    per_token: float = 0.0047
-    per_token_bound: float = 0.0197
-    draft_weights: float = 0.336
-    draft_per_row: float = 0.0043
-
-    def __post_init__(self) -> None:
-        check_ranges(self, **dict.fromkeys(vars(self), "[0, inf)") | {"weights": "(0, inf)"})
+    weights: float = within("(0, inf)", 5.32)
+    per_row: float = within("[0, inf)", 0.058)
+    per_token: float = within("[0, inf)", 0.0047)
+    per_token_bound: float = within("[0, inf)", 0.0197)
+    draft_weights: float = within("[0, inf)", 0.336)
+    draft_per_row: float = within("[0, inf)", 0.0043)
 
     @classmethod
     def from_ratio(cls, c: float) -> "CostModel":
@@ -74,10 +72,10 @@ class CostModel:
         return np.asarray(self.target(batch, k) + np.asarray(k) * self.draft(batch))
 
 
-@runtime_checkable
-class Acceptance(Protocol):
+class Acceptance(Ranged, ABC):
     """Draws how many drafted tokens would be accepted."""
 
+    @abstractmethod
     def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
         """Int [steps, rows], each at most `LONGEST`."""
         ...
@@ -88,10 +86,7 @@ class Acceptance(Protocol):
 class Constant(Acceptance):
     """Every token is accepted with probability a, independently."""
 
-    a: float = 0.8
-
-    def __post_init__(self) -> None:
-        check_ranges(self, a="[0, 1]")
+    a: float = within("[0, 1]", 0.8)
 
     def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
         return _geometric(random, np.full((steps, rows), self.a))
@@ -104,10 +99,7 @@ class PerPosition(Acceptance):
     last rate applies to later tokens.
     """
 
-    rates: tuple[float, ...] = (0.9, 0.8, 0.7, 0.6)
-
-    def __post_init__(self) -> None:
-        check_ranges(self, rates="[0, 1]")
+    rates: tuple[float, ...] = within("[0, 1]", (0.9, 0.8, 0.7, 0.6))
 
     def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
         rates = np.array([self.rates[min(i, len(self.rates) - 1)] for i in range(LONGEST)])
@@ -119,10 +111,7 @@ class PerPosition(Acceptance):
 class RowRates(Acceptance):
     """Row b accepts with probability rates[b modulo their number]."""
 
-    rates: tuple[float, ...] = (0.5, 0.7, 0.9)
-
-    def __post_init__(self) -> None:
-        check_ranges(self, rates="[0, 1]")
+    rates: tuple[float, ...] = within("[0, 1]", (0.5, 0.7, 0.9))
 
     def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
         return _geometric(random, np.resize(self.rates, rows) * np.ones((steps, 1)))
@@ -133,12 +122,9 @@ class RowRates(Acceptance):
 class Drifting(Acceptance):
     """One probability for all rows, a sine of the step between low and high."""
 
-    low: float = 0.4
-    high: float = 0.9
-    period: int = 800
-
-    def __post_init__(self) -> None:
-        check_ranges(self, low="[0, 1]", high="[0, 1]", period="[1, inf)")
+    low: float = within("[0, 1]", 0.4)
+    high: float = within("[0, 1]", 0.9)
+    period: int = within("[1, inf)", 800)
 
     def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
         wave = (1 + np.sin(2 * np.pi * np.arange(steps) / self.period)) / 2
@@ -152,12 +138,9 @@ class Drifting(Acceptance):
 class Bursty(Acceptance):
     """Each row has high or low acceptance, and keeps it with probability `stay` at each step."""
 
-    low: float = 0.3
-    high: float = 0.9
-    stay: float = 0.95
-
-    def __post_init__(self) -> None:
-        check_ranges(self, low="[0, 1]", high="[0, 1]", stay="[0, 1]")
+    low: float = within("[0, 1]", 0.3)
+    high: float = within("[0, 1]", 0.9)
+    stay: float = within("[0, 1]", 0.95)
 
     def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
         switches = random.random((steps, rows)) >= self.stay

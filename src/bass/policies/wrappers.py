@@ -10,9 +10,9 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from bass.errors import check_ranges
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
+from bass.option import within
 from bass.policies.batch_adaptive import BatchAdaptive
 
 
@@ -80,11 +80,8 @@ class Clamped(Wrapper):
     """
 
     policy: DraftLengthPolicy[Any] = field(default_factory=BatchAdaptive)
-    lo: int = 0
+    lo: int = within("[0, {hi}]", 0)
     hi: int = 8
-
-    def __post_init__(self) -> None:
-        check_ranges(self, lo=f"[0, {self.hi}]")
 
     @property
     def max_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -118,10 +115,7 @@ class Lagged(Wrapper):
     """
 
     policy: DraftLengthPolicy[Any] = field(default_factory=BatchAdaptive)
-    steps: int = 1
-
-    def __post_init__(self) -> None:
-        check_ranges(self, steps="[0, inf)")
+    steps: int = within("[0, inf)", 1)
 
     def init(self, batch_size: int) -> Delayed:
         return Delayed(self.policy.init(batch_size))

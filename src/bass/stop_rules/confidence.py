@@ -6,8 +6,8 @@ from typing import ClassVar, final
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bass.errors import check_ranges
 from bass.interfaces import StopRule
+from bass.option import within
 
 
 @final
@@ -22,10 +22,7 @@ class Confidence(StopRule):
 
     paper: ClassVar[str] = "Hugging Face, assisted generation"
 
-    threshold: float = 0.4
-
-    def __post_init__(self) -> None:
-        check_ranges(self, threshold="(0, 1]")
+    threshold: float = within("(0, 1]", 0.4)
 
     def __call__(
         self, draft_probs: Float[Tensor, "batch vocab"], so_far: int

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bass.errors import check_ranges
 from bass.interfaces import StopRule
+from bass.option import within
 
 
 @final
@@ -25,11 +25,8 @@ class Entropy(StopRule):
 
     paper: ClassVar[str] = "Agrawal et al., 2024 (AdaEDL), with a fixed threshold"
 
-    threshold: float = 0.6
-    gamma: float = 0.2
-
-    def __post_init__(self) -> None:
-        check_ranges(self, threshold="(-inf, 1)", gamma="(0, inf)")
+    threshold: float = within("(-inf, 1)", 0.6)
+    gamma: float = within("(0, inf)", 0.2)
 
     def __call__(
         self, draft_probs: Float[Tensor, "batch vocab"], so_far: int

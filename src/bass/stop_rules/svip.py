@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bass.errors import check_ranges
 from bass.interfaces import StopRule
+from bass.option import within
 
 
 @final
@@ -23,10 +23,7 @@ class Svip(StopRule):
 
     paper: ClassVar[str] = "Zhang et al., 2024 (SVIP)"
 
-    threshold: float = 0.775
-
-    def __post_init__(self) -> None:
-        check_ranges(self, threshold="[0, inf)")
+    threshold: float = within("[0, inf)", 0.775)
 
     def __call__(
         self, draft_probs: Float[Tensor, "batch vocab"], so_far: int

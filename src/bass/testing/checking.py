@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import HypothesisException
 from torch import Tensor
 
-from bass.errors import check_ranges
+from bass.errors import check_number
 
 CHEAP, COSTLY = 800, 60  # maximum number of cases for shrinking a failing one
 NO_ERROR = "it runs without an error."
@@ -51,7 +51,8 @@ class Checker:
     case: object = field(default="", init=False)
 
     def __post_init__(self) -> None:
-        check_ranges(self, examples="[1, inf)", seed="[0, inf)")
+        check_number("examples", self.examples, "[1, inf)")
+        check_number("seed", self.seed, "[0, inf)")
 
     def require(self, property: str, holds: bool, expected: object, found: object) -> None:
         """Raise `ExactnessError` unless the property holds in the current case."""

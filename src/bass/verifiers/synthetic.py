@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from bass.errors import check_ranges
 from bass.interfaces import Verifier
 from bass.ops.batch_state import leading
 from bass.ops.verification import emit, target_after
+from bass.option import within
 from bass.records import Draft, Noise, Verdict
 
 
@@ -34,10 +34,7 @@ class Synthetic(Verifier):
     caveat: ClassVar[str] = "drafted tokens are accepted at fixed rates, so THE TEXT MEANS NOTHING"
     paper: ClassVar[str] = "this project, for benchmarks"
 
-    rates: float | tuple[float, ...] = 0.8
-
-    def __post_init__(self) -> None:
-        check_ranges(self, rates="[0, 1]")
+    rates: float | tuple[float, ...] = within("[0, 1]", 0.8)
 
     def rate(self, i: int) -> float:
         """Acceptance of the drafted token i = 0, 1 ..."""

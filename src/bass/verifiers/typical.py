@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from bass.errors import check_ranges
 from bass.interfaces import Verifier
 from bass.ops.batch_state import leading
 from bass.ops.verification import emit, target_after
+from bass.option import within
 from bass.records import Draft, Noise, Verdict
 
 
@@ -31,11 +31,8 @@ class Typical(Verifier):
     )
     paper: ClassVar[str] = "Cai et al., 2024 (Medusa)"
 
-    epsilon: float = 0.09
-    delta: float = 0.3
-
-    def __post_init__(self) -> None:
-        check_ranges(self, epsilon="[0, 1)", delta="[0, 1)")
+    epsilon: float = within("[0, 1)", 0.09)
+    delta: float = within("[0, 1)", 0.3)
 
     def __call__(
         self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise
