@@ -231,6 +231,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         "The axes `batch` and `how` both set `batch`",
     ),
     "nothing left": ({"axes": {"batch": [1]}, "exclude": [{"batch": 1}]}, "leaves out every cell"),
+    "an axis of one value": ({"axes": {"batch": 3}}, "`axes.batch: 3` must be a list"),
+    "an axis without settings": ({"axes": {"how": {"a": 1}}}, "to mappings of settings"),
+    "an unknown axis": ({"axes": {"bach": [1]}}, "Did you mean `batch`"),
     "no checkpoint": ({"base": {"target": "./nowhere"}}, "nowhere"),
 }
 

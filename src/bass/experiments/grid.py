@@ -207,14 +207,14 @@ def label_of(value: Any) -> Any:
 def _axis(key: str, values: Any) -> dict[Any, dict[str, Any]]:
     """The settings of each label of an axis."""
     own = _head(key) in SETTINGS
-    if isinstance(values, list) and not own:
-        known = unknown_name("axis of a setting", key, SETTINGS)
-        raise OptionError(f"{known} Another axis maps labels to settings.")
     if isinstance(values, list):
-        return {label_of(value): {key: value} for value in values}
-    overlays = values.items() if isinstance(values, Mapping) else [("", None)]
-    found: dict[Any, Any] = {label: {key: value} if own else value for label, value in overlays}
-    if not all(isinstance(one, Mapping) for one in found.values()):
+        if not own:
+            known = unknown_name("axis of a setting", key, SETTINGS)
+            raise OptionError(f"{known} Another axis maps labels to settings.")
+        values = {label_of(value): value for value in values}
+    labels = values if isinstance(values, Mapping) else {}
+    found: dict[Any, Any] = {label: {key: one} if own else one for label, one in labels.items()}
+    if not found or not all(isinstance(one, Mapping) for one in found.values()):
         form = "a list, or a mapping from labels" + ("" if own else " to mappings of settings")
         raise OptionError(f"`axes.{key}: {values!r:.60}` must be {form}.")
     return found
