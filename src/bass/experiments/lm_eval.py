@@ -14,7 +14,7 @@ from bass.api.llm import LLM
 from bass.api.plan import backend_for
 from bass.caches.padded import PaddedCache
 from bass.engine.scorer import ModelScorer
-from bass.errors import OptionError, RequestError, install, unknown_name
+from bass.errors import RequestError, unknown_name
 from bass.records import CacheBudget, Window
 from bass.sampling import Sampling
 
@@ -28,16 +28,12 @@ def lm_eval_model(llm: LLM, seed: int = 0) -> Any:
     is generated with drafts.
 
     Contexts that are too long lose their beginning, as in the harness's own Hugging Face model.
-    Raises `OptionError` without the library, `RequestError` without a tokenizer or end token.
+    Raises `ImportError` without the library, `RequestError` without a tokenizer or end token.
     """
-    try:
-        from lm_eval import utils  # pyright: ignore[reportMissingImports, reportAttributeAccessIssue]
-        from lm_eval.api.model import TemplateLM  # pyright: ignore[reportMissingImports]
-        from lm_eval.models.utils import normalize_gen_kwargs  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise OptionError(
-            f"The adapter needs the package lm-eval 0.4: install it with {install('lm-eval')}."
-        ) from error
+    from lm_eval import utils  # pyright: ignore[reportMissingImports, reportAttributeAccessIssue]
+    from lm_eval.api.model import TemplateLM  # pyright: ignore[reportMissingImports]
+    from lm_eval.models.utils import normalize_gen_kwargs  # pyright: ignore[reportMissingImports]
+
     tokenizer, ends = llm.models.tokenizer, llm.models.eos
     if tokenizer is None or not ends:
         raise RequestError(
