@@ -187,7 +187,7 @@ def parsing_alone() -> Iterator[None]:
         patch.setattr(Parser, "read", ending)
         patch.setattr(settings, "read_prompts", without_files)
         patch.setattr(plan, "find_device", lambda _: torch.device("cpu"))  # of another machine
-        patch.setattr(grid, "fitting", lambda cells, _: (cells, []))
+        patch.setattr(grid, "fitting", lambda cells: (cells, []))
         patch.setattr(runner, "preview", end)
         yield
 

@@ -182,7 +182,7 @@ def plan(raw: Mapping[str, Any]) -> Plan:
     drafts += [_point(point, axes, base) for point in points]
     if not drafts:
         raise OptionError("Nothing is left to run: `exclude` leaves out every cell.")
-    cells, remarks = _fitting(_cells(base, drafts))
+    cells, remarks = fitting(_cells(base, drafts))
     config = {key: as_json(raw[key]) for key in KEYS if raw.get(key)}
     return Plan(name, about, [*axes], cells, config, remarks)
 
@@ -287,7 +287,7 @@ def _cells(base: Mapping[str, Any], drafts: Iterable[Any]) -> list[Cell]:
     return [*cells.values()]
 
 
-def _fitting(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
+def fitting(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
     """The cells without the prompts that `skip_long` leaves out, and remarks.
 
     Cells of the same prompts leave out the same ones. Raises for checkpoints that are missing or do
