@@ -14,7 +14,7 @@ import torch
 from launches import microseconds
 
 from bass.kernels.hopper import attention
-from bass.kernels.shapes import HeadNormArguments
+from bass.kernels.values import Norm
 
 LAUNCHES, CAPACITY = 60, 600
 KEYS = cli.integer(1, CAPACITY - 8)  # of a row, with room for the window
@@ -42,7 +42,7 @@ def measure(shape: tuple[int, int, int, int, bool, int, int], keys: int, repeats
 
     def chain() -> None:
         for _ in range(LAUNCHES):
-            normed = HeadNormArguments(weight, 1e-6, False) if norm else None
+            normed = Norm(weight, 1e-6) if norm else None
             out = attention.ragged(
                 window, normed, (angles[0], angles[1]), k, v, starts, positions, dim**-0.5, None,
                 None,

@@ -2,7 +2,6 @@
 other number is poison.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,8 @@ import torch
 from torch import Tensor
 
 from bass.kernels.triton import attention
-from bass.ops import attention as reference
+from bass.ops.attention import reference
+from bass.records import AttentionRule, PaddedView, PagedView, RaggedView
 
 # scale, window, soft cap; sinks, if any
 Rule = tuple[float, int | None, float | None] | tuple[float, int | None, float | None, Tensor]
@@ -21,9 +21,7 @@ BLOCK = 4
 class Stored:
     """What a kernel and its twin are given besides queries and positions."""
 
-    kernel: Callable[..., Tensor]
-    twin: Callable[..., Tensor]
-    arguments: tuple[Tensor, ...]
+    view: PaddedView | RaggedView | PagedView
     options: dict[str, Any]
 
 
@@ -40,7 +38,7 @@ def of_padded(k: Tensor, v: Tensor, lasts: list[int], poison: float) -> Stored:
     for store, x in zip(stores, (k, v), strict=True):
         for b, last in enumerate(lasts):
             store[b, : last + 1] = x[b, : last + 1]
-    return Stored(attention.padded, reference.padded, tuple(stores), {})
+    return Stored(PaddedView(*stores), {})
 
 
 def of_ragged(k: Tensor, v: Tensor, lasts: list[int], poison: float, **options: Any) -> Stored:
@@ -54,12 +52,7 @@ def of_ragged(k: Tensor, v: Tensor, lasts: list[int], poison: float, **options: 
     for store, x in zip(stores, (k, v), strict=True):
         for b, last in enumerate(lasts):
             store[starts[b] : starts[b] + last + 1] = x[b, : last + 1]
-    return Stored(
-        attention.ragged,
-        reference.ragged,
-        (*stores, torch.tensor(starts, device=k.device)),
-        options,
-    )
+    return Stored(RaggedView(*stores, torch.tensor(starts, device=k.device)), options)
 
 
 def of_paged(k: Tensor, v: Tensor, lasts: list[int], poison: float) -> Stored:
@@ -75,7 +68,7 @@ def of_paged(k: Tensor, v: Tensor, lasts: list[int], poison: float) -> Stored:
             table[b, position // BLOCK] = block = order[b, position // BLOCK]
             for store, x in zip(stores, (k, v), strict=True):
                 store[block, position % BLOCK] = x[b, position]
-    return Stored(attention.paged, reference.paged, (*stores, table.to(k.device)), {})
+    return Stored(PagedView(*stores, table.to(k.device)), {})
 
 
 def of_split(k: Tensor, v: Tensor, lasts: list[int], poison: float) -> Stored:
@@ -127,10 +120,12 @@ class Problem:
         self, layout: str, rule: Rule, splits: int | None = None, poison: float = 1e4
     ) -> Tensor:
         s = self.stored(layout, poison)
-        return s.kernel(
-            self.q, *s.arguments, self.positions, self.span, *rule, splits=splits, **s.options
-        )
+        k, v, *place = vars(s.view).values()
+        return attention.attend(
+            self.q, k, v, place[0] if place else None, self.positions, self.span,
+            *(*rule, None)[:4], splits=splits, **s.options,
+        )  # fmt: skip
 
     def twin(self, layout: str, rule: Rule) -> Tensor:
-        s = self.stored(layout, 1e4)
-        return s.twin(self.q, *s.arguments, self.positions, self.span, *rule)
+        view, sinks = self.stored(layout, 1e4).view, (*rule, None)[3]
+        return reference(self.q, view, self.positions, self.span, AttentionRule(*rule[:3]), sinks)

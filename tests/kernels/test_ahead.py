@@ -10,10 +10,10 @@ import torch
 from triton import knobs
 from triton.runtime import _async_compile
 
-from bass.kernels.triton import ahead, launch
-from bass.kernels.triton.ahead import Compiler, NotLaunched, compiled_ahead
+from bass.kernels.triton import launch
+from bass.kernels.triton.launch import Compiler, NotLaunched, compiled_ahead
 
-pytestmark = pytest.mark.skipif(not ahead.SUPPORTED, reason="it needs Triton 3.5")
+pytestmark = pytest.mark.skipif(not launch.COMPILES_AHEAD, reason="it needs Triton 3.5")
 
 
 def test_a_kernel_is_compiled_once_and_not_launched() -> None:

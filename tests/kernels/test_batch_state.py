@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bass.kernels.triton import batch_state, embedding, rejection_sampling, validity
+from bass.kernels.triton import batch_state, rejection_sampling, residual_norm, validity
 from bass.ops import batch_state as ops
 from bass.ops.verification import emit
 from bass.records import Draft, Noise, Sequences, Verdict
@@ -195,5 +195,5 @@ def test_looked_up_rows_are_the_tables(dtype: torch.dtype, device: torch.device)
     ]
     tokens = torch.tensor([[3, 0], [10, 3], [7, 1]], device=device)
     for some in (tokens, tokens[:, :1], tokens[:, 1:], tokens.T):
-        assert torch.equal(embedding.embedded(table, some), F.embedding(some, table))
-    assert embedding.embedded(table, torch.tensor([-1, 11], device=device)).isnan().all()
+        assert torch.equal(residual_norm.embedded(table, some), F.embedding(some, table))
+    assert residual_norm.embedded(table, torch.tensor([-1, 11], device=device)).isnan().all()

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bass.kernels import cpu, flags
+from bass.kernels import cpu, values
 from bass.ops import batch_state, sampling, verification
 from bass.records import Draft, History, Noise, Sequences, Verdict
 from bass.sampling import Sampling
@@ -122,11 +122,11 @@ def test_flags_of_distributions(seed: int, batch: int, k: int, wrong: float) -> 
     for b in range(batch):
         for one in probs[b, : counted[b]]:
             if not one.sum().isfinite():
-                expected[b] |= flags.NOT_FINITE
+                expected[b] |= values.NOT_FINITE
             elif one.min() < 0:
-                expected[b] |= flags.NEGATIVE
-            elif (one.sum() - 1).abs() > flags.TOLERANCE:
-                expected[b] |= flags.NOT_ONE
+                expected[b] |= values.NEGATIVE
+            elif (one.sum() - 1).abs() > values.TOLERANCE:
+                expected[b] |= values.NOT_ONE
     assert batch_state.distribution_flags(probs, counted).tolist() == expected
 
 

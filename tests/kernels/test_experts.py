@@ -124,7 +124,7 @@ def test_a_mixture_is_partial_sums_that_the_residual_stream_adds(
     found = []
     for on in (False, True):
         kernels(on)
-        added = mixtures.mixture(Residual(x).normed(norm), router, experts)
+        added = mixtures.Mixture(Residual(x).normed(norm), router, experts)
         assert added.by_kernel == on
         assert len(added.partial_sums()) == (2 if on else 1)
         assert torch.allclose(added.partial_sums().sum(0).view_as(x), added.tensor(), atol=1e-5)

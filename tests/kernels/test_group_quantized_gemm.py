@@ -7,7 +7,8 @@ import torch
 
 from bass.kernels.triton import group_quantized_gemm
 from bass.kernels.triton.small_m_gemm import Tile
-from bass.ops.group_quantized import GroupQuantizedLinear, dequantized, kind_of, packed, unpacked
+from bass.ops.linear import GroupQuantizedLinear
+from bass.ops.quantize import dequantized, kind_of, packed, unpacked
 from support.matrix import matrix
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 2e-2}

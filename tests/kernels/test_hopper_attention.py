@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from bass.kernels.shapes import HeadNormArguments
-from bass.ops import attention as reference
+from bass.kernels.values import Norm
+from bass.ops.attention import reference
+from bass.records import AttentionRule, RaggedView
 from support.gluon import emulated
 
 products: Any = pytest.importorskip("bass.kernels.hopper.gemm")
-kernel: Any = pytest.importorskip("bass.kernels.hopper.attention_kernel")
 ahead: Any = pytest.importorskip("bass.kernels.hopper.attention")  # needs the Gluon of Triton 3.6
 
 CASES = list(
@@ -92,23 +92,21 @@ class Window:
         k[slots] = rotated[row, query, heads : heads + self.kv_heads].to(k.dtype)
         v[slots] = y[row, query, heads + self.kv_heads :].to(v.dtype)
         q = rotated[:, :, :heads].to(k.dtype)
-        pools = k.nan_to_num(), v.nan_to_num()
+        pools, rule = (
+            (k.nan_to_num(), v.nan_to_num()),
+            AttentionRule(0.2, self.window, self.softcap),
+        )
         return (
-            reference.ragged(
-                q, *pools, self.starts, self.positions, 420, 0.2, self.window, self.softcap,
-                self.sinks,
-            ),
+            reference(q, RaggedView(*pools, self.starts), self.positions, 420, rule, self.sinks),
             k,
             v,
-        )  # fmt: skip
+        )
 
     def check(self, late: bool) -> None:
         out, k, v = self.expected()
         arguments = (
             self.summands,
-            None
-            if self.norm is None
-            else HeadNormArguments(self.weight, EPS, self.norm == "offset_rms"),
+            None if self.norm is None else Norm(self.weight, EPS, self.norm),
             (self.cos, self.sin) if self.rotary else None,
             self.k,
             self.v,
@@ -121,7 +119,7 @@ class Window:
         )
         assert ahead.supports(self.summands, self.k, self.v, 512)
         if late:
-            with emulated(kernel, [self.summands]), emulated(products):
+            with emulated(ahead, [self.summands]), emulated(products):
                 found = ahead.ragged(*arguments)
         else:
             found = ahead.ragged(*arguments)

@@ -14,10 +14,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bass.kernels.hopper.cut import ROOM
+from bass.kernels.hopper.gemm import ROOM
 from bass.kernels.triton import residual_norm
 from bass.kernels.triton.launch import kept_zeros
-from bass.kernels.triton.residual_norm import Norm
+from bass.kernels.values import Norm
 from support import twins
 from support.gluon import emulated
 

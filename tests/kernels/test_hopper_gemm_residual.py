@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from bass.kernels.triton.residual_norm import Norm
+from bass.kernels.values import Norm
 from support.gluon import emulated
 
 ahead: Any = pytest.importorskip("bass.kernels.hopper.gemm")  # needs the Gluon of Triton 3.6

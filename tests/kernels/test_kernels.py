@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bass.kernels.triton import attention_schedule as schedule
+from bass.kernels.triton import attention as schedule
 from kernels.layouts import EXACT, LAYOUTS, Problem, Rule
 from support.matrix import night
 

@@ -13,8 +13,8 @@ from bass.kernels.triton import mxfp4
 from bass.kernels.triton.launch import operand
 from bass.ops import experts as mixtures
 from bass.ops.activation import ACTIVATIONS
-from bass.ops.group_quantized import dequantized, packed
 from bass.ops.linear import Linear
+from bass.ops.quantize import dequantized, packed
 from bass.quantization.apply import unfilled
 from kernels.conftest import Choose
 
@@ -114,7 +114,7 @@ def test_a_mixture_of_experts_in_four_bits_runs_by_kernels(
     x, found = torch.randn(1, 5, 64, device=device), []
     for on in (False, True):
         kernels(on)
-        mixture = mixtures.mixture(x, router, experts)
+        mixture = mixtures.Mixture(x, router, experts)
         assert mixture.by_kernel == on
         found.append(mixture.tensor())
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)

@@ -17,16 +17,15 @@ from bass.engine.graphs import GraphedStep
 from bass.engine.step import unpacked
 from bass.kernels import support
 from bass.kernels.triton import (
-    activation,
-    attention_schedule,
+    attention,
     batch_state,
     rejection_sampling,
     residual_norm,
     small_m_gemm,
     validity,
 )
-from bass.kernels.triton.residual_norm import Norm
-from bass.ops.embedding import embedding
+from bass.kernels.values import Norm
+from bass.ops.residual import embedding
 from bass.records import Sequences
 from kernels.conftest import Choose
 from kernels.layouts import Problem
@@ -45,7 +44,7 @@ ROWS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
     "linear": lambda x, w: small_m_gemm.linear(x, w),
     "gated": lambda x, w: small_m_gemm.gated(x, w, "silu"),
     "norm": lambda x, w: residual_norm.add_norm(x, w[None, : len(x)].clone(), Norm(w[0], 1e-5))[1],
-    "gate": lambda x, w: activation.gate(x[None], "silu", x.dtype),
+    "gate": lambda x, w: small_m_gemm.gate(x[None], "silu", x.dtype),
     "head": lambda x, w: small_m_gemm.linear(x, w).sum(0),
 }
 
@@ -148,11 +147,11 @@ def test_more_tiles_than_there_are_counts_are_not_split(
     device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many rows of long contexts, which would be."""
-    monkeypatch.setattr(attention_schedule, "LONGEST_SPLIT", 16)
-    monkeypatch.setattr(attention_schedule, "SPLIT_KEYS", 16)
+    monkeypatch.setattr(attention, "LONGEST_SPLIT", 16)
+    monkeypatch.setattr(attention, "SPLIT_KEYS", 16)
     problem = Problem.draw([[70], [50], [3]], 2, 1, 8, torch.float32, device)
     for most in (6, 5):
-        monkeypatch.setattr(attention_schedule, "MOST_TILES", most)
+        monkeypatch.setattr(attention, "MOST_TILES", most)
         torch.testing.assert_close(
             problem.kernel("ragged", (0.3, None, None)),
             problem.twin("ragged", (0.3, None, None)),

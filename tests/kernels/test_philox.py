@@ -2,7 +2,7 @@
 
 import torch
 
-from bass.kernels.triton.noise import uniforms as kernel
+from bass.kernels.triton.batch_state import uniforms as kernel
 from bass.ops.noise import row_key, uniforms
 
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from bass.kernels.triton.quantize import quantize_rows
-from bass.kernels.triton.residual_norm import Norm, add_norm
+from bass.kernels.triton.residual_norm import add_norm
+from bass.kernels.values import Norm
 from bass.ops.norms import RMSNorm
 from bass.ops.quantize import E4M3, SMALLEST, quantized_rows
 

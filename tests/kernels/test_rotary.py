@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from bass.caches import CACHES, PagedCache
-from bass.ops.norms import HeadNorm, offset_scaled, scaled
+from bass.ops.norms import HeadNorm
 from bass.records import (
     Angles,
     AttentionRule,
@@ -30,11 +30,11 @@ WINDOWS = {
     "the last two": ([[-1, 0], [64, 65], [9, 10]], 4, 2, 16, 3),
     "33 tokens": ([list(range(40, 73))], 4, 1, 12, 2),
 }
-# What becomes of a key: is it normed, with which scale, is it rotated?
+# What becomes of a key: is it normed, by 1 + the weights, is it rotated?
 KEPT = {
-    "rotary": (False, scaled, True),
-    "norm and rotary": (True, scaled, True),
-    "norm": (True, offset_scaled, False),
+    "rotary": (False, False, True),
+    "norm and rotary": (True, False, True),
+    "norm": (True, True, False),
 }
 
 
@@ -81,7 +81,7 @@ def test_completing_and_storing_at_once_equals_one_after_the_other(
     kernels: Choose,
     device: torch.device,
 ) -> None:
-    kind, (normed, scale, rotated) = CACHES[cache], KEPT[kept]
+    kind, (normed, offset, rotated) = CACHES[cache], KEPT[kept]
     positions, heads, kv_heads, dim, parts = WINDOWS[name]
     window, every = torch.tensor(positions, device=device), heads + 2 * kv_heads
     draw = torch.Generator().manual_seed(0)
@@ -89,7 +89,7 @@ def test_completing_and_storing_at_once_equals_one_after_the_other(
         device, dtype if parts == 1 else torch.float32
     )
     tables = Tables(*(torch.randn(99, dim, generator=draw).to(device, dtype) for _ in range(2)))
-    norm = HeadNorm(heads + kv_heads, dim, 1e-3, device, torch.float32, scale)
+    norm = HeadNorm(heads + kv_heads, dim, 1e-3, device, torch.float32, offset)
     norm.requires_grad_(False).weight.copy_(torch.randn(norm.weight.shape, generator=draw))
     qk_norm = norm if normed else None
     rotation = Rotation(tables, window) if rotated else None

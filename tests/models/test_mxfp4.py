@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from bass.checkpoints.weights import load_decoder, read_index, save_decoder
 from bass.engine.cost import pass_cost
 from bass.errors import CheckpointError
-from bass.ops.group_quantized import dequantized
+from bass.ops.quantize import dequantized
 from models.cases import CASES, Case
 from models.reference import deviation, make
 

@@ -8,7 +8,7 @@ import torch
 
 from bass.checkpoints.weights import load_decoder, read_index
 from bass.ops.experts import Experts
-from bass.ops.group_quantized import GroupQuantizedLinear
+from bass.ops.linear import GroupQuantizedLinear
 from models.cases import CASES
 from models.reference import causal_logits, make
 from unit.stored_quantizations import METHODS, write_quantized

@@ -26,15 +26,12 @@ from bass.kernels.hopper import attention as hopper_attention
 from bass.kernels.hopper import gemm, gemm_residual
 from bass.kernels.support import is_known_gluon
 from bass.kernels.triton import (
-    activation,
     attention,
     batch_state,
-    embedding,
     experts,
     group_quantized_gemm,
     kv_store,
     launch,
-    noise,
     quantize,
     rejection_sampling,
     residual_norm,
@@ -42,7 +39,7 @@ from bass.kernels.triton import (
     small_m_gemm,
     validity,
 )
-from bass.kernels.triton.residual_norm import Norm
+from bass.kernels.values import Norm
 
 CAPABILITY = int(sys.argv[1]) if len(sys.argv) > 1 else 90
 HOPPER = CAPABILITY == 90 and is_known_gluon()  # whether its kernels run
@@ -131,7 +128,7 @@ def products() -> None:
     )
     for act in ("gelu", "gelu_tanh"):
         small_m_gemm.gated(numbers(3, 70), numbers(50, 70), act)
-        activation.gate(numbers(2, 3, 2200, dtype=F32), act, BF16)
+        small_m_gemm.gate(numbers(2, 3, 2200, dtype=F32), act, BF16)
 
 
 def group_quantized_products() -> None:
@@ -192,8 +189,8 @@ def norms_and_stores() -> None:
             residual_norm.add_norm(numbers(8, 4096), parts, norm, kind, others=parts)
         offset = Norm(numbers(4096), 1e-5, "offset_rms")
         residual_norm.add_norm(numbers(8, 4096), parts, offset, kind, through=offset)
-        residual_norm.add(numbers(8, 4096), parts, parts)
-        residual_norm.add(numbers(8, 4096), parts, through=offset)
+        residual_norm.add_norm(numbers(8, 4096), parts, others=parts)
+        residual_norm.add_norm(numbers(8, 4096), parts, through=offset)
         if kind is not None:
             quantize.quantize_rows(numbers(8, 4096), kind)
     angles, window, positions, pool = (
@@ -202,7 +199,7 @@ def norms_and_stores() -> None:
         numbers(2, 8, dtype=I64),
         numbers(64, 8, 128),
     )
-    both, norm = (angles, angles), kv_store.HeadNormArguments(numbers(40 * 128), 1e-5, True)
+    both, norm = (angles, angles), Norm(numbers(40 * 128), 1e-5, "offset_rms")
     padded = numbers(2, 64, 8, 128)
     kv_store.rotate_and_store(window, both, None, positions, padded, padded)
     kv_store.rotate_and_store(window, None, norm, positions, padded, padded)
@@ -225,23 +222,20 @@ def attentions() -> None:
             if dim == 20
             else (positions, 512, 0.3, None, None, None, splits)
         )
-        attention.padded(q, *(numbers(2, 600, kv_heads, dim) for _ in range(2)), *places)
-        attention.ragged(
-            q, *(numbers(900, kv_heads, dim) for _ in range(2)), numbers(2, dtype=I64), *places
-        )
-        attention.paged(
-            q,
-            *(numbers(90, 16, kv_heads, dim) for _ in range(2)),
-            numbers(2, 32, dtype=I64),
-            *places,
-        )
+        for shape, place in (
+            ((2, 600), None),
+            ((900,), numbers(2, dtype=I64)),
+            ((90, 16), numbers(2, 32, dtype=I64)),
+        ):
+            k, v = (numbers(*shape, kv_heads, dim) for _ in range(2))
+            attention.attend(q, k, v, place, *places)
 
 
 def five_launches() -> None:
     """The kernels of a block in five launches."""
     for n, rows_of_x, kind in ((2048, 1, "rms"), (4096, 16, "offset_rms"), (1024, 3, "layer")):
         term = gemm_residual.Term(numbers(rows_of_x, n), numbers(n, n), numbers(n))
-        norm = residual_norm.Norm(numbers(n), 1e-5, kind, numbers(n) if kind == "layer" else None)
+        norm = Norm(numbers(n), 1e-5, kind, numbers(n) if kind == "layer" else None)
         terms = [term] * (2 if kind == "layer" else 1)
         left = gemm_residual.added(terms, numbers(rows_of_x, n), norm)
         gemm.linear(left.weighted, numbers(4096, n), None, left.norm, None, BF16)
@@ -263,7 +257,7 @@ def five_launches() -> None:
             [numbers(64, dim, dtype=F32)] * 2,
             (numbers(2, dtype=I64), numbers(2, queries, dtype=I64)),
         )
-        normed = kv_store.HeadNormArguments(numbers(8 * (groups + 1) * dim), 1e-5, groups == 7)
+        normed = Norm(numbers(8 * (groups + 1) * dim), 1e-5, "offset_rms" if groups == 7 else "rms")
         hopper_attention.ragged(
             window,
             normed if groups in (4, 7) else None,
@@ -305,7 +299,7 @@ def mixtures() -> None:
 
 def samples() -> None:
     """Noise, warps, draws and verdicts."""
-    noise.uniforms(numbers(4, dtype=I64), numbers(4, dtype=I64), 8, 0)
+    batch_state.uniforms(numbers(4, dtype=I64), numbers(4, dtype=I64), 8, 0)
     row = numbers(2, dtype=I64)
     for kind in (BF16, torch.float16, F32):
         sampling.warp(
@@ -331,7 +325,7 @@ def rows() -> None:
         numbers(2, dtype=torch.bool),
         numbers(2, 3, dtype=I64),
     )
-    embedding.embedded(numbers(90, 2048), tokens)
+    residual_norm.embedded(numbers(90, 2048), tokens)
     batch_state.last(tokens, row, flags, 2)
     batch_state.draft_positions(row, row, 3)
     for chances in (numbers(2, 3, 51200, dtype=F32), None):
@@ -374,14 +368,11 @@ if __name__ == "__main__":
     driver.set_active(Elsewhere())
     JITFunction.__getitem__ = compile_only  # type: ignore[method-assign]
     for module in (
-        activation,
         attention,
-        embedding,
         experts,
         group_quantized_gemm,
         kv_store,
         small_m_gemm,
-        noise,
         quantize,
         batch_state,
         sampling,

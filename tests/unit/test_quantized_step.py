@@ -12,7 +12,7 @@ import torch
 from bass.checkpoints.quantized.formats import summary
 from bass.checkpoints.shards import read_header
 from bass.checkpoints.weights import read_index
-from bass.ops.group_quantized import dequantized
+from bass.ops.quantize import dequantized
 from bass.quantization.apply import quantizable
 from unit.test_package import ROOT
 

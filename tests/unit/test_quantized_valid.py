@@ -15,7 +15,7 @@ from bass.checkpoints.quantized.formats import summary
 from bass.checkpoints.weights import load_decoder, read_index, save_decoder
 from bass.models.gpt2 import GPT2, GPT2Config
 from bass.models.llama import Llama, LlamaConfig
-from bass.ops.group_quantized import GroupQuantizedLinear
+from bass.ops.linear import GroupQuantizedLinear
 from unit.stored_quantizations import (
     GPTQ4,
     GROUP,

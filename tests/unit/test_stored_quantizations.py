@@ -18,8 +18,8 @@ from bass.models.gptj import GPTJ, GPTJConfig
 from bass.models.llama import Llama, LlamaConfig
 from bass.models.qwen2 import Qwen2, Qwen2Config
 from bass.ops import dispatch
-from bass.ops.group_quantized import GroupQuantizedLinear, dequantized
-from bass.ops.linear import Linear, QuantizedLinear
+from bass.ops.linear import GroupQuantizedLinear, Linear, QuantizedLinear
+from bass.ops.quantize import dequantized
 from models.reference import causal_logits
 from unit.stored_quantizations import FP4, METHODS, write_quantized
 

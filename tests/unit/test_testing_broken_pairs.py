@@ -11,7 +11,7 @@ from bass.attention.kernels import SpanPlan
 from bass.errors import PairingError
 from bass.interfaces import AttentionBackend, KVCache
 from bass.models.llama import Llama, LlamaConfig
-from bass.ops.attention import padded
+from bass.ops.attention import reference
 from bass.records import AttentionRule, PaddedView
 from bass.testing import ExactnessError, check_family, check_pair
 from bass.testing import properties_of_models as properties
@@ -42,7 +42,7 @@ class Plain(AttentionBackend[Any, Any]):
         return self.attended(q, view, plan.positions, plan.span, rule)
 
     def attended(self, q: Any, view: Any, positions: Any, span: int, rule: Any) -> Tensor:
-        return padded(q, view.k, view.v, positions, span, rule.scale, rule.window, rule.softcap)
+        return reference(q, view, positions, span, rule)
 
 
 class OneStaleKey(Plain):

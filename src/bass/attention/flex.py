@@ -45,7 +45,7 @@ class Flex(PositionBackend[PaddedView]):
     ) -> Queries:
         unknown = q.is_cuda and (q.dtype == torch.float64 or q.shape[3] < LEAST_DIM)
         if unknown or sinks is not None:
-            return attention.padded(q, view.k, view.v, *plan.arguments(rule), sinks)
+            return attention.reference(q, view, plan.positions, plan.span, rule, sinks)
         heads_first = "batch at heads dim -> batch heads at dim"
         queries, k, v = (
             rearrange(tensor, heads_first)

@@ -11,7 +11,6 @@ from torch import Tensor
 from bass.errors import PairingError
 from bass.interfaces import AttentionBackend, View
 from bass.ops.dispatch import Unsupported, unsupported
-from bass.records import AttentionRule
 
 
 @dataclass(frozen=True)
@@ -23,10 +22,6 @@ class SpanPlan:
     positions: Int[Tensor, "batch window"]
     span: int
     made: dict[int | None, Any] = field(default_factory=dict)
-
-    def arguments(self, rule: AttentionRule) -> tuple[Tensor, int, float, int | None, float | None]:
-        """Positions, span and rule, in the order of `ops.attention.padded`."""
-        return self.positions, self.span, rule.scale, rule.window, rule.softcap
 
     def shared(self, window: int | None, make: Callable[[], Any]) -> Any:
         """What the layers of an attention window share, made on first use."""

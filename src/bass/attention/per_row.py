@@ -26,12 +26,11 @@ class PerRow(PositionBackend[RaggedView]):
         self, q: Queries, view: RaggedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
     ) -> Queries:
         out = torch.zeros_like(q)
-        limits = rule.scale, rule.window, rule.softcap
         # sync: the rows' lengths shape the loop
         lengths = plan.shared(None, lambda: (plan.positions.amax(1) + 1).tolist())
         for row, (start, length) in enumerate(zip(view.starts.tolist(), lengths, strict=True)):
             if length:
                 own = slice(row, row + 1)
                 k, v = (pool[None, start : start + length] for pool in (view.k, view.v))
-                out[own] = attend(q[own], k, v, plan.positions[own], *limits, sinks)
+                out[own] = attend(q[own], k, v, plan.positions[own], rule, sinks)
         return out

@@ -27,7 +27,7 @@ class Reference(Float64[PaddedView]):
     def run(
         self, q: Queries, view: PaddedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
     ) -> Queries:
-        return attention.padded(q, view.k, view.v, *plan.arguments(rule), sinks)
+        return attention.reference(q, view, plan.positions, plan.span, rule, sinks)
 
 
 @final
@@ -40,7 +40,7 @@ class ReferenceRagged(Float64[RaggedView]):
     def run(
         self, q: Queries, view: RaggedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
     ) -> Queries:
-        return attention.ragged(q, view.k, view.v, view.starts, *plan.arguments(rule), sinks)
+        return attention.reference(q, view, plan.positions, plan.span, rule, sinks)
 
 
 @final
@@ -53,4 +53,4 @@ class ReferencePaged(Float64[PagedView]):
     def run(
         self, q: Queries, view: PagedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
     ) -> Queries:
-        return attention.paged(q, view.k, view.v, view.table, *plan.arguments(rule), sinks)
+        return attention.reference(q, view, plan.positions, plan.span, rule, sinks)

@@ -39,10 +39,12 @@ class SDPA(PositionBackend[PaddedView]):
         rule: AttentionRule,
     ) -> Queries:
         """On a CPU a kernel stores the keys and values of a step, and attends."""
-        view = cache.view(layer)
-        if not cache.writable_view or not attention.supports_projection_on_cpu(projection, view):
+        out = None
+        if cache.writable_view:
+            out = attention.by_cpu(projection, cache.view(layer), positions, plan.span, rule)
+        if out is None:
             return super().attend(cache, layer, projection, positions, plan, rule)
-        return attention.cpu_projection(projection, view, positions, plan.span, rule)
+        return out
 
     def run(
         self, q: Queries, view: PaddedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None

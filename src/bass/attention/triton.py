@@ -21,7 +21,7 @@ class TritonPad(KernelBackend[PaddedView]):
     def run(
         self, q: Queries, view: PaddedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
     ) -> Queries:
-        return attention.triton_padded(q, view, plan.positions, plan.span, rule, sinks)
+        return attention.triton(q, view, plan.positions, plan.span, rule, sinks)
 
 
 @final
@@ -36,9 +36,7 @@ class TritonSplit(KernelBackend[RaggedView]):
     def run(
         self, q: Queries, view: RaggedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
     ) -> Queries:
-        return attention.triton_ragged(
-            q, view, plan.positions, plan.span, rule, sinks, each_row=True
-        )
+        return attention.triton(q, view, plan.positions, plan.span, rule, sinks, each_row=True)
 
 
 @final
@@ -55,7 +53,7 @@ class TritonRagged(KernelBackend[RaggedView]):
     def run(
         self, q: Queries, view: RaggedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
     ) -> Queries:
-        return attention.triton_ragged(q, view, plan.positions, plan.span, rule, sinks)
+        return attention.triton(q, view, plan.positions, plan.span, rule, sinks)
 
     def attend(
         self,
@@ -66,12 +64,12 @@ class TritonRagged(KernelBackend[RaggedView]):
         plan: SpanPlan,
         rule: AttentionRule,
     ) -> Queries:
-        view = cache.view(layer)
-        if not cache.writable_view or not attention.supports_projection(
-            projection, view, plan.span
-        ):
+        out = None
+        if cache.writable_view:
+            out = attention.by_hopper(projection, cache.view(layer), positions, plan.span, rule)
+        if out is None:
             return super().attend(cache, layer, projection, positions, plan, rule)
-        return attention.hopper_projection(projection, view, positions, rule)
+        return out
 
 
 @final
@@ -86,4 +84,4 @@ class TritonPaged(KernelBackend[PagedView]):
     def run(
         self, q: Queries, view: PagedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
     ) -> Queries:
-        return attention.triton_paged(q, view, plan.positions, plan.span, rule, sinks)
+        return attention.triton(q, view, plan.positions, plan.span, rule, sinks)

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.interfaces import KVCache
-from bass.ops import kv_store
+from bass.ops import attention
 from bass.records import CacheBudget, DecoderShape, PagedView, Projection, RowAssignment
 
 BLOCK = 16  # positions
@@ -104,11 +104,8 @@ class PagedCache(KVCache[PagedView]):
     def store(
         self, layer: int, projection: Projection, positions: Int[Tensor, "batch window"]
     ) -> Float[Tensor, "batch window heads dim"]:
-        if not kv_store.supports(projection, self.k):
-            return super().store(layer, projection, positions)
-        return kv_store.store(
-            projection, positions, *self._slots[layer], self.writable, self._block
-        )
+        q = attention.store(projection, positions, *self._slots[layer], self.writable, self._block)
+        return super().store(layer, projection, positions) if q is None else q
 
     def view(self, layer: int) -> PagedView:
         return self._views[layer]

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.interfaces import KVCache
-from bass.ops import kv_store
+from bass.ops import attention
 from bass.records import CacheBudget, DecoderShape, Projection, RaggedView, RowAssignment
 
 
@@ -50,9 +50,8 @@ class SplitCache(KVCache[RaggedView]):
     def store(
         self, layer: int, projection: Projection, positions: Int[Tensor, "batch window"]
     ) -> Float[Tensor, "batch window heads dim"]:
-        if not kv_store.supports(projection, self.k):
-            return super().store(layer, projection, positions)
-        return kv_store.store(projection, positions, self.k[layer], self.v[layer], self.starts)
+        q = attention.store(projection, positions, self.k[layer], self.v[layer], self.starts)
+        return super().store(layer, projection, positions) if q is None else q
 
     def view(self, layer: int) -> RaggedView:
         return RaggedView(self.k[layer, :-1], self.v[layer, :-1], self.starts)

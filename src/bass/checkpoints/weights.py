@@ -27,7 +27,7 @@ from bass.errors import BassError, CheckpointError, OptionError, counted, explai
 from bass.interfaces import Quantization
 from bass.models.decoder import CausalDecoder
 from bass.models.sources import WeightSource
-from bass.ops.norms import HeadNorm, OffsetRMSNorm, offset_scaled
+from bass.ops.norms import HeadNorm, OffsetRMSNorm
 from bass.progress import advancing
 from bass.quantization.apply import quantizable, quantize, quantize_head, quantize_layer, unfilled
 from bass.quantization.methods import NoQuantization
@@ -221,9 +221,7 @@ def fill_with_random(module: nn.Module, own: str, generator: torch.Generator) ->
 
 def stores_distance(module: nn.Module) -> bool:
     """Whether a norm stores its weights as their distance from 1."""
-    return isinstance(module, OffsetRMSNorm) or (
-        isinstance(module, HeadNorm) and module.scale is offset_scaled
-    )
+    return isinstance(module, OffsetRMSNorm) or (isinstance(module, HeadNorm) and module.offset)
 
 
 def _indexed(raw: dict[str, Any], family: Family, files: TensorFiles) -> CheckpointIndex:

@@ -17,7 +17,7 @@ from bass.checkpoints.quantized.formats import summary
 from bass.checkpoints.weights import CheckpointIndex
 from bass.cli.options import Parser, console
 from bass.errors import BassError, OptionError, PairingError, counted, printable
-from bass.ops.dispatch import Capability, cpu_kernels_in_words
+from bass.ops.dispatch import cpu_kernels_in_words, unsupported
 from bass.records import AttentionRule
 
 EXAMPLES = (
@@ -111,7 +111,7 @@ def kernels(device: torch.device) -> str:
     """How a device computes steps, and why not by kernels."""
     if device.type == "cpu":
         return f"{device}: products by {cpu_kernels_in_words()}"
-    reason = Capability.of(device).triton
+    reason = unsupported(device)
     return f"{device}: {f'torch ({reason.reason})' if reason else 'Triton, where a layer has one'}"
 
 

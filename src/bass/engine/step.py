@@ -56,7 +56,7 @@ class StepReport:
     drafted: list[int]
     verdict: list[int]  # drafted tokens that the verifier accepts
     emitted: list[int]
-    # 0 for valid draft and target distributions, else bits of `bass.kernels.flags`
+    # 0 for valid draft and target distributions, else bits of `bass.kernels.values`
     flags: list[int]
     packed: Int[np.ndarray, "batch report"]
     passes: tuple[Pass, ...]  # of the drafter

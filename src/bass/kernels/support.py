@@ -68,19 +68,13 @@ def triton_unsupported(device: torch.device) -> Unsupported | None:
 
 
 @functools.cache
-def hopper_unsupported(device: torch.device) -> Unsupported | None:
-    """Why the Gluon kernels cannot run on the device; None if they can.
-
-    They use Hopper's instructions, and the Gluon of Triton 3.6.
-    """
-    if not runs_kernels(device):
-        return unsupported(device) or Unsupported(f"`{device}` is no CUDA device", "use one")
-    if torch.cuda.get_device_capability(device)[0] != 9:
-        return Unsupported(f"`{device}` is no Hopper GPU", "use an H100 or H200")
-    if not is_known_gluon():
-        found = importlib.metadata.version("triton")
-        return Unsupported(f"Triton {found} is not 3.6", "install torch 2.11, which brings it")
-    return None
+def runs_hopper(device: torch.device) -> bool:
+    """Whether the Gluon kernels run on the device: they use Hopper's instructions."""
+    return (
+        runs_kernels(device)
+        and torch.cuda.get_device_capability(device)[0] == 9
+        and is_known_gluon()
+    )
 
 
 def is_known_gluon() -> bool:
@@ -90,17 +84,10 @@ def is_known_gluon() -> bool:
 
 @functools.cache
 def shared_memory(device: torch.device) -> int:
-    """Bytes of shared memory for a program on the device, as on an H100 if torch does not say.
-
-    A multiprocessor reserves 1 KB.
-    """
+    """Bytes of shared memory for a program on the device; a multiprocessor reserves 1 KB."""
     if device.type != "cuda" or not torch.cuda.is_available():
         return MOST_SHARED
-    whole = getattr(
-        torch.cuda.get_device_properties(device),
-        "shared_memory_per_multiprocessor",
-        MOST_SHARED + 1024,
-    )
+    whole: int = torch.cuda.get_device_properties(device).shared_memory_per_multiprocessor
     return min(whole - 1024, MOST_SHARED)
 
 

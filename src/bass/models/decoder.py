@@ -13,11 +13,10 @@ from bass.interfaces import Attend, Decoder
 from bass.models.config import LOCAL, FamilyConfig
 from bass.models.layers import Attention, DecoderBlock, GatedMLP, LayerFactory, PreNorm
 from bass.models.sources import LLAMA, Names, WeightSource, named_sources
-from bass.ops.embedding import embedding
 from bass.ops.experts import Experts
 from bass.ops.linear import dense
 from bass.ops.norms import RMSNorm
-from bass.ops.residual import Residual
+from bass.ops.residual import Residual, embedding
 from bass.records import DecoderShape, Features, Rotation, Window
 
 

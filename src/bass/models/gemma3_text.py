@@ -9,7 +9,7 @@ from bass.models.config import Assumed, AttributeMap, Base, LocalRotaryConfig
 from bass.models.fields import Positive, Size
 from bass.models.gemma2 import Gemma2, Gemma2Config
 from bass.models.layers import LayerFactory
-from bass.ops.norms import HeadNorm, offset_scaled
+from bass.ops.norms import HeadNorm
 
 
 @dataclass(frozen=True)
@@ -39,4 +39,4 @@ class Gemma3Text(Gemma2):
     config_type = Gemma3TextConfig
 
     def qk_norm(self, make: LayerFactory) -> HeadNorm:
-        return make.head_norm(offset_scaled)
+        return make.head_norm(offset=True)

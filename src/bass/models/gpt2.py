@@ -13,8 +13,8 @@ from bass.models.decoder import CausalDecoder
 from bass.models.fields import Act, Size
 from bass.models.layers import MLP, Attention, LayerFactory, PreNorm
 from bass.models.sources import GPT, WeightSource
-from bass.ops.embedding import embedding
 from bass.ops.norms import LayerNorm
+from bass.ops.residual import embedding
 from bass.records import AttentionRule
 
 

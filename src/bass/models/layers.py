@@ -18,7 +18,7 @@ from bass.errors import CheckpointError
 from bass.interfaces import Attend
 from bass.models.rope import RopeScaling, Rotary
 from bass.ops.activation import ACTIVATIONS
-from bass.ops.experts import Experts, Mixture, mixture
+from bass.ops.experts import Experts, Mixture
 from bass.ops.linear import (
     Linear,
     Operand,
@@ -28,7 +28,7 @@ from bass.ops.linear import (
     linear,
     project_qkv,
 )
-from bass.ops.norms import HeadNorm, ProjectionNorm, scaled
+from bass.ops.norms import HeadNorm, ProjectionNorm
 from bass.ops.residual import Residual
 from bass.records import Projection, Rotation
 
@@ -71,10 +71,10 @@ class LayerFactory:
         """Rotary positions of `dim` dimensions of each head, by default of all."""
         return Rotary(self.config.head_dim, theta, trained, scaling, *self.at, dim)
 
-    def head_norm(self, scale: Callable[..., Tensor] = scaled) -> HeadNorm:
-        """A norm of each head of q and k."""
+    def head_norm(self, offset: bool = False) -> HeadNorm:
+        """A norm of each head of q and k; `offset`: as in `OffsetRMSNorm`."""
         heads, kv_heads, dim = self.config.heads
-        return HeadNorm(heads + kv_heads, dim, self.config.rms_norm_eps, *self.at, scale)
+        return HeadNorm(heads + kv_heads, dim, self.config.rms_norm_eps, *self.at, offset)
 
     def projection_norm(self) -> ProjectionNorm:
         """A norm of all heads of q together, and of all heads of k."""
@@ -139,7 +139,7 @@ class SparseMLP(nn.Module):
         self.experts = Experts(count, chosen, *sizes, how, normalised, *make.at, bias)
 
     def __call__(self, x: Hidden) -> Mixture:
-        return mixture(x, self.router, self.experts)
+        return Mixture(x, self.router, self.experts)
 
 
 class Attention(nn.Module):

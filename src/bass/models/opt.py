@@ -12,8 +12,8 @@ from bass.models.config import AttributeMap, FamilyConfig
 from bass.models.decoder import CausalDecoder
 from bass.models.fields import Act
 from bass.models.layers import MLP, Attention, LayerFactory, PostNorm, PreNorm
-from bass.ops.embedding import embedding
 from bass.ops.norms import LayerNorm
+from bass.ops.residual import embedding
 
 FIRST_ROW = 2  # row of the position table for position 0
 

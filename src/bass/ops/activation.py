@@ -61,8 +61,9 @@ def gate(y: Float[Tensor, "*rows twice"], act: Activation) -> Float[Tensor, "*ro
         and y.dtype in dispatch.DTYPES
         and not dispatch.has_gradient(y)
     ):
-        rows = y.reshape(-1, y.shape[-1])
-        return kernels.activation.gate(rows[None], IN_KERNELS[act], y.dtype).view(*y.shape[:-1], -1)
+        parts = y.reshape(1, -1, y.shape[-1])
+        out = kernels.small_m_gemm.gate(parts, IN_KERNELS[act], y.dtype)
+        return out.view(*y.shape[:-1], -1)
     gates, up = y.chunk(2, -1)
     if act is clamped_silu:
         up = up.clamp(-LIMIT, LIMIT) + 1

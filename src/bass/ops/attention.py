@@ -6,9 +6,10 @@ B = batch, W = window, G = query heads per key head, S = span. A query at positi
 positions 0..p of its row, of these the last `window` if that is given. One at -1 sees nothing; its
 output is zero.
 
-`padded`, `ragged` and `paged` are torch in float64, the reference of all backends; the names that
-begin with `triton_` are the Triton kernels.
+`reference` is torch in float64, the reference of all backends.
 """
+
+from typing import Any
 
 import torch
 from einops import einsum, rearrange
@@ -17,40 +18,31 @@ from torch import Tensor
 
 from bass.kernels import hopper
 from bass.kernels import triton as kernels
-from bass.kernels.shapes import FUSED_DIMS as FUSED_DIMS
-from bass.kernels.shapes import Blocks, Padded, Pool, Positions, Queries
-from bass.ops import dispatch, kv_store
+from bass.kernels.values import Blocks, Padded, Positions, Queries
+from bass.ops import dispatch
+from bass.ops.norms import kernel_norm
 from bass.records import AttentionRule, PaddedView, PagedView, Projection, RaggedView
 
+View = PaddedView | RaggedView | PagedView
 Sinks = Float[Tensor, " heads"] | None  # a learned score of each query head
 
 
 def attend(
-    q: Queries,
-    k: Padded,
-    v: Padded,
-    positions: Positions,
-    scale: float,
-    window: int | None,
-    softcap: float | None,
-    sinks: Sinks = None,
+    q: Queries, k: Padded, v: Padded, positions: Positions, rule: AttentionRule, sinks: Sinks = None
 ) -> Queries:
     """softmax(cap(scale q kᵀ)) v over the visible positions, in the inputs' own dtype; cap(x) =
     softcap tanh(x / softcap). A sink adds exp(sink) to the sum of its head's softmax.
     """
-    kv_heads, place, own = (
-        k.shape[2],
-        torch.arange(k.shape[1], device=k.device),
-        positions[..., None],
-    )
+    softcap, kv_heads = rule.softcap, k.shape[2]
+    place, own = torch.arange(k.shape[1], device=k.device), positions[..., None]
     hidden = place > own
-    if window is not None:
-        hidden |= place <= own - window
+    if rule.window is not None:
+        hidden |= place <= own - rule.window
     hidden = hidden[:, None, None]
     q = rearrange(
         q, "batch window (kv_heads group) dim -> batch window kv_heads group dim", kv_heads=kv_heads
     )
-    scores = scale * einsum(
+    scores = rule.scale * einsum(
         q,
         k,
         "batch window kv_heads group dim, batch span kv_heads dim "
@@ -80,77 +72,31 @@ def with_sinks(scores: Tensor, sinks: Tensor | None) -> Tensor:
     return torch.cat((scores, one), -1).softmax(-1)[..., :-1]
 
 
-def padded(
+def reference(
     q: Queries,
-    k: Padded,
-    v: Padded,
+    view: View,
     positions: Positions,
     span: int,
-    scale: float,
-    window: int | None,
-    softcap: float | None,
+    rule: AttentionRule,
     sinks: Sinks = None,
 ) -> Queries:
-    """Attention over rows of equal capacities, with the first `span` positions in use."""
-    return attend(
-        q.double(),
-        k[:, :span].double(),
-        v[:, :span].double(),
-        positions,
-        scale,
-        window,
-        softcap,
-        sinks,
-    ).to(q.dtype)
+    """`attend` in float64, over the first `span` positions of any layout."""
+    k, v = (rows(x, view, positions, span).double() for x in (view.k, view.v))
+    return attend(q.double(), k, v, positions, rule, sinks).to(q.dtype)
 
 
-def ragged(
-    q: Queries,
-    k: Pool,
-    v: Pool,
-    starts: Int[Tensor, " batch"],
-    positions: Positions,
-    span: int,
-    scale: float,
-    window: int | None,
-    softcap: float | None,
-    sinks: Sinks = None,
-) -> Queries:
-    """Attention over a flat pool, in which position p of row b is at `starts[b] + p`."""
+def rows(
+    x: Tensor, view: View, positions: Positions, span: int
+) -> Float[Tensor, "batch span kv_heads dim"]:
+    """The first `span` positions of each row, of a view's keys or values."""
+    if isinstance(view, PaddedView):
+        return x[:, :span]
+    if isinstance(view, PagedView):
+        return gather(x, view.table, span)
     # Slots beyond a row's last query belong to other rows, or are stale: read the last one instead.
     last = positions.amax(1, keepdim=True).clamp(min=0)
-    places = (starts[:, None] + torch.minimum(torch.arange(span, device=k.device), last)).clamp(
-        max=len(k) - 1
-    )
-    return padded(q, k[places], v[places], positions, span, scale, window, softcap, sinks)
-
-
-def paged(
-    q: Queries,
-    k: Blocks,
-    v: Blocks,
-    table: Int[Tensor, "batch entries"],
-    positions: Positions,
-    span: int,
-    scale: float,
-    window: int | None,
-    softcap: float | None,
-    sinks: Sinks = None,
-) -> Queries:
-    """Attention over a pool of blocks, in which position p of row b is in block `table[b, p //
-    block]` at `p % block`.
-    """
-    return padded(
-        q,
-        gather(k, table, span),
-        gather(v, table, span),
-        positions,
-        span,
-        scale,
-        window,
-        softcap,
-        sinks,
-    )
+    own = torch.minimum(torch.arange(span, device=x.device), last)
+    return x[(view.starts[:, None] + own).clamp(max=len(x) - 1)]
 
 
 def gather(
@@ -161,99 +107,100 @@ def gather(
     return rearrange(blocks, "batch entries block ... -> batch (entries block) ...")[:, :span]
 
 
-def triton_padded(
-    q: Queries, view: PaddedView, positions: Positions, span: int, rule: AttentionRule, sinks: Sinks
-) -> Queries:
-    """One launch for the batch; each row reads all `span` positions."""
-    return kernels.attention.padded(q, view.k, view.v, positions, span, *_parts(rule), sinks)
-
-
-def triton_ragged(
+def triton(
     q: Queries,
-    view: RaggedView,
+    view: View,
     positions: Positions,
     span: int,
     rule: AttentionRule,
     sinks: Sinks,
     each_row: bool = False,
 ) -> Queries:
-    """One launch for the batch, or one for each row; a row ends at its own last position."""
-    return kernels.attention.ragged(
-        q, view.k, view.v, view.starts, positions, span, *_parts(rule), sinks, each_row=each_row
+    """By a Triton kernel, in one launch for the batch, or one for each row.
+
+    A padded row reads all `span` positions, any other ends at its own last position.
+    """
+    place = None
+    if not isinstance(view, PaddedView):
+        place = view.table if isinstance(view, PagedView) else view.starts
+    return kernels.attention.attend(
+        q, view.k, view.v, place, positions, span, *_limits(rule), sinks, each_row=each_row
     )
 
 
-def triton_paged(
-    q: Queries, view: PagedView, positions: Positions, span: int, rule: AttentionRule, sinks: Sinks
-) -> Queries:
-    """As `triton_ragged`; keys are found through the block table."""
-    return kernels.attention.paged(
-        q, view.k, view.v, view.table, positions, span, *_parts(rule), sinks
+def store(
+    projection: Projection,
+    positions: Positions,
+    k: Float[Tensor, "*slots kv_heads dim"],
+    v: Float[Tensor, "*slots kv_heads dim"],
+    place: Int[Tensor, "batch ..."] | None = None,
+    page: int | None = None,
+) -> Queries | None:
+    """Complete a projection, store its keys and values in one launch, and return its queries. None:
+    no kernel supports it, as `KVCache.store` does, the torch version.
+
+    Position p of row b goes to k[b, p]; with `place` to k[place[b] + p] of a pool; with `page` to
+    k[place[b, p // page] + p % page]. Nothing is written for position -1.
+    """
+    parts = projection.partial_sums
+    supported = dispatch.use_kernels(k) and k.dtype in dispatch.DTYPES and parts.shape[4] % 2 == 0
+    if not supported or _unknown(projection.qk_norm):
+        return None
+    return kernels.kv_store.rotate_and_store(
+        parts, _tables(projection), kernel_norm(projection.qk_norm), positions, k, v, place, page
     )
 
 
-def supports_projection(projection: Projection, view: RaggedView, span: int) -> bool:
-    """Whether Hopper's attention supports the projection: it completes, stores and attends."""
-    return (
-        dispatch.hopper(view.k)
-        and kv_store.known_norm(projection.qk_norm)
-        and hopper.attention.supports(projection.partial_sums, view.k, view.v, span)
-    )
-
-
-def hopper_projection(
-    projection: Projection, view: RaggedView, positions: Positions, rule: AttentionRule
-) -> Queries:
-    """Complete a supported projection, store its keys and values, and attend."""
-    rotation = projection.rotation
+def by_hopper(
+    projection: Projection, view: RaggedView, positions: Positions, span: int, rule: AttentionRule
+) -> Queries | None:
+    """Complete a projection, store its keys and values, and attend, in one launch; None: Hopper's
+    kernel does not support it.
+    """
+    parts = projection.partial_sums
+    if (
+        not dispatch.hopper(view.k)
+        or _unknown(projection.qk_norm)
+        or not hopper.attention.supports(parts, view.k, view.v, span)
+    ):
+        return None
     return hopper.attention.ragged(
-        projection.partial_sums,
-        kv_store.norm_of(projection.qk_norm),
-        None if rotation is None else rotation.tables,
-        view.k,
-        view.v,
-        view.starts,
-        positions,
-        *_parts(rule),
-        projection.sinks,
-    )
+        parts, kernel_norm(projection.qk_norm), _tables(projection), view.k, view.v, view.starts,
+        positions, *_limits(rule), projection.sinks,
+    )  # fmt: skip
 
 
-def supports_projection_on_cpu(projection: Projection, view: PaddedView) -> bool:
-    """Whether the CPU's kernel supports the projection: it completes, stores and attends."""
-    y, rotation = projection.partial_sums, projection.rotation
-    cpu = dispatch.cpu_step_kernels(y.flatten(3))
-    return (
-        cpu is not None
-        and len(y) == 1
-        and projection.sinks is None
-        and cpu.attention.supports(y[0], view.k, view.v)
-        and (rotation is None or _covers(rotation.tables[0], y, view))
-        and kv_store.known_norm(projection.qk_norm)
-    )
-
-
-def _covers(table: Tensor, y: Tensor, view: PaddedView) -> bool:
-    """Whether a table of angles has y's type and a row for every position of the view."""
-    return table.dtype == y.dtype and len(table) >= view.k.shape[1]
-
-
-def cpu_projection(
+def by_cpu(
     projection: Projection, view: PaddedView, positions: Positions, span: int, rule: AttentionRule
-) -> Queries:
-    """Complete a supported projection, store its keys and values, and attend."""
-    rotation = projection.rotation
-    return dispatch.cpu_kernels().attention.store_and_attend(
-        projection.partial_sums[0],
-        kv_store.norm_of(projection.qk_norm),
-        None if rotation is None else rotation.tables,
-        positions,
-        view.k,
-        view.v,
-        span,
-        *_parts(rule),
+) -> Queries | None:
+    """The same on a CPU; None: its kernel does not support it."""
+    y, tables = projection.partial_sums, _tables(projection)
+    cpu = dispatch.cpu_step_kernels(y.flatten(3))
+    if (
+        cpu is None
+        or len(y) > 1
+        or projection.sinks is not None
+        or not cpu.attention.supports(y[0], view.k, view.v)
+        # a row of angles for every position of the view
+        or (tables and (tables[0].dtype != y.dtype or len(tables[0]) < view.k.shape[1]))
+        or _unknown(projection.qk_norm)
+    ):
+        return None
+    norm = kernel_norm(projection.qk_norm)
+    return cpu.attention.store_and_attend(
+        y[0], norm, tables, positions, view.k, view.v, span, *_limits(rule)
     )
 
 
-def _parts(rule: AttentionRule) -> tuple[float, int | None, float | None]:
+def _unknown(norm: Any) -> bool:
+    """Whether kernels do not compute a norm of heads; None: there is none."""
+    return norm is not None and kernel_norm(norm) is None
+
+
+def _tables(projection: Projection) -> tuple[Tensor, Tensor] | None:
+    """Cosines and signed sines of all positions."""
+    return None if projection.rotation is None else projection.rotation.tables
+
+
+def _limits(rule: AttentionRule) -> tuple[float, int | None, float | None]:
     return rule.scale, rule.window, rule.softcap

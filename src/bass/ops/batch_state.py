@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from bass.kernels import triton as kernels
-from bass.kernels.flags import (
+from bass.kernels.values import (
     IMPOSSIBLE_TOKEN,
     NEGATIVE,
     NEGATIVE_LENGTH,
@@ -79,7 +79,7 @@ def valid_part(
 
     A flag is 0 for a valid row: up to its length, the tokens are in the vocabulary and have a
     probability above 0, and the distributions are finite, nowhere negative, and sum to 1 within
-    1e-3 in float32. Otherwise it has the bits of `bass.kernels.flags`. Ids outside the vocabulary
+    1e-3 in float32. Otherwise it has the bits of `bass.kernels.values`. Ids outside the vocabulary
     and negative lengths become 0. On a CPU, where reading values does not synchronise, unused
     columns are dropped; elsewhere shapes are static.
     """

@@ -6,7 +6,6 @@
 import importlib
 import os
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,35 +13,12 @@ from torch import Tensor
 
 from bass.errors import OptionError
 from bass.kernels import triton as kernels
-from bass.kernels.support import (
-    FirstUse,
-    Unsupported,
-    cpu_unsupported,
-    hopper_unsupported,
-    runs_kernels,
-    triton_unsupported,
-    unsupported,
-)
-
-__all__ = [
-    "Capability",
-    "FirstUse",
-    "Unsupported",
-    "compiled_ahead",
-    "compiles_ahead",
-    "cpu_kernels",
-    "cpu_kernels_in_words",
-    "cpu_step_kernels",
-    "existing_kernels_only",
-    "few_rows",
-    "has_gradient",
-    "hopper",
-    "load_cpu_kernels",
-    "runs_kernels",
-    "triton_unsupported",
-    "unsupported",
-    "use_kernels",
-]
+from bass.kernels.support import FirstUse as FirstUse
+from bass.kernels.support import Unsupported as Unsupported
+from bass.kernels.support import cpu_unsupported, runs_hopper
+from bass.kernels.support import runs_kernels as runs_kernels
+from bass.kernels.support import triton_unsupported as triton_unsupported
+from bass.kernels.support import unsupported as unsupported
 
 MOST_ROWS = 512  # of a step; a prefill has more, and is bound by arithmetic
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -52,22 +28,6 @@ VARIABLE = "BASS_CPU_PRODUCTS"
 _cpu: list[Any] = []  # the package of kernels for CPUs, once a model on a CPU is loaded
 
 
-@dataclass(frozen=True)
-class Capability:
-    """Which kernels run on a device. Each field is the reason against them, or None."""
-
-    triton: Unsupported | None
-    hopper: Unsupported | None
-
-    @classmethod
-    def of(cls, device: torch.device) -> "Capability":
-        """The kernels of a device. A CPU uses torch, which is faster than interpreted kernels."""
-        if device.type != "cuda":
-            reason = Unsupported(f"`{device}` is no CUDA device", "use one")
-            return cls(reason, reason)
-        return cls(unsupported(device), hopper_unsupported(device))
-
-
 def existing_kernels_only() -> AbstractContextManager[None]:
     """Within it, a kernel that is not compiled yet raises `FirstUse`, as do new counters."""
     return kernels.launch.existing_kernels_only()
@@ -75,14 +35,14 @@ def existing_kernels_only() -> AbstractContextManager[None]:
 
 def compiles_ahead() -> bool:
     """Whether `compiled_ahead` is there: it needs a recent Triton."""
-    return kernels.ahead.SUPPORTED
+    return kernels.launch.COMPILES_AHEAD
 
 
 def compiled_ahead() -> AbstractContextManager[Any]:
     """Within it, kernels that are launched for the first time are compiled in threads, and not
     launched; its `compiled` is whether one of them was not on disk.
     """
-    return kernels.ahead.compiled_ahead()
+    return kernels.launch.compiled_ahead()
 
 
 def use_kernels(x: Tensor) -> bool:
@@ -92,7 +52,7 @@ def use_kernels(x: Tensor) -> bool:
 
 def hopper(x: Tensor) -> bool:
     """Whether operations on the tensor use the kernels in Gluon: on a Hopper GPU, Triton 3.6."""
-    return x.is_cuda and hopper_unsupported(x.device) is None
+    return x.is_cuda and runs_hopper(x.device)
 
 
 def few_rows(x: Tensor, *weights: Tensor | None) -> bool:

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from bass.kernels import triton as kernels
 from bass.ops import dispatch
 from bass.ops.activation import IN_KERNELS, Activation, gate
-from bass.ops.group_quantized import dequantized
 from bass.ops.linear import Linear, Operand, Rows, Summed, linear, whole_product
+from bass.ops.quantize import dequantized
 
 
 class Experts(nn.Module):
@@ -28,7 +28,7 @@ class Experts(nn.Module):
 
     A matrix that a checkpoint has in MXFP4 stays so: its parameter holds codes of 4 bits
     [rows, in / 2], and `gate_up_scale` or `down_scale` their scales [in / 32, rows], both uint8 as
-    `ops.group_quantized` has them.
+    `ops.quantize` has them.
     """
 
     gate_up_scale: nn.Parameter | None
@@ -66,36 +66,35 @@ class Experts(nn.Module):
 
 @final
 class Mixture(Summed):
-    """The experts' output for rows, computed by its reader."""
+    """The weighted sum of each row's experts, computed by its reader.
 
-    __slots__ = ("experts", "router", "x")
+    `router` gives a logit for each expert.
+    """
+
+    __slots__ = ("experts", "router")
 
     def __init__(
         self, x: Float[Tensor, "*rows hidden"] | Operand, router: nn.Module, experts: Experts
     ) -> None:
-        self.x, self.router, self.experts = x, router, experts
+        super().__init__(x)
+        self.router, self.experts = router, experts
 
     @property
     def by_kernel(self) -> bool:
-        return _by_kernel(self._like, self.experts) and dispatch.few_rows(self._like)
-
-    @property
-    def _like(self) -> Float[Tensor, "*rows hidden"]:
-        return self.x if isinstance(self.x, Tensor) else self.x.like
+        return _by_kernel(self.like, self.experts) and dispatch.few_rows(self.like)
 
     def tensor(self) -> Float[Tensor, "*rows hidden"]:
-        like = self._like
+        like = self.like
         if _by_kernel(like, self.experts):
             return self._sums().sum(0).to(like.dtype).view(like.shape)
-        x = self.x if isinstance(self.x, Tensor) else self.x.tensor()
-        rows = x.reshape(-1, x.shape[-1])
+        rows = self.input().reshape(-1, like.shape[-1])
         logits = linear(rows, self.router).tensor()
-        return weighted_sum(rows, logits, self.experts).view(x.shape)
+        return weighted_sum(rows, logits, self.experts).view(like.shape)
 
     def partial_sums(self) -> Float[Tensor, "splits rows hidden"]:
-        if _by_kernel(self._like, self.experts):
+        if _by_kernel(self.like, self.experts):
             return self._sums()
-        return self.tensor().reshape(1, -1, self._like.shape[-1])
+        return self.tensor().reshape(1, -1, self.like.shape[-1])
 
     def _sums(self) -> Float[Tensor, "chosen rows hidden"]:
         layer, rows = self.experts, self._rows()
@@ -104,7 +103,7 @@ class Mixture(Summed):
         if rows.scale is not None:
             norm = rows.scale.squares, rows.x.shape[1], rows.scale.eps
         choice = kernels.experts.route(
-            logits, layer.chosen, layer.normalised, self._like.dtype, *norm
+            logits, layer.chosen, layer.normalised, self.like.dtype, *norm
         )
         return kernels.experts.experts(
             rows.x,
@@ -125,15 +124,7 @@ class Mixture(Summed):
             rows = self.x.rows(self.router)
             if rows.scale is None or rows.scale.sums is None:
                 return rows
-        x = self.x if isinstance(self.x, Tensor) else self.x.tensor()
-        return Rows(x.reshape(-1, x.shape[-1]))
-
-
-def mixture(
-    x: Float[Tensor, "*rows hidden"] | Operand, router: nn.Module, experts: Experts
-) -> Mixture:
-    """The weighted sum of each row's experts; `router` gives a logit for each expert."""
-    return Mixture(x, router, experts)
+        return Rows(self.input().reshape(-1, self.like.shape[-1]))
 
 
 def weighted_sum(

@@ -14,21 +14,25 @@ from typing import Any, final
 
 import torch
 import torch.nn.functional as F
-from einops import rearrange
-from jaxtyping import Float, Num
+from jaxtyping import Float, Int, Num
 from torch import Tensor, nn
 
 from bass.kernels import hopper
 from bass.kernels import triton as kernels
 from bass.ops import dispatch
 from bass.ops.activation import IN_KERNELS, Activation, gate
-from bass.ops.group_quantized import GroupQuantizedLinear
 from bass.ops.norms import ProjectionNorm
-from bass.ops.quantize import quantize_rows, quantized_rows, scaled_product, widened
+from bass.ops.quantize import (
+    WIDENED,
+    dequantized,
+    kind_of,
+    product_by_parts,
+    quantize_rows,
+    quantized_rows,
+    scaled_product,
+    widened,
+)
 from bass.records import Projection, Rotation
-
-# elements of a quantized weight that are widened at a time, if the product is not in 8 bits
-WIDENED = 1 << 24
 
 
 class Linear(nn.Module):
@@ -56,6 +60,10 @@ class Linear(nn.Module):
     def __call__(self, x: Float[Tensor, "*rows in"]) -> Float[Tensor, "*rows out"]:
         return dense(x, self.weight, self.bias)
 
+    def by_kernel(self, x: Float[Tensor, "*rows in"]) -> bool:
+        """Whether a kernel for few rows computes the product."""
+        return dispatch.few_rows(x, self.weight, self.bias) and self.weight.dtype == x.dtype
+
     def whole(self, x: Float[Tensor, "*rows in"]) -> Float[Tensor, "*rows out"]:
         """The product by torch, or by a CPU's kernel."""
         return whole_product(x, self.weight, self.bias)
@@ -78,9 +86,7 @@ class QuantizedLinear(nn.Module):
         activations: torch.dtype | None,
     ) -> None:
         super().__init__()
-        self.weight = nn.Parameter(weight, requires_grad=False)
-        self.scale = nn.Parameter(scale, requires_grad=False)
-        self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
+        self.weight, self.scale, self.bias = _fixed(weight), _fixed(scale), _fixed(bias)
         self.activations = activations
 
     @classmethod
@@ -106,14 +112,21 @@ class QuantizedLinear(nn.Module):
     def __call__(self, x: Float[Tensor, "*rows in"]) -> Float[Tensor, "*rows out"]:
         return linear(x, self).tensor()
 
+    def by_kernel(self, x: Float[Tensor, "*rows in"]) -> bool:
+        """Whether a kernel for few rows computes the product."""
+        return dispatch.few_rows(x, self.bias)
+
     def whole(self, x: Float[Tensor, "*rows in"]) -> Float[Tensor, "*rows out"]:
         """The product by torch."""
-        rows = x.reshape(-1, x.shape[-1])
-        if self.activations is None:
-            y = self._widened(rows)
-        else:
-            y = self.scaled(*quantize_rows(rows, self.activations), x.dtype)
-        return y.view(*x.shape[:-1], -1)
+        if self.activations is not None:
+            q = quantize_rows(x.reshape(-1, x.shape[-1]), self.activations)
+            return self.scaled(*q, x.dtype).view(*x.shape[:-1], -1)
+        wide = torch.promote_types(x.dtype, torch.float32)
+
+        def matrix(part: slice) -> Tensor:
+            return widened(self.weight[part], wide).mul_(self.scale[part, None]).to(x.dtype)
+
+        return product_by_parts(x, len(self.weight), self.bias, matrix)
 
     def scaled(
         self, q: Num[Tensor, "rows in"], scale: Float[Tensor, " rows"], dtype: torch.dtype
@@ -121,15 +134,66 @@ class QuantizedLinear(nn.Module):
         """The product with quantized rows, by torch."""
         return scaled_product(q, self.weight, scale, self.scale, self.bias, dtype)
 
-    def _widened(self, x: Float[Tensor, "rows in"]) -> Float[Tensor, "rows out"]:
-        """The product with the weight widened to x's type, a part of its rows at a time."""
-        count, y = max(1, WIDENED // self.weight.shape[1]), x.new_empty((len(x), len(self.weight)))
-        wide = torch.promote_types(x.dtype, torch.float32)
-        for first in range(0, len(self.weight), count):
-            part = slice(first, first + count)
-            weight = widened(self.weight[part], wide).mul_(self.scale[part, None]).to(x.dtype)
-            y[:, part] = F.linear(x, weight, None if self.bias is None else self.bias[part])
-        return y
+
+@final
+class GroupQuantizedLinear(nn.Module):
+    """y = x Wᵀ + b with W in 4 or 8 bits and a scale for each output and group of inputs.
+
+        y[m, n] = Σ_k x[m, k] (q[n, k] - zero[g, n]) scale[g, n] + b[n] ,  g = k // group
+
+    The weight stays quantized in memory, in a layout of `kernels.triton.group_quantized_gemm`, and
+    the types of `weight` and `scale` say what the codes are. `order`: the weight's column j is
+    input order[j] (GPTQ with `desc_act`: inputs sorted by group); None: j.
+    """
+
+    def __init__(
+        self,
+        weight: Num[Tensor, "out width"],
+        scale: Num[Tensor, "groups out"],
+        zero: Num[Tensor, "groups out"] | None,
+        group: int,
+        bias: Float[Tensor, " out"] | None = None,
+        order: Int[Tensor, " in"] | None = None,
+    ) -> None:
+        super().__init__()
+        self.group = group
+        self.weight, self.scale, self.zero = _fixed(weight), _fixed(scale), _fixed(zero)
+        self.bias, self.order = _fixed(bias), _fixed(order)
+
+    def __call__(self, x: Float[Tensor, "*rows in"]) -> Float[Tensor, "*rows out"]:
+        return linear(x, self).tensor()
+
+    def by_kernel(self, x: Float[Tensor, "*rows in"]) -> bool:
+        """Whether a kernel for few rows computes the product, with groups of this size."""
+        return dispatch.few_rows(x, self.bias) and kernels.group_quantized_gemm.supports(
+            self.weight, self.group
+        )
+
+    def partial_sums(
+        self, rows: Float[Tensor, "rows in"], dtype: torch.dtype
+    ) -> Float[Tensor, "splits rows out"]:
+        """The product by the kernel, for few rows."""
+        return kernels.group_quantized_gemm.linear(
+            self._ordered(rows), self.weight, self.scale, self.zero, self.group,
+            kind_of(self.weight, self.scale), self.bias, dtype,
+        )  # fmt: skip
+
+    def whole(self, x: Float[Tensor, "*rows in"]) -> Float[Tensor, "*rows out"]:
+        """The product by torch."""
+
+        def matrix(part: slice) -> Tensor:
+            zero = None if self.zero is None else self.zero[:, part]
+            return dequantized(self.weight[part], self.scale[:, part], zero, self.group, x.dtype)
+
+        return product_by_parts(self._ordered(x), len(self.weight), self.bias, matrix)
+
+    def _ordered(self, x: Float[Tensor, "*rows in"]) -> Float[Tensor, "*rows in"]:
+        return x if self.order is None else x.index_select(-1, self.order)
+
+
+def _fixed(x: Any) -> Any:
+    """A parameter that is not trained."""
+    return None if x is None else nn.Parameter(x, requires_grad=False)
 
 
 @dataclass(frozen=True)
@@ -162,9 +226,21 @@ class Operand(ABC):
 
 
 class Summed(ABC):
-    """A lazy value that the residual stream adds, whole or from partial sums."""
+    """A lazy value of x that the residual stream adds, whole or from partial sums."""
 
-    __slots__ = ()
+    __slots__ = ("x",)
+
+    def __init__(self, x: Float[Tensor, "*rows in"] | Operand) -> None:
+        self.x = x
+
+    @property
+    def like(self) -> Float[Tensor, "*rows in"]:
+        """A tensor with x's shape, type and device."""
+        return self.x if isinstance(self.x, Tensor) else self.x.like
+
+    def input(self) -> Float[Tensor, "*rows in"]:
+        """The complete x."""
+        return self.x if isinstance(self.x, Tensor) else self.x.tensor()
 
     @property
     @abstractmethod
@@ -174,12 +250,12 @@ class Summed(ABC):
 
     @abstractmethod
     def tensor(self) -> Float[Tensor, "*rows out"]:
-        """The complete value."""
+        """The complete value, in x's type."""
         ...
 
     @abstractmethod
     def partial_sums(self) -> Float[Tensor, "splits rows out"]:
-        """Its partial sums: float32 if there are several."""
+        """Its partial sums: float32 if there are several, else in x's type."""
         ...
 
 
@@ -187,43 +263,36 @@ class Summed(ABC):
 class Product(Summed):
     """x Wᵀ + b of a layer, computed by its reader."""
 
-    __slots__ = ("layer", "x")
+    __slots__ = ("layer",)
 
-    def __init__(self, x: Tensor | Operand, layer: Any) -> None:
-        self.x, self.layer = x, layer
-
-    @property
-    def like(self) -> Float[Tensor, "*rows in"]:
-        """A tensor with x's shape, type and device."""
-        return self.x if isinstance(self.x, Tensor) else self.x.like
+    def __init__(self, x: Float[Tensor, "*rows in"] | Operand, layer: Any) -> None:
+        super().__init__(x)
+        self.layer = layer
 
     @property
     def by_kernel(self) -> bool:
-        """Whether a kernel for few rows computes it."""
-        like, layer = self.like, self.layer
+        like = self.like
+        # the device first: it costs a CPU's step the least
         return (
-            dispatch.use_kernels(like)  # first: it costs a CPU's step the least
-            and _replaceable(layer)
-            and dispatch.few_rows(like, layer.weight, layer.bias)
-            and (type(layer) is not GroupQuantizedLinear or layer.in_kernel)
-            and (type(layer) is not Linear or layer.weight.dtype == like.dtype)
+            dispatch.use_kernels(like) and _replaceable(self.layer) and self.layer.by_kernel(like)
         )
 
     def tensor(self) -> Float[Tensor, "*rows out"]:
-        """The complete product, in x's type."""
         if self.by_kernel:
             return _summed(self.partial_sums(), self.like)
-        return _whole(self.x if isinstance(self.x, Tensor) else self.x.tensor(), self.layer)
+        x = self.input()
+        return self.layer.whole(x) if _replaceable(self.layer) else self.layer(x)
 
     def partial_sums(self) -> Float[Tensor, "splits rows out"]:
-        """The partial sums of the product: float32 if there are several, else x's type."""
         like, layer = self.like, self.layer
         if not self.by_kernel:
             y = self.tensor()
             return y.view(1, -1, y.shape[-1])
         rows = self.rows()
-        if len(rows.x) > kernels.small_m_gemm.MOST_ROWS:
-            return _whole_rows(rows, layer, like.dtype)[None]
+        if len(rows.x) > kernels.small_m_gemm.MOST_ROWS:  # by torch
+            if rows.scale is None:
+                return layer.whole(rows.x)[None]
+            return layer.scaled(rows.x, rows.scale, like.dtype)[None]
         if type(layer) is GroupQuantizedLinear:
             return layer.partial_sums(rows.x, like.dtype)
         return gemm(rows.x, layer.weight).linear(
@@ -301,22 +370,20 @@ def gated_linear(
 ) -> Float[Tensor, "*rows inner"]:
     """act(gate) · up of a layer; the first half of its outputs are the gates."""
     product = linear(x, layer)
-    like = product.like
-    if product.by_kernel and act in IN_KERNELS and type(layer) is GroupQuantizedLinear:
-        y = kernels.activation.gate(product.partial_sums(), IN_KERNELS[act], like.dtype)
-        return y.view(*like.shape[:-1], -1)
-    if product.by_kernel and act in IN_KERNELS and layer.bias is None:
-        rows = product.rows()
-        if len(rows.x) <= kernels.small_m_gemm.MOST_ROWS:
-            y = gemm(rows.x, layer.weight).gated(
-                rows.x, layer.weight, IN_KERNELS[act], rows.scale, _scale(layer), like.dtype
-            )
-            return y.view(*like.shape[:-1], -1)
-    if like.is_cpu and type(layer) is Linear and act in IN_KERNELS:
-        complete = x if isinstance(x, Tensor) else x.tensor()
-        y = by_cpu_kernel(complete, layer.weight, layer.bias, IN_KERNELS[act])
-        return gate(layer.whole(complete), act) if y is None else y
-    return gate(product.tensor(), act)
+    like, name = product.like, IN_KERNELS.get(act)
+    y = None
+    if name is not None and product.by_kernel:
+        if type(layer) is GroupQuantizedLinear:
+            y = kernels.small_m_gemm.gate(product.partial_sums(), name, like.dtype)
+        elif layer.bias is None:
+            rows = product.rows()
+            if len(rows.x) <= kernels.small_m_gemm.MOST_ROWS:
+                y = gemm(rows.x, layer.weight).gated(
+                    rows.x, layer.weight, name, rows.scale, _scale(layer), like.dtype
+                )
+    elif name is not None and like.is_cpu and type(layer) is Linear:
+        y = by_cpu_kernel(product.input(), layer.weight, layer.bias, name)
+    return gate(product.tensor(), act) if y is None else y.view(*like.shape[:-1], -1)
 
 
 def project_qkv(
@@ -335,19 +402,9 @@ def project_qkv(
     if isinstance(qk_norm, ProjectionNorm):
         y = parts[0] if len(parts) == 1 else parts.sum(0).to(like.dtype)
         parts, qk_norm = qk_norm(y)[None], None
+    shape = len(parts), *like.shape[:2], -1, heads[2]
     return Projection(
-        rearrange(
-            parts,
-            "splits (batch window) (all_heads dim) -> splits batch window all_heads dim",
-            batch=like.shape[0],
-            dim=heads[2],
-        ),
-        heads[0],
-        heads[1],
-        like.dtype,
-        qk_norm,
-        rotation,
-        sinks,
+        parts.reshape(shape), heads[0], heads[1], like.dtype, qk_norm, rotation, sinks
     )
 
 
@@ -370,15 +427,6 @@ def _replaceable(layer: nn.Module) -> bool:
     something else.
     """
     return type(layer) in (Linear, QuantizedLinear, GroupQuantizedLinear)
-
-
-def _whole(x: Tensor, layer: Any) -> Tensor:
-    return layer.whole(x) if _replaceable(layer) else layer(x)
-
-
-def _whole_rows(rows: Rows, layer: Any, dtype: torch.dtype) -> Float[Tensor, "rows out"]:
-    """The product of more rows than the kernels support, by torch."""
-    return layer.whole(rows.x) if rows.scale is None else layer.scaled(rows.x, rows.scale, dtype)
 
 
 def rows_of(x: Float[Tensor, "*rows size"], layer: nn.Module) -> Rows:

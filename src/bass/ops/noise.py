@@ -9,7 +9,6 @@ counter holds a position and the index of four adjacent tokens instead: see `exp
 
 import hashlib
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,8 +19,6 @@ from bass.kernels import triton as kernels
 from bass.ops import dispatch
 from bass.records import Noise
 
-# integer tensors or NumPy arrays: the generator uses operations that both have
-Words = Any
 _MASK = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _WEYL = (0x9E3779B9, 0xBB67AE85)
@@ -29,22 +26,23 @@ _POSITIONS = 1  # the domain of noise keyed by position; a step's noise has the 
 _LOG_TERMS = 11
 
 
-def philox(counter: Words, key: Words, rounds: int = 10) -> Words:
-    """Four 32-bit words (in int64) [..., 4] for each 128-bit counter [..., 4] and 64-bit key [...,
-    2], both as 32-bit words.
+def philox(
+    counter: Int[Tensor, "*counters 4"], key: Int[Tensor, "*keys 2"], rounds: int = 10
+) -> Int[Tensor, "*counters 4"]:
+    """Four 32-bit words (in int64) for each 128-bit counter and 64-bit key, both as 32-bit words.
 
     Agrees with the known-answer vectors of Random123.
     """
     even, odd = counter[..., 0::2], counter[..., 1::2]
     # Constants come from arithmetic: a CUDA graph cannot capture a copy from the host.
-    lane = even * 0 + (_arange(2, counter) if isinstance(counter, Tensor) else np.arange(2))
+    lane = torch.arange(2, device=counter.device)
     multiplier, weyl = (first + lane * (second - first) for first, second in (_MULTIPLIERS, _WEYL))
     for i in range(rounds):
         product = even * multiplier  # wraps modulo 2^64, which keeps both halves correct
-        swapped = product.flip(-1) if isinstance(product, Tensor) else product[..., ::-1]
+        swapped = product.flip(-1)
         even = ((swapped >> 32) ^ odd ^ (key + i * weyl)) & _MASK
         odd = swapped & _MASK
-    return _stack((even[..., 0], odd[..., 0], even[..., 1], odd[..., 1]))
+    return torch.stack((even[..., 0], odd[..., 0], even[..., 1], odd[..., 1]), -1)
 
 
 def uniforms(
@@ -52,30 +50,15 @@ def uniforms(
 ) -> Float[Tensor, "batch slots 4"]:
     """float64 uniforms in (0, 1) on a grid of 2^-32, four streams per slot of the row's step."""
     if dispatch.use_kernels(keys):
-        return kernels.noise.uniforms(keys, steps, slots, domain)
+        return kernels.batch_state.uniforms(keys, steps, slots, domain)
     cpu = dispatch.cpu_kernels(keys)
     if cpu is not None:
         return cpu.step.uniforms(keys, steps, slots, domain)
-    if keys.device.type == "cpu":
-        # For arrays this small NumPy takes less than half of torch's time.
-        words = torch.from_numpy(_words(keys.numpy(), steps.numpy(), np.arange(slots), domain))
-    else:
-        words = _words(keys, steps, _arange(slots, keys), domain)
-    return (words.to(torch.float64) + 0.5) / 2.0**32
-
-
-def _words(keys: Words, steps: Words, slot: Words, domain: int) -> Words:
+    slot = torch.arange(slots, device=keys.device)
     zero = steps[:, None] * 0 + slot * 0
-    counter = _stack((steps[:, None] + zero, slot + zero, zero + domain, zero))
-    return philox(counter, _stack((keys & _MASK, (keys >> 32) & _MASK))[:, None])
-
-
-def _arange(count: int, like: Tensor) -> Tensor:
-    return torch.arange(count, device=like.device)
-
-
-def _stack(words: tuple[Words, ...]) -> Words:
-    return torch.stack(words, -1) if isinstance(words[0], Tensor) else np.stack(words, -1)
+    counter = torch.stack((steps[:, None] + zero, slot + zero, zero + domain, zero), -1)
+    words = philox(counter, torch.stack((keys & _MASK, (keys >> 32) & _MASK), -1)[:, None])
+    return (words.to(torch.float64) + 0.5) / 2.0**32
 
 
 def step_noise(
@@ -108,7 +91,7 @@ def exponentials(
 
     The bits are the same on every device. Each call of the generator yields four adjacent tokens.
     """
-    positions = first[:, None] + _arange(slots, first)
+    positions = first[:, None] + torch.arange(slots, device=first.device)
     words = uniforms(
         keys[:, None].expand(-1, slots).flatten(), positions.flatten(), -(-vocab // 4), _POSITIONS
     )

@@ -1,40 +1,24 @@
 """Norms, as modules with their weights. Statistics are in float32 or wider."""
 
-from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from bass.kernels.values import Norm
 
-class UnitRMS:
-    """x / sqrt(mean(x²) + eps), in float32 or wider.
 
-    On a CPU `torch.rms_norm` runs nine operations; three are enough: x * sqrt(n) / hypot(|x|,
-    sqrt(n * eps)).
+def rms_normed(
+    x: Float[Tensor, "*rows size"], weight: Float[Tensor, "*_ size"], eps: float, offset: bool
+) -> Float[Tensor, "*rows size"]:
+    """x / sqrt(mean(x²) + eps), rounded to x's type, times the weight; `offset`: times 1 + weight,
+    then rounded.
     """
-
-    def __init__(self, size: int, eps: float, dtype: torch.dtype) -> None:
-        self.size, self.eps, self.wide = size, eps, torch.promote_types(dtype, torch.float32)
-        # used only on a CPU
-        self.zero, self.floor = torch.tensor([0.0, (size * eps) ** 0.5], dtype=self.wide).unbind()
-
-    def __call__(self, x: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows hidden"]:
-        if not x.is_cpu:
-            return torch.rms_norm(x.to(self.wide), (self.size,), None, self.eps)
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=self.wide)
-        return torch.addcdiv(self.zero, x, torch.hypot(norm, self.floor), value=self.size**0.5)
-
-
-def scaled(unit: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """`unit` rounded to `dtype`, then times the weights."""
-    return unit.to(dtype) * weight
-
-
-def offset_scaled(unit: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """`unit` times 1 + the weights, then rounded to `dtype`."""
-    return torch.addcmul(unit, unit, weight).to(dtype)
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    unit = torch.rms_norm(wide, x.shape[-1:], None, eps)
+    return torch.addcmul(unit, unit, weight).to(x.dtype) if offset else unit.to(x.dtype) * weight
 
 
 class RMSNorm(nn.Module):
@@ -42,31 +26,24 @@ class RMSNorm(nn.Module):
 
     def __init__(self, size: int, eps: float, device: torch.device, dtype: torch.dtype) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(size, device=device, dtype=dtype))
-        self.unit = UnitRMS(size, eps, dtype)
+        self.weight, self.eps = nn.Parameter(torch.empty(size, device=device, dtype=dtype)), eps
 
     def __call__(self, x: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows hidden"]:
-        if not x.is_cpu:
-            return torch.rms_norm(x, self.weight.shape, self.weight, self.unit.eps)
-        return scaled(self.unit(x), self.weight, x.dtype)
+        return torch.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
-class OffsetRMSNorm(nn.Module):
+class OffsetRMSNorm(RMSNorm):
     """RMSNorm with weights stored as their distance from 1, applied before rounding (Gemma)."""
 
-    def __init__(self, size: int, eps: float, device: torch.device, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(size, device=device, dtype=dtype))
-        self.unit = UnitRMS(size, eps, dtype)
-
     def __call__(self, x: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows hidden"]:
-        return offset_scaled(self.unit(x), self.weight, x.dtype)
+        return rms_normed(x, self.weight, self.eps, offset=True)
 
 
 class HeadNorm(nn.Module):
     """RMSNorm of each head of q and k. The heads of q share their weights, and so do those of k.
 
-    The weights are repeated for every head, so q and k need one operation.
+    The weights are repeated for every head, so q and k need one operation. `heads`: those of q and
+    k together. `offset`: as in `OffsetRMSNorm`.
     """
 
     def __init__(
@@ -76,17 +53,16 @@ class HeadNorm(nn.Module):
         eps: float,
         device: torch.device,
         dtype: torch.dtype,
-        scale: Callable[..., Tensor] = scaled,
+        offset: bool = False,
     ) -> None:
-        """`heads`: those of q and k together. `scale`: `scaled` or `offset_scaled`."""
         super().__init__()
         self.weight = nn.Parameter(torch.empty(heads * head_dim, device=device, dtype=dtype))
-        self.shape, self.unit, self.scale = (heads, head_dim), UnitRMS(head_dim, eps, dtype), scale
+        self.shape, self.eps, self.offset = (heads, head_dim), eps, offset
 
     def __call__(
         self, x: Float[Tensor, "batch window heads dim"]
     ) -> Float[Tensor, "batch window heads dim"]:
-        return self.scale(self.unit(x), self.weight.view(self.shape), x.dtype)
+        return rms_normed(x, self.weight.view(self.shape), self.eps, self.offset)
 
 
 class ProjectionNorm(nn.Module):
@@ -136,3 +112,13 @@ class LayerNorm(nn.Module):
 
     def __call__(self, x: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows hidden"]:
         return F.layer_norm(x, self.shape, self.weight, self.bias, self.eps)
+
+
+def kernel_norm(norm: Any) -> Norm | None:
+    """The norm as kernels take it. None: they do not compute it, nor any subclass."""
+    if type(norm) is LayerNorm:
+        return Norm(norm.weight, norm.eps, "layer", norm.bias)
+    if type(norm) is HeadNorm:
+        return Norm(norm.weight, norm.eps, "offset_rms" if norm.offset else "rms")
+    kind = {RMSNorm: "rms", OffsetRMSNorm: "offset_rms"}.get(type(norm))
+    return None if kind is None else Norm(norm.weight, norm.eps, kind)

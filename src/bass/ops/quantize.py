@@ -1,9 +1,12 @@
-"""Rows in 8 bits with a scale each, and their products.
+"""Numbers in 8 or 4 bits: rows with a scale each and their products, and codes whose scales belong
+to groups of inputs.
 
     scale[r] = max |x[r]| / L ;  q[r] = round(x[r] / scale[r])
 
 with L the largest number of the type: 127 (int8) or 448 (e4m3).
 """
+
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +20,7 @@ E4M3 = torch.float8_e4m3fn
 LARGEST = {torch.int8: 127.0, E4M3: 448.0}
 # lower bound of a row's largest magnitude, so that a row of zeros is not divided by zero
 SMALLEST = 1e-30
+WIDENED = 1 << 24  # numbers of a weight that are widened at a time
 
 
 def quantize_rows(
@@ -98,3 +102,77 @@ def widened(q: Num[Tensor, "*shape"], dtype: torch.dtype) -> Float[Tensor, "*sha
     # the mask clears the copy of the sign bit from widening
     bits = q.view(torch.int8).to(torch.int16).bitwise_left_shift_(7).bitwise_and_(~(1 << 14))
     return bits.view(torch.float16).to(dtype).mul_(256)
+
+
+def product_by_parts(
+    x: Float[Tensor, "*rows in"],
+    columns: int,
+    bias: Float[Tensor, " out"] | None,
+    matrix: Callable[[slice], Tensor],
+) -> Float[Tensor, "*rows out"]:
+    """x Wᵀ + b by torch, where `matrix` gives some of the `columns` rows of W in x's type."""
+    rows = x.reshape(-1, x.shape[-1])
+    y, count = x.new_empty((len(rows), columns)), max(1, WIDENED // x.shape[-1])
+    for first in range(0, columns, count):
+        part = slice(first, first + count)
+        y[:, part] = F.linear(rows, matrix(part), None if bias is None else bias[part])
+    return y.view(*x.shape[:-1], columns)
+
+
+def kind_of(weight: Tensor, scale: Tensor) -> str:
+    """The kind of codes, by the types of both."""
+    if weight.dtype == torch.uint8:
+        return "e2m1" if scale.dtype == torch.uint8 else "int4"
+    return "int8" if weight.dtype == torch.int8 else "e4m3"
+
+
+def dequantized(
+    weight: Num[Tensor, "out width"],
+    scale: Num[Tensor, "groups out"],
+    zero: Num[Tensor, "groups out"] | None,
+    group: int,
+    dtype: torch.dtype,
+) -> Float[Tensor, "out in"]:
+    """The numbers that the codes stand for, rounded once to `dtype`."""
+    kind = kind_of(weight, scale)
+    wide = torch.promote_types(dtype, torch.float32)
+    if kind in ("int4", "e2m1"):
+        weight = unpacked(weight)
+    size = weight.shape[1]
+
+    def of_inputs(of_groups: Tensor) -> Tensor:
+        return of_groups.T.repeat_interleave(group, 1)[:, :size]
+
+    if kind == "e2m1":
+        return (e2m1(weight, wide) * of_inputs(e8m0(scale).to(wide))).to(dtype)
+    value = widened(weight, wide)
+    if zero is not None:
+        value = value - of_inputs(zero.to(wide))
+    elif kind == "int4":
+        value = value - 8
+    return (value * of_inputs(scale.to(wide))).to(dtype)
+
+
+def packed(codes: Num[Tensor, "out in"]) -> Num[Tensor, "out half"]:
+    """Codes of 4 bits, two to a byte: those of the first half of the inputs in the low bits."""
+    low, high = codes.to(torch.uint8).chunk(2, 1)
+    return low | high << 4
+
+
+def unpacked(weight: Num[Tensor, "out half"]) -> Num[Tensor, "out in"]:
+    """The inverse of `packed`."""
+    return torch.cat((weight & 15, weight >> 4), 1)
+
+
+def e2m1(codes: Num[Tensor, "*shape"], dtype: torch.dtype) -> Float[Tensor, "*shape"]:
+    """The numbers of 4 bits with a sign, two bits of exponent and one of mantissa: 0, 0.5, 1, 1.5,
+    2, 3, 4, 6.
+    """
+    low = (codes & 7).to(torch.int32)
+    doubled = torch.where(low < 2, low, (low & 1 | 2) << ((low >> 1) - 1).clamp(min=0))
+    return torch.where(codes > 7, -doubled, doubled).to(dtype) / 2
+
+
+def e8m0(codes: Num[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """2^(code - 127), in float32, whose exponent has the same bits; the smallest code is 0."""
+    return (codes.to(torch.int32) << 23).view(torch.float32)

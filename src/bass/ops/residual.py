@@ -14,18 +14,32 @@ so neither needs a launch. Elsewhere torch adds, then normalises.
 from typing import Any, NamedTuple, final
 
 import torch
-from jaxtyping import Float
+import torch.nn.functional as F
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bass.kernels import hopper
 from bass.kernels import triton as kernels
+from bass.kernels.values import Norm
 from bass.ops import dispatch
 from bass.ops.linear import Linear, Operand, Product, Rows, Summed, quantized_to, rows_of
-from bass.ops.norms import LayerNorm, OffsetRMSNorm, RMSNorm
+from bass.ops.norms import kernel_norm
 
-Norm = Any  # a module that takes a tensor to a tensor of the same shape
-# norms that kernels support, with their names there
-KINDS = {RMSNorm: "rms", OffsetRMSNorm: "offset_rms", LayerNorm: "layer"}
+
+def embedding(
+    tokens: Int[Tensor, "*rows"], table: Float[Tensor, "vocab size"]
+) -> Float[Tensor, "*rows size"]:
+    """The rows of the table for the tokens: the stream's beginning.
+
+    By a kernel on a GPU, where it takes a fifth of torch's time for few tokens, and in a step on a
+    CPU, so that the pass consists of kernels (`bass.ops.recorded`).
+    """
+    if dispatch.use_kernels(table) and not dispatch.has_gradient(table):
+        return kernels.residual_norm.embedded(table, tokens)
+    cpu = dispatch.cpu_step_kernels(tokens[..., None], table)
+    if cpu is not None:
+        return cpu.rows.embedded(table, tokens)
+    return F.embedding(tokens, table)
 
 
 class Summand(NamedTuple):
@@ -33,7 +47,7 @@ class Summand(NamedTuple):
 
     product: Summed
     scale: float
-    through: Norm | None
+    through: nn.Module | None
 
     @property
     def plain(self) -> bool:
@@ -79,62 +93,59 @@ class Residual:
     def tensor(self) -> Float[Tensor, "batch window hidden"]:
         """The complete stream."""
         if self._pending and self._added_by_norm():
-            base = self._base.reshape(-1, self._base.shape[-1])
-            stream = kernels.residual_norm.add(base, *self._summands())
-            self._base, self._pending = stream.view(self._base.shape), ()
+            self._complete(kernels.residual_norm.add_norm(self._flat, **self._summands())[0])
         for summand in self._pending:
             self._base = self._base + summand.tensor()
         self._pending = ()
         return self._base
 
-    def normed_on_cpu(self, norm: Any, cpu: Any) -> Float[Tensor, "batch window hidden"]:
+    def normed_on_cpu(self, norm: Norm, cpu: Any) -> Float[Tensor, "batch window hidden"]:
         """A norm by the CPU's kernels, which add a pending product; completes the stream."""
         pending = self._pending
         added = pending[0].product.tensor() if len(pending) == 1 and pending[0].plain else None
         base = self._base if added is not None else self.tensor()
-        eps = norm.eps if isinstance(norm, LayerNorm) else norm.unit.eps
-        bias = norm.bias if isinstance(norm, LayerNorm) else None
-        self._base, y = cpu.rows.add_norm(base, added, norm.weight, bias, eps, KINDS[type(norm)])
-        self._pending = ()
+        stream, y = cpu.rows.add_norm(base, added, norm)
+        self._complete(stream)
         return y
 
-    def rows(self, norm: Any, layer: Any) -> Rows:
+    def rows(self, norm: Norm, layer: Any) -> Rows:
         """A norm by a kernel, for a layer's product (None: not quantized); completes the stream."""
-        shape = self._base.shape
-        base = self._base.reshape(-1, shape[-1])
-        products = [] if layer is None else self._adding_products(norm, layer)
+        products = [] if layer is None else self._adding_products(layer)
         if products:
             terms = [
                 hopper.gemm_residual.Term(p.rows().x, p.layer.weight, p.layer.bias)
                 for p in products
             ]
-            left = hopper.gemm_residual.added(terms, base, _numbers(norm))
-            self._base, self._pending = left.stream.view(shape), ()
+            left = hopper.gemm_residual.added(terms, self._flat, norm)
+            self._complete(left.stream)
             return Rows(left.weighted, left.norm)
         if not self._added_by_norm():
-            base = self.tensor().reshape(-1, shape[-1])
-        parts, others, scale, through = self._summands()
+            self.tensor()
         kind = None if layer is None else quantized_to(layer)
         stream, normed, scales = kernels.residual_norm.add_norm(
-            base, parts, _numbers(norm), kind, others, scale, through
+            self._flat, norm=norm, kind=kind, **self._summands()
         )
-        self._base, self._pending = stream.view(shape), ()
+        self._complete(stream)
         return Rows(normed, scales)
 
-    def _summands(self) -> tuple[Any, Tensor | None, float, Any]:
+    @property
+    def _flat(self) -> Float[Tensor, "rows hidden"]:
+        return self._base.reshape(-1, self._base.shape[-1])
+
+    def _complete(self, stream: Float[Tensor, "*rows hidden"]) -> None:
+        self._base, self._pending = stream.view(self._base.shape), ()
+
+    def _summands(self) -> dict[str, Any]:
         """The pending products for the kernel of norms: partial sums of up to two, scale, and the
         norm that they go through.
         """
-        parts = [summand.product.partial_sums() for summand in self._pending]
-        scale, through = 1.0, None
-        if self._pending:
-            scale, through = self._pending[0].scale, self._pending[0].through
-        return (
-            parts[0] if parts else None,
-            parts[1] if len(parts) == 2 else None,
-            scale,
-            None if through is None else _numbers(through),
-        )
+        pending = self._pending
+        if not pending:
+            return {"parts": None}
+        parts = [summand.product.partial_sums() for summand in pending]
+        first, others = pending[0], parts[1] if len(parts) == 2 else None
+        through = kernel_norm(first.through)
+        return {"parts": parts[0], "others": others, "scale": first.scale, "through": through}
 
     def _added_by_norm(self) -> bool:
         """Whether the kernel of the next norm adds the pending products: one, or two of a kind."""
@@ -144,17 +155,15 @@ class Residual:
         if len(pending) == 2:
             one, other = pending
             return one.through is other.through is None and one.scale == other.scale
-        throughs = [type(summand.through) for summand in pending]
-        return throughs in ([], [type(None)], [RMSNorm], [OffsetRMSNorm])
+        throughs = [kernel_norm(one.through) for one in pending if one.through is not None]
+        return len(pending) < 2 and all(n is not None and n.kind != "layer" for n in throughs)
 
-    def _adding_products(self, norm: Any, layer: Any) -> list[Product]:
+    def _adding_products(self, layer: Any) -> list[Product]:
         """The pending products, if Hopper's kernels add them to the stream, and the layer's product
         completes the norm; else none. Rows before their norm may exceed float16.
         """
         base, pending = self._base, self._pending
-        if len(pending) not in (1, 2) or type(norm) not in KINDS:
-            return []
-        if base.dtype != torch.bfloat16 or not dispatch.hopper(base):
+        if len(pending) not in (1, 2) or base.dtype != torch.bfloat16 or not dispatch.hopper(base):
             return []
         products = [s.product for s in pending if isinstance(s.product, Product)]
         matrices = *(product.layer for product in products), layer
@@ -177,10 +186,11 @@ class Normed(Operand):
     others.
     """
 
-    __slots__ = ("_norm", "_residual", "_rows", "_tensor")
+    __slots__ = ("_known", "_norm", "_residual", "_rows", "_tensor")
 
     def __init__(self, residual: Residual, norm: nn.Module) -> None:
         self._residual, self._norm = residual, norm
+        self._known = kernel_norm(norm)
         self._tensor: Tensor | None = None
         self._rows: dict[torch.dtype | None, Rows] = {}
 
@@ -194,41 +204,28 @@ class Normed(Operand):
         return self._tensor
 
     def _computed(self) -> Tensor:
-        like, rows, norm = self.like, self._rows.get(None), self._norm
+        like, rows, known = self.like, self._rows.get(None), self._known
         if rows is not None and rows.scale is None:
             return rows.x.view(like.shape)
-        if _by_kernel(like, norm):
-            return self._residual.rows(norm, None).x.view(like.shape)
-        known: Any = norm if type(norm) in KINDS else None
+        if known is not None and dispatch.few_rows(like, known.weight):
+            return self._residual.rows(known, None).x.view(like.shape)
         cpu = None if known is None else dispatch.cpu_step_kernels(like, known.weight)
-        if cpu is not None:
-            return self._residual.normed_on_cpu(norm, cpu)
-        return norm(self._residual.tensor())
+        if known is not None and cpu is not None:
+            return self._residual.normed_on_cpu(known, cpu)
+        return self._norm(self._residual.tensor())
 
     def rows(self, layer: nn.Module) -> Rows:
-        kind = quantized_to(layer)
+        kind, known = quantized_to(layer), self._known
         rows = self._rows.get(kind)
         if rows is not None and (kind is not None or _readable(rows, layer)):
             return rows
-        if self._tensor is None and rows is None and _by_kernel(self.like, self._norm):
-            rows = self._residual.rows(self._norm, layer)
+        first = self._tensor is None and rows is None
+        if first and known is not None and dispatch.few_rows(self.like, known.weight):
+            rows = self._residual.rows(known, layer)
         else:
             rows = rows_of(self.tensor(), layer)
         self._rows[kind] = rows
         return rows
-
-
-def _by_kernel(like: Tensor, norm: Any) -> bool:
-    return (
-        dispatch.use_kernels(like) and type(norm) in KINDS and dispatch.few_rows(like, norm.weight)
-    )
-
-
-def _numbers(norm: Any) -> Any:
-    """A norm's parameters for the kernel: a `residual_norm.Norm`."""
-    if isinstance(norm, LayerNorm):
-        return kernels.residual_norm.Norm(norm.weight, norm.eps, "layer", norm.bias)
-    return kernels.residual_norm.Norm(norm.weight, norm.unit.eps, KINDS[type(norm)])
 
 
 def _readable(rows: Rows, layer: nn.Module) -> bool:

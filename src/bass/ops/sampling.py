@@ -8,9 +8,6 @@ draw            the token at which the running sum of p passes u Σ p (inverse t
 token_logprobs  x[token] - log Σ exp(x)
 """
 
-import itertools
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -23,46 +20,23 @@ from bass.records import History
 from bass.sampling_params import SAMPLING_OPTIONS
 
 OFF = np.array(list(SAMPLING_OPTIONS.values()))  # the values without effect
+HEAD = 512
 
 
-@dataclass(frozen=True)
-class Columns:
-    """The options of each row, as columns that broadcast over windows and vocabulary.
+def used_options(
+    sampling: Float64[Tensor, "batch options"], dtype: torch.dtype
+) -> dict[str, Float[Tensor, "batch 1 1"]]:
+    """The options of the rows, as columns that broadcast over windows and vocabulary.
 
-    used: the names of the options that some row may use, with "greedy" and "sampled" for
-    temperatures of 0 and above.
+    On a CPU, where reading values does not synchronise, those that no row uses are left out, but
+    for the temperature.
     """
-
-    temperature: Float[Tensor, "batch 1 1"]
-    top_k: Float[Tensor, "batch 1 1"]
-    top_p: Float[Tensor, "batch 1 1"]
-    min_p: Float[Tensor, "batch 1 1"]
-    repetition_penalty: Float[Tensor, "batch 1 1"]
-    presence_penalty: Float[Tensor, "batch 1 1"]
-    frequency_penalty: Float[Tensor, "batch 1 1"]
-    min_new_tokens: Float[Tensor, "batch 1 1"]
-    used: frozenset[str]
-    most: int | None  # the largest `top_k`; None where it is not on the host
-
-    @classmethod
-    def of(cls, sampling: Float64[Tensor, "batch options"], dtype: torch.dtype) -> "Columns":
-        """The columns of `sampling` in `dtype`.
-
-        On a CPU, where reading values does not synchronise, `used` omits the options that no row
-        uses; elsewhere it has all names.
-        """
-        columns = sampling.to(dtype)[:, None, None, :].unbind(-1)
-        own = dict(zip(SAMPLING_OPTIONS, columns, strict=True))
-        if sampling.device.type != "cpu":
-            used = frozenset((*SAMPLING_OPTIONS, "greedy", "sampled"))
-            return cls(**own, used=used, most=None)
-        values = sampling.numpy()
-        in_use = ((values != OFF) & (values != 0)).any(0)
-        used = set(itertools.compress(SAMPLING_OPTIONS, in_use))
-        greedy = values[:, 0] == 0
-        used |= {"greedy"} if greedy.any() else set()
-        used |= set() if greedy.all() else {"sampled"}
-        return cls(**own, used=frozenset(used), most=int(values[:, 1].max()))
+    columns = sampling.to(dtype)[:, None, None, :].unbind(-1)
+    used = [True] * len(columns)
+    if sampling.is_cpu:
+        used = [True, *(sampling.numpy() != OFF).any(0)[1:].tolist()]
+    options = zip(SAMPLING_OPTIONS, columns, used, strict=True)
+    return {name: column for name, column, some in options if some}
 
 
 def warp(
@@ -92,19 +66,16 @@ def warp(
     cpu = dispatch.cpu_kernels(logits)
     if cpu is not None and without_penalties(history.sampling):
         return cpu.step.warp(logits, history.sampling)
-    options = Columns.of(history.sampling, wide)
+    options = used_options(history.sampling, wide)
     logits = edited(logits, history, options).to(wide)
-    if "sampled" not in options.used:
-        return most_probable_token(logits)
-    greedy, scaled = options.temperature == 0, logits
-    if "temperature" in options.used:
-        # x / T itself could overflow
-        scaled = logits - logits.amax(-1, keepdim=True)
-        scaled = scaled / torch.where(greedy, 1, options.temperature)
+    if cpu is not None:
+        return cpu.step.warp(logits, history.sampling)
+    greedy = options["temperature"] == 0
+    # x / T itself could overflow
+    scaled = logits - logits.amax(-1, keepdim=True)
+    scaled = scaled / torch.where(greedy, 1, options["temperature"])
     probs = restricted(scaled.softmax(-1), options)
-    if "greedy" in options.used:
-        probs = torch.where(greedy, most_probable_token(logits), probs)
-    return probs
+    return torch.where(greedy, most_probable_token(logits), probs)
 
 
 def without_penalties(sampling: Float64[Tensor, "batch options"]) -> bool:
@@ -116,31 +87,27 @@ def most_probable_token(
     logits: Float[Tensor, "batch window vocab"],
 ) -> Float[Tensor, "batch window vocab"]:
     """The one-hot distribution of the largest logit; NaN where that is not finite."""
-    if logits.is_cpu:  # where the host reads values without waiting
-        index = logits.argmax(-1, keepdim=True)
-        if bool(logits.gather(-1, index).isfinite().all()):
-            return torch.zeros_like(logits).scatter_(-1, index, 1)
-    chosen = F.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
+    chosen = torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1)
     return torch.where(logits.amax(-1, keepdim=True).isfinite(), chosen, torch.nan)
 
 
 def restricted(
-    probs: Float[Tensor, "batch window vocab"], options: Columns
+    probs: Float[Tensor, "batch window vocab"], options: dict[str, Float[Tensor, "batch 1 1"]]
 ) -> Float[Tensor, "batch window vocab"]:
     """Apply top-k, top-p and min-p, in rows that use them."""
     vocab = probs.shape[-1]
-    if "top_k" in options.used:
-        most = vocab if options.most is None else min(options.most, vocab)
-        used, place = (options.top_k > 0) & (options.top_k < vocab), options.top_k.long() - 1
+    if (top_k := options.get("top_k")) is not None:
+        most = min(int(top_k.max()), vocab) if probs.is_cpu else vocab
+        used, place = (top_k > 0) & (top_k < vocab), top_k.long() - 1
         place = place.clamp(0, most - 1).expand(*probs.shape[:2], 1)
         floor = probs.topk(most, -1).values.gather(-1, place)
         probs = torch.where(used, keep_from(probs, floor), probs)
-    if "top_p" in options.used:
-        floor = top_p_floor(probs, options.top_p)
-        probs = torch.where(options.top_p < 1, keep_from(probs, floor), probs)
-    if "min_p" in options.used:
-        floor = options.min_p * probs.amax(-1, keepdim=True)
-        probs = torch.where(options.min_p > 0, keep_from(probs, floor), probs)
+    if (top_p := options.get("top_p")) is not None:
+        floor = top_p_floor(probs, top_p)
+        probs = torch.where(top_p < 1, keep_from(probs, floor), probs)
+    if (min_p := options.get("min_p")) is not None:
+        floor = min_p * probs.amax(-1, keepdim=True)
+        probs = torch.where(min_p > 0, keep_from(probs, floor), probs)
     return probs
 
 
@@ -192,55 +159,52 @@ def top_p_floor(
     probs: Float[Tensor, "*rows vocab"], top_p: Float[Tensor, "*#rows 1"]
 ) -> Float[Tensor, "*rows 1"]:
     """The smallest probability among the most probable tokens whose sum first reaches `top_p`."""
-    ordered, sums = most_probable(probs, top_p)
-    before = sums[..., :-1]  # the sum before each token but the first, which always stays
+    ordered = most_probable(probs, top_p)
+    before = ordered.cumsum(-1)[..., :-1]  # each token but the first, which always stays
     return ordered.gather(-1, (before < top_p).sum(-1, keepdim=True))
 
 
 def most_probable(
     probs: Float[Tensor, "*rows vocab"], mass: Float[Tensor, "*#rows 1"]
-) -> tuple[Float[Tensor, "*rows most"], Float[Tensor, "*rows most"]]:
-    """The largest probabilities in descending order, enough to hold `mass` in every row, and their
-    running sums.
+) -> Float[Tensor, "*rows most"]:
+    """The largest probabilities in descending order, enough to hold `mass` in every row of less
+    than 1.
 
-    Where `mass` is 1 or more the count does not matter, since all tokens stay. On a CPU a partial
-    selection of 32 or 512 tokens nearly always suffices, at a tenth of the time of a sort. The
-    check needs a host read, which is free there and is not made on other devices.
+    On a CPU, where reading values does not synchronise, `HEAD` tokens nearly always suffice, at a
+    tenth of the time of a sort.
     """
-    if probs.device.type == "cpu":
-        for count in (32, 512):
-            if count < probs.shape[-1]:
-                head = probs.topk(count, -1).values
-                sums = head.cumsum(-1)
-                if bool(((sums[..., -1:] >= mass) | (mass >= 1)).all()):
-                    return head, sums
-    ordered = probs.sort(-1, descending=True).values
-    return ordered, ordered.cumsum(-1)
+    if probs.is_cpu and probs.shape[-1] > HEAD:
+        head = probs.topk(HEAD, -1).values
+        if bool(((head.cumsum(-1)[..., -1:] >= mass) | (mass >= 1)).all()):
+            return head
+    return probs.sort(-1, descending=True).values
 
 
 def edited(
-    logits: Float[Tensor, "batch window vocab"], history: History, options: Columns
+    logits: Float[Tensor, "batch window vocab"],
+    history: History,
+    options: dict[str, Float[Tensor, "batch 1 1"]],
 ) -> Float[Tensor, "batch window vocab"]:
     """Apply the penalties, and exclude end tokens where a row may not end yet.
 
     The result is rounded to the precision of the logits.
     """
-    kind, logits = logits.dtype, logits.to(options.temperature.dtype)
-    used, prompt_lens, end_tokens = options.used, history.prompt_lens, history.end_tokens
+    kind, logits = logits.dtype, logits.to(options["temperature"].dtype)
+    prompt_lens, end_tokens = history.prompt_lens, history.end_tokens
     assert prompt_lens is not None
     assert end_tokens is not None
-    if "repetition_penalty" in used:
+    if (penalty := options.get("repetition_penalty")) is not None:
         repeated = counts(logits, history, torch.zeros_like(history.lens)) > 0
-        logits = penalized(logits, repeated, options.repetition_penalty)
-    if not used.isdisjoint(("presence_penalty", "frequency_penalty")):
+        logits = penalized(logits, repeated, penalty)
+    if not options.keys().isdisjoint(("presence_penalty", "frequency_penalty")):
         generated = counts(logits, history, prompt_lens)
-        less = options.frequency_penalty * generated + options.presence_penalty * (generated > 0)
-        logits = logits - less
-    if "min_new_tokens" in used:
+        less = options.get("frequency_penalty", 0) * generated
+        logits = logits - (less + options.get("presence_penalty", 0) * (generated > 0))
+    if (least := options.get("min_new_tokens")) is not None:
         window, columns = logits.shape[1], history.drafted.shape[1]
         before = torch.arange(columns + 1 - window, columns + 1, device=logits.device)
         generated = (history.lens - prompt_lens)[:, None] + before
-        early = generated[..., None] < options.min_new_tokens
+        early = generated[..., None] < least
         ends = torch.zeros(len(logits), logits.shape[2] + 1, dtype=torch.bool, device=logits.device)
         ends = ends.scatter(1, end_tokens % ends.shape[1], True)[:, None, :-1]
         logits = torch.where(early & ends, -torch.inf, logits)

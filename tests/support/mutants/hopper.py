@@ -76,7 +76,7 @@ MUTANTS = (
     ),
     Mutant(
         "values beyond the old ones are left as they are",
-        "attention_kernel._old",
+        "hopper.attention._old",
         "first + keys > old",
         "False",
         (*ROTATED,),

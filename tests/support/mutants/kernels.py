@@ -26,8 +26,8 @@ MUTANTS = (
     Mutant(
         "a window of the split layout is one position too short",
         "ops.attention.attend",
-        "place <= own - window",
-        "place <= own - window + 1",
+        "place <= own - rule.window",
+        "place <= own - rule.window + 1",
         (ATTENTION,),
     ),
     Mutant(
@@ -218,7 +218,7 @@ MUTANTS = (
     ),
     Mutant(
         "a kernel's frequency penalty counts the prompt",
-        "triton.penalties.edit",
+        "triton.sampling.edit",
         'tl.atomic_or(scratch + token, 1, mask=inside & (place < prompt), sem="relaxed")',
         'tl.atomic_add(scratch + token, 2, mask=inside & (place < prompt), sem="relaxed")',
         ("kernels/test_sampling_kernels.py::test_rows_with_options_of_their_own_equal_their_twin",),
@@ -259,7 +259,7 @@ MUTANTS = (
     ),
     Mutant(
         "splits are not counted as programs",
-        "attention_schedule.cut_for",
+        "triton.attention.cut_for",
         "programs * splits",
         "programs",
         (
@@ -282,7 +282,7 @@ MUTANTS = (
     ),
     Mutant(
         "a gate is that of the first partial sum",
-        "kernels.triton.activation._gate",
+        "small_m_gemm._gate",
         "tl.static_range(PARTS)",
         "tl.static_range(1)",
         ("kernels/test_small_m_gemm.py::test_the_gate_after_a_librarys_product_equals_its_twin",),

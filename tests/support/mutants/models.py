@@ -6,22 +6,22 @@ from support.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         "a pending product is added again by the next reader",
-        "Residual.rows",
-        "self._base, self._pending = stream.view(shape), ()",
-        "self._base = stream.view(shape)",
+        "Residual._complete",
+        "self._base, self._pending = stream.view(self._base.shape), ()",
+        "self._base = stream.view(self._base.shape)",
         (BY_KERNELS,),
     ),
     Mutant(
         "what is pending is forgotten by the kernel of the next norm",
         "Residual._summands",
-        "parts[0] if parts else None",
+        "parts[0]",
         "None",
         (BY_KERNELS,),
     ),
     Mutant(
         "a kernel adds a product without the norm that it goes through",
         "Residual._summands",
-        "None if through is None else _numbers(through)",
+        "kernel_norm(first.through)",
         "None",
         (DECODERS,),
     ),

@@ -174,7 +174,7 @@ MUTANTS = (
     ),
     Mutant(
         "the noise knows only half of a key",
-        "noise._words",
+        "ops.noise.uniforms",
         "keys >> 32 & _MASK",
         "keys & _MASK",
         (NOISE,),
@@ -218,8 +218,8 @@ MUTANTS = (
     Mutant(
         "an end token comes one token too early",
         "ops.sampling.edited",
-        "generated[..., None] < options.min_new_tokens",
-        "generated[..., None] + 1 < options.min_new_tokens",
+        "generated[..., None] < least",
+        "generated[..., None] + 1 < least",
         (SAMPLING,),
     ),
     Mutant(

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from bass.checkpoints.shards import FLOATS, Stored, StoredQuantized, TensorFiles, TensorReader
 from bass.models.sources import WeightSource
 from bass.ops.experts import Experts
-from bass.ops.group_quantized import GroupQuantizedLinear, e2m1, e8m0, packed
-from bass.ops.linear import QuantizedLinear
-from bass.ops.quantize import E4M3, widened
+from bass.ops.linear import GroupQuantizedLinear, QuantizedLinear
+from bass.ops.quantize import E4M3, e2m1, e8m0, packed, widened
 
 E4M3_FROM = (8, 9)  # the compute capability of GPUs with products of e4m3
 WHOLE = 64  # inputs of two groups of MXFP4: each half of the inputs has whole groups
@@ -109,7 +108,7 @@ class QuantizedStack:
         self, rows: np.ndarray | None
     ) -> tuple[UInt8[Tensor, "rows half_in"], UInt8[Tensor, "groups rows"]]:
         """Codes and scales of all matrices, one below the other, in this order of rows, as
-        `ops.group_quantized` has them.
+        `ops.quantize` has them.
         """
         codes, scales = self.blocks.flatten(-2).flatten(0, -2), self.scales.flatten(0, -2)
         if rows is not None:

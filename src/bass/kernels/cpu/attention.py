@@ -16,7 +16,7 @@ from numba import njit
 from torch import Tensor
 
 from bass.kernels.cpu.runtime import compiled, empty, floats, own_share, unpacked
-from bass.kernels.shapes import HeadNormArguments
+from bass.kernels.values import Norm
 
 
 @njit(cache=True, error_model="numpy")
@@ -124,7 +124,7 @@ def supports(y: Tensor, k: Tensor, v: Tensor) -> bool:
 
 def store_and_attend(
     y: Float[Tensor, "batch window all_heads dim"],
-    norm: HeadNormArguments | None,
+    norm: Norm | None,
     tables: tuple[Tensor, Tensor] | None,
     positions: Int[Tensor, "batch window"],
     k: Float[Tensor, "batch extent kv_heads dim"],
@@ -149,6 +149,7 @@ def store_and_attend(
         y, *(tables or (None, None)), positions, k, v, out, scratch, batch, width,
         count - 2 * kv_heads, kv_heads, dim, k.stride(0), extent,
         extent if window is None else window, float(scale), float(softcap or 0),
-        *((None, 0, 0.0) if norm is None else (norm.weight, norm.offset, float(norm.eps))),
+        None if norm is None else norm.weight, norm is not None and norm.kind == "offset_rms",
+        0.0 if norm is None else float(norm.eps),
     )  # fmt: skip
     return out

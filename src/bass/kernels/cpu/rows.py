@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bass.kernels.cpu.runtime import compiled, empty, floats, own_share, unpacked
+from bass.kernels.values import Norm
 
 KINDS = ("rms", "offset_rms", "layer")
 
@@ -62,17 +63,14 @@ def _add_norm(argument):
 def add_norm(
     base: Float[Tensor, "*rows size"],
     product: Float[Tensor, "*rows size"] | None,
-    weight: Float[Tensor, " size"] | None,
-    bias: Float[Tensor, " size"] | None,
-    eps: float,
-    kind: str,
+    norm: Norm,
 ) -> tuple[Float[Tensor, "*rows size"], Float[Tensor, "*rows size"]]:
-    """s' = s + product and norm(s'), in one pass over each row. `kind`: of `KINDS`."""
+    """s' = s + product and norm(s'), in one pass over each row."""
     base, size = base.contiguous(), base.shape[-1]
     add = None if product is None else product.contiguous()
     stream, y = base if add is None else torch.empty_like(base), torch.empty_like(base)
     _add_norm(
-        0, base, add, stream, y, weight, bias, base.numel() // size, size, KINDS.index(kind),
-        float(eps),
+        0, base, add, stream, y, norm.weight, norm.bias, base.numel() // size, size,
+        KINDS.index(norm.kind), float(norm.eps),
     )  # fmt: skip
     return stream, y

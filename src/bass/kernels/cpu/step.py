@@ -16,7 +16,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from bass.kernels import flags
+from bass.kernels import values
 from bass.kernels.cpu.runtime import compiled, empty, floats, own_share, unpacked
 
 MASK, SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
@@ -236,10 +236,10 @@ def _flag(p, first, last):
         total += p[i]
         least = min(least, p[i])
     if not abs(total) <= LARGEST:
-        return flags.NOT_FINITE
+        return values.NOT_FINITE
     if least < 0:
-        return flags.NEGATIVE
-    return flags.NOT_ONE if abs(total - 1) > flags.TOLERANCE else 0
+        return values.NEGATIVE
+    return values.NOT_ONE if abs(total - 1) > values.TOLERANCE else 0
 
 
 @compiled
@@ -281,4 +281,4 @@ def finish(argument):
             found |= _flag(probs, (first + i) * vocab, (first + i + 1) * vocab)
         report[at], report[at + 1], report[at + 2] = lens[row], active[row], lengths[row]
         report[at + 3], report[at + 4] = accepted[row], own
-        report[at + 5] = raised[row] + flags.TARGET * found
+        report[at + 5] = raised[row] + values.TARGET * found

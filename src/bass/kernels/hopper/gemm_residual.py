@@ -24,9 +24,15 @@ from triton.experimental.gluon.language.nvidia.ampere import mma_v2
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from bass.kernels.hopper.cut import ROOM, rows_in_block
-from bass.kernels.hopper.gemm import PendingNorm, descriptor, multiprocessors, supports_matrix
-from bass.kernels.triton.residual_norm import Norm
+from bass.kernels.hopper.gemm import (
+    ROOM,
+    PendingNorm,
+    descriptor,
+    multiprocessors,
+    rows_in_block,
+    supports_matrix,
+)
+from bass.kernels.values import Norm
 
 MOST_ROWS = 16  # of x; with a tile of 32, 32 rows of x are as many bytes as w
 TILES = (16, 32, 64)  # rows of w; the smallest of which there is one for each multiprocessor

@@ -9,17 +9,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bass.kernels.triton import (
-        activation,
-        ahead,
         attention,
-        attention_schedule,
         batch_state,
-        embedding,
         experts,
         group_quantized_gemm,
         kv_store,
         launch,
-        noise,
         quantize,
         rejection_sampling,
         residual_norm,
@@ -29,17 +24,12 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "activation",
-    "ahead",
     "attention",
-    "attention_schedule",
     "batch_state",
-    "embedding",
     "experts",
     "group_quantized_gemm",
     "kv_store",
     "launch",
-    "noise",
     "quantize",
     "rejection_sampling",
     "residual_norm",

@@ -16,6 +16,7 @@ Massa, Sizov 2023, "Flash-Decoding"; Milakov and Gimelshein 2018 for the running
 that ends last combines them in order. Sums are in float32, for float64 in float64.
 """
 
+from dataclasses import dataclass
 from typing import Any, no_type_check
 
 import torch
@@ -24,9 +25,7 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.kernels.shapes import Blocks, Padded, Pool, Positions, Queries
-from bass.kernels.support import shared_memory
-from bass.kernels.triton import attention_schedule as schedule
+from bass.kernels.support import MOST_SHARED, shared_memory
 from bass.kernels.triton.launch import (
     INTERPRETED,
     TRITON_DTYPES,
@@ -36,7 +35,24 @@ from bass.kernels.triton.launch import (
     operand,
     wait_for_inputs,
 )
+from bass.kernels.values import Blocks, Padded, Pool, Positions, Queries
 
+PROGRAMS = 132  # one for each multiprocessor of an H100 or H200
+SPLIT_KEYS = 256  # with fewer keys per split, combining the splits costs more than it saves
+WIDE, WIDE_SPLIT_KEYS = 256, 128  # dimensions of a head, and the same of these
+LONGEST_SPLIT = 2048
+MOST_SPLITS = 32
+LEAST_ROWS = 16  # of a block: what a product of blocks wants
+# Of a block at a time: most keys, their bytes, tiles in flight (keys and values each); see
+# `in_flight`.
+ALONE, SHARED, CROWDED = (128, 32768, 3), (64, 16384, 4), (128, 16384, 2)
+# the same of a prefill, which has at least MANY_ROWS queries times heads of a group
+PREFILL, MANY_ROWS = (128, 32768, 3), 512
+MOST_TILES = 65536  # of queries, heads and rows that share their keys
+# of a block, by the bytes of a number: what fits in registers at 256 dimensions of a head
+MOST_ROWS = {2: 64, 4: 32, 8: 16}
+# bytes of shared memory next to the keys and values in flight: queries, scores, exchange
+SCRATCH = 48 * 1024
 UNROLLED = tl.constexpr(8)  # most splits that are combined without a loop
 
 
@@ -277,29 +293,11 @@ if INTERPRETED:
     range = interpreted_range
 
 
-def padded(
+def attend(
     q: Queries,
-    k: Padded,
-    v: Padded,
-    positions: Positions,
-    span: int,
-    scale: float,
-    window: int | None,
-    softcap: float | None,
-    sinks: Float[Tensor, " heads"] | None = None,
-    splits: int | None = None,
-) -> Queries:
-    """BASS-PAD (Qian et al., 2024): one launch, in which each row reads all `span` positions."""
-    return _launch(
-        "padded", q, k, v, None, positions, span, (scale, window, softcap), sinks, splits
-    )
-
-
-def ragged(
-    q: Queries,
-    k: Pool,
-    v: Pool,
-    starts: Int[Tensor, " batch"],
+    k: Padded | Pool | Blocks,
+    v: Padded | Pool | Blocks,
+    place: Int[Tensor, " batch"] | Int[Tensor, "batch entries"] | None,
     positions: Positions,
     span: int,
     scale: float,
@@ -309,52 +307,18 @@ def ragged(
     splits: int | None = None,
     each_row: bool = False,
 ) -> Queries:
-    """One launch for all rows, each of its own length; position p of row b is at `starts[b] + p` of
-    the pool.
+    """Attention of a batch in one launch.
 
-    `each_row`: one launch for each row, as in BASS-SPLIT (Qian et al. 2024).
+    place: None: k and v are padded, and each row reads all `span` positions, as in BASS-PAD (Qian
+    et al., 2024); the start of each row in a pool; a table of blocks. Rows of the latter two end at
+    their own lengths. `each_row`: one launch for each row, as in BASS-SPLIT.
     """
-    rule = scale, window, softcap
-    return _launch("ragged", q, k, v, starts, positions, span, rule, sinks, splits, each_row)
-
-
-def paged(
-    q: Queries,
-    k: Blocks,
-    v: Blocks,
-    table: Int[Tensor, "batch entries"],
-    positions: Positions,
-    span: int,
-    scale: float,
-    window: int | None,
-    softcap: float | None,
-    sinks: Float[Tensor, " heads"] | None = None,
-    splits: int | None = None,
-) -> Queries:
-    """As `ragged`; position p of row b is in block `table[b, p // block]` at `p % block`."""
-    return _launch(
-        "paged", q, k, v, table, positions, span, (scale, window, softcap), sinks, splits
-    )
-
-
-def _launch(
-    layout: str,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    place: Tensor | None,
-    positions: Tensor,
-    span: int,
-    rule: tuple[float, int | None, float | None],
-    sinks: Tensor | None,
-    splits: int | None,
-    each_row: bool = False,
-) -> Tensor:
+    layout = "padded" if place is None else "ragged" if place.ndim == 1 else "paged"
     batch, queries, heads, dim = q.shape
     kv_heads = k.shape[-2]
     groups, count = heads // kv_heads, 1 if each_row else batch
-    keys = span if rule[1] is None else min(span, rule[1] + queries)
-    cut = schedule.cut_for(
+    keys = span if window is None else min(span, window + queries)
+    cut = cut_for(
         queries * groups, keys, dim, q.element_size(), kv_heads * count, shared_memory(q.device),
         splits,
     )  # fmt: skip
@@ -364,8 +328,8 @@ def _launch(
     if splits > 1:
         parts = q.new_empty((splits, *q.shape), dtype=sums)
         tops, totals = q.new_empty((2, *parts.shape[:-1]), dtype=sums)
-        counts = kept_zeros("attention", schedule.MOST_TILES, q.device)
-        assert tiles * kv_heads * count <= schedule.MOST_TILES, f"{tiles * kv_heads * count} tiles"
+        counts = kept_zeros("attention", MOST_TILES, q.device)
+        assert tiles * kv_heads * count <= MOST_TILES, f"{tiles * kv_heads * count} tiles"
     row_stride = () if k.ndim == 4 else (0,)
     place_strides = (0, 0) if place is None else (*place.stride(), 0)[:2]
     launch: Any = _attend[(tiles * splits, kv_heads, count)]
@@ -376,10 +340,86 @@ def _launch(
                 first, batch, queries, span, splits,
                 *q.stride(), *row_stride, *k.stride(), *row_stride, *v.stride(), *place_strides,
                 *positions.stride(),
-                *rule, layout, k.shape[1] if layout == "paged" else 1,
+                scale, window, softcap, layout, k.shape[1] if layout == "paged" else 1,
                 1 << (splits - 1).bit_length(), groups, dim,
-                ROWS=cut.rows, KEYS=cut.keys, WIDTH=schedule.power_of_2(dim),
+                ROWS=cut.rows, KEYS=cut.keys, WIDTH=power_of_2(dim),
                 OPERAND=operand(q.dtype), SUM=TRITON_DTYPES[sums], MANY=cut.many,
                 num_warps=cut.warps, num_stages=cut.stages, **dependent(q),
             )  # fmt: skip
     return out
+
+
+@dataclass(frozen=True)
+class AttentionSchedule:
+    """Blocks of `rows` queries; `keys` keys at a time, `stages` of these in flight, by `warps`
+    warps; a row's keys in `splits`. many: a prefill.
+    """
+
+    rows: int
+    keys: int
+    stages: int
+    warps: int
+    splits: int
+    many: bool
+
+
+def power_of_2(size: int) -> int:
+    """The next power of two, at least `LEAST_ROWS`."""
+    return max(LEAST_ROWS, 1 << (size - 1).bit_length())
+
+
+def cut_for(
+    queries: int, span: int, dim: int, size: int, heads: int, shared: int, splits: int | None
+) -> AttentionSchedule:
+    """How to cut the attention of `queries` queries times heads of a group over up to `span` keys
+    of `dim` numbers of `size` bytes.
+
+    heads: those of keys, times the rows of a launch. shared: bytes of a multiprocessor. splits:
+    None for what fills the GPU.
+    """
+    width, rows, many = power_of_2(dim), min(power_of_2(queries), MOST_ROWS[size]), False
+    if queries >= MANY_ROWS:
+        many = True
+        rows *= 2 if size == 2 and width <= 128 else 1
+    programs = -(-queries // rows) * heads
+    if splits is None:
+        longest = span if not many else LONGEST_SPLIT  # its queries fill the GPU
+        least = WIDE_SPLIT_KEYS if width >= WIDE else SPLIT_KEYS
+        splits = splits_for(programs, min(span, longest), least) if programs <= MOST_TILES else 1
+    queue = PREFILL if many else in_flight(programs * splits, rows, shared)
+    most_keys, tile_bytes, stages = queue
+    keys = min(most_keys, max(16, tile_bytes // (width * size)))
+    while keys > 16 and 2 * keys * width * size > shared - SCRATCH:  # two stages do not fit
+        keys //= 2
+    stages = max(2, min(stages, 1 + (shared - SCRATCH) // (2 * keys * width * size)))
+    alone = queue == ALONE and not many
+    large = rows > 64 or (alone and (rows == 32 or width >= WIDE))
+    return AttentionSchedule(rows, keys, stages, 8 if large else 4, splits, many)
+
+
+def splits_for(programs: int, keys: int, least: int = SPLIT_KEYS) -> int:
+    """The number of splits of `keys` keys, of at least `least` each, for `programs` programs
+    without splits.
+
+    Enough splits to fill the GPU, also for one long row among short ones.
+    """
+    return max(
+        1,
+        min(
+            max(PROGRAMS // programs, -(-keys // LONGEST_SPLIT)),
+            -(-keys // least),
+            MOST_SPLITS,
+        ),
+    )
+
+
+def in_flight(programs: int, rows: int, shared: int) -> tuple[int, int, int]:
+    """ALONE, SHARED or CROWDED, for blocks of `rows` queries on multiprocessors of `shared` bytes
+    of memory.
+
+    A single program on a multiprocessor needs large tiles to keep the memory busy. Several programs
+    do that together; with more than two programs of few queries, the most possible should fit.
+    """
+    if rows <= 32 and programs <= PROGRAMS and shared == MOST_SHARED:
+        return ALONE
+    return CROWDED if rows == LEAST_ROWS and programs > 2 * PROGRAMS else SHARED

@@ -7,6 +7,7 @@
     leading          the number of a draft's tokens before the first that is not accepted
     commit           appends a verdict to the rows
     pack_report      the report of a step in one tensor
+    uniforms         the noise of a step: Philox4x32-10 (Salmon et al., 2011)
 
 One program per row. The same operations in torch are about seventy launches of 1.5 microseconds on
 a GPU.
@@ -24,6 +25,7 @@ from bass.kernels.triton.launch import dense, dependent, wait_for_inputs
 
 # least places of a program, so that one compiled kernel serves every usual draft length
 WIDTH = 32
+SLOTS = 128  # of one program of `uniforms`
 
 
 @triton.jit(do_not_specialize=["count", "token_row"])
@@ -147,6 +149,27 @@ def _pack_report(
             probs + row * prob_row + i * prob_slot + draft, mask=known, other=float("nan")
         ).to(tl.float64)
     tl.store(place + 8 + 3 * k + i, chance.to(tl.int64, bitcast=True), mask=i < k)
+
+
+@triton.jit(do_not_specialize=["slots"])
+@no_type_check
+def _uniforms(
+    keys, steps, out, slots, DOMAIN: tl.constexpr, SLOTS: tl.constexpr, PDL: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64)
+    slot = tl.program_id(1) * SLOTS + tl.arange(0, SLOTS)
+    wait_for_inputs(PDL)
+    step = (tl.load(steps + row) + slot * 0).to(tl.uint32)
+    domain = tl.full((SLOTS,), DOMAIN, tl.uint32)
+    words = tl.philox(tl.load(keys + row), step, slot.to(tl.uint32), domain, domain * 0)
+    at = out + (row * slots + slot) * 4
+    for stream in tl.static_range(4):
+        # 2^-32, exactly
+        tl.store(
+            at + stream,
+            (words[stream].to(tl.float64) + 0.5) * 2.3283064365386963e-10,
+            mask=slot < slots,
+        )
 
 
 def last(
@@ -278,6 +301,22 @@ def pack_report(
         vocab, *strides,
     )  # fmt: skip
     launch_rows(_pack_report, lens, inputs, k + 1, SURE=probs is None)
+    return out
+
+
+def uniforms(
+    keys: Int[Tensor, " batch"], steps: Int[Tensor, " batch"], slots: int, domain: int
+) -> Float[Tensor, "batch slots 4"]:
+    """float64 uniforms in (0, 1), four per slot of each row; the counter is (step, slot, domain,
+    0).
+    """
+    out = torch.empty((len(keys), slots, 4), device=keys.device, dtype=torch.float64)
+    launch: Any = _uniforms[(len(keys), -(-slots // SLOTS))]
+    with torch.cuda.device_of(keys):
+        launch(
+            keys.contiguous(), steps.contiguous(), out, slots, DOMAIN=domain, SLOTS=SLOTS,
+            num_warps=4, **dependent(keys),
+        )  # fmt: skip
     return out
 
 

@@ -14,8 +14,8 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.kernels.shapes import HeadNormArguments
 from bass.kernels.triton.launch import dependent, wait_for_inputs
+from bass.kernels.values import Norm
 
 HEADS = 4  # of one program
 
@@ -96,7 +96,7 @@ def _rotate_and_store(
 def rotate_and_store(
     parts: Float[Tensor, "parts batch window every dim"],
     angles: tuple[Float[Tensor, "context dim"], Float[Tensor, "context dim"]] | None,
-    norm: HeadNormArguments | None,
+    norm: Norm | None,
     positions: Int[Tensor, "batch window"],
     k: Float[Tensor, "*slots kv_heads dim"],
     v: Float[Tensor, "*slots kv_heads dim"],
@@ -127,7 +127,7 @@ def rotate_and_store(
             *row, *k.stride()[:-1], *row, *v.stride()[:-1], 0 if place is None else place.stride(0),
             *positions.stride(),
             KV_HEADS=kv_heads, DIM=dim, PARTS=splits, LAYOUT=layout, PAGE=page or 1, HEADS=HEADS,
-            NORM="" if norm is None else "offset_rms" if norm.offset else "rms",
+            NORM="" if norm is None else norm.kind,
             ROTARY=angles is not None, WIDTH=1 << (dim // 2 - 1).bit_length(),
             num_warps=2, **dependent(k),
         )  # fmt: skip

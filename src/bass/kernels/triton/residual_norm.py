@@ -1,36 +1,25 @@
-"""The residual sum, and the norm after it if there is one.
+"""The residual stream: embedded tokens; the sum, and the norm after it if there is one.
 
     s' = s + scale · through(Σ_i partial_sums_i) [+ scale · Σ_i others_i] ;  n = norm(s')
 
-    rms          norm(x) = x / sqrt(mean(x²) + eps) · weight
-    offset_rms   norm(x) = x / sqrt(mean(x²) + eps) · (1 + weight)
-    layer        norm(x) = (x - mean(x)) / sqrt(var(x) + eps) · weight + bias
-
-n is in 8 bits with a scale if the next product is quantized. `through` is such a norm, or the
-identity. Sums are in float32; the partial sums come from products with a divided K.
+Kinds of norms: `values.Norm`. n is in 8 bits with a scale if the next product is quantized.
+`through` is such a norm, or the identity. Sums are in float32; the partial sums come from products
+with a divided K.
 """
 
-from dataclasses import dataclass
 from typing import Any, no_type_check
 
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float, Num
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.kernels.triton.launch import dependent, wait_for_inputs
+from bass.kernels.triton.launch import dependent, wait_for_all, wait_for_inputs
 from bass.kernels.triton.quantize import in_8_bits, options
+from bass.kernels.values import Norm
 
-
-@dataclass(frozen=True)
-class Norm:
-    """The parameters of a norm. `kind`: rms, offset_rms or layer, as above."""
-
-    weight: Float[Tensor, " size"] | None
-    eps: float
-    kind: str = "rms"
-    bias: Float[Tensor, " size"] | None = None
+EMBEDDED_WIDTH = 1024  # numbers of one program of `embedded`
 
 
 @triton.jit
@@ -103,67 +92,70 @@ def _add_norm(
         tl.store(normed + row * size + i, value.to(normed.dtype.element_ty), mask=live)
 
 
+@triton.jit(do_not_specialize=["token_stride"])
+@no_type_check
+def _embedded(
+    table, tokens, out, vocab, size, stride, token_stride, WIDTH: tl.constexpr, PDL: tl.constexpr
+):
+    row, i = tl.program_id(0).to(tl.int64), tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    wait_for_all(PDL)  # a pass begins here, and its kernels prefetch old keys before they wait
+    token = tl.load(tokens + row * token_stride).to(tl.int64)
+    value = tl.load(
+        table + token * stride + i,
+        mask=(i < size) & (token >= 0) & (token < vocab),
+        other=float("nan"),
+    )
+    tl.store(out + row * size + i, value, mask=i < size)
+
+
+def embedded(
+    table: Float[Tensor, "vocab size"], tokens: Int[Tensor, "*rows"]
+) -> Float[Tensor, "*rows size"]:
+    """The rows of the table for the tokens; NaN for an invalid token."""
+    out, flat, size = (
+        table.new_empty(*tokens.shape, table.shape[1]),
+        tokens.reshape(-1),
+        table.shape[1],
+    )
+    launch: Any = _embedded[(len(flat), -(-size // EMBEDDED_WIDTH))]
+    with torch.cuda.device_of(table):
+        launch(
+            table, flat, out, *table.shape, table.stride(0), flat.stride(0), WIDTH=EMBEDDED_WIDTH,
+            num_warps=4, **dependent(table),
+        )  # fmt: skip
+    return out
+
+
 def add_norm(
     stream: Float[Tensor, "rows size"],
     parts: Float[Tensor, "splits rows size"] | None,
-    norm: Norm,
+    norm: Norm | None = None,
     kind: torch.dtype | None = None,
     others: Float[Tensor, "others rows size"] | None = None,
     scale: float = 1.0,
     through: Norm | None = None,
-) -> tuple[Float[Tensor, "rows size"], Num[Tensor, "rows size"], Float[Tensor, " rows"] | None]:
+) -> tuple[Float[Tensor, "rows size"], Any, Float[Tensor, " rows"] | None]:
     """The stream with `parts`, and `others` if there are two, added, and its norm, in `kind` (int8
     or e4m3) with a scale for each row if that is given.
 
-    Without parts the stream is returned unchanged. `through`: an rms or offset_rms.
+    Without parts the stream is returned unchanged; without a norm there is None in its place.
+    `through`: an rms or offset_rms.
     """
-    stream = stream.contiguous()
-    normed = torch.empty_like(stream, dtype=kind)
-    scales = None if kind is None else stream.new_empty(len(stream), dtype=torch.float32)
+    stream, (rows, size) = stream.contiguous(), stream.shape
     summed = stream if parts is None else torch.empty_like(stream)
-    _launch(stream, parts, others, scale, through, summed, norm, normed, scales)
-    return summed, normed, scales
-
-
-def add(
-    stream: Float[Tensor, "rows size"],
-    parts: Float[Tensor, "splits rows size"],
-    others: Float[Tensor, "others rows size"] | None = None,
-    scale: float = 1.0,
-    through: Norm | None = None,
-) -> Float[Tensor, "rows size"]:
-    """The stream as in `add_norm`, without a norm."""
-    stream = stream.contiguous()
-    summed = torch.empty_like(stream)
-    _launch(stream, parts, others, scale, through, summed)
-    return summed
-
-
-def _launch(
-    stream: Tensor,
-    parts: Tensor | None,
-    others: Tensor | None,
-    scale: float,
-    through: Norm | None,
-    summed: Tensor,
-    norm: Norm | None = None,
-    normed: Tensor | None = None,
-    scales: Tensor | None = None,
-) -> None:
-    norm, kind = (
-        norm or Norm(None, 0.0, ""),
-        None if scales is None or normed is None else normed.dtype,
-    )
-    rows, size = stream.shape
+    normed = None if norm is None else torch.empty_like(stream, dtype=kind)
+    scales = None if kind is None else stream.new_empty(rows, dtype=torch.float32)
+    own = norm or Norm(None, 0.0, "")
     launch: Any = _add_norm[(rows,)]
     with torch.cuda.device_of(stream):
         launch(
-            stream, parts, others, norm.weight, norm.bias,
+            stream, parts, others, own.weight, own.bias,
             None if through is None else through.weight, summed, normed, scales, rows, size,
-            norm.eps, scale, 0.0 if through is None else through.eps,
+            own.eps, scale, 0.0 if through is None else through.eps,
             SPLITS=0 if parts is None else len(parts), OTHERS=0 if others is None else len(others),
-            KIND=norm.kind, WEIGHT=norm.weight is not None, BIAS=norm.bias is not None,
+            KIND=own.kind, WEIGHT=own.weight is not None, BIAS=own.bias is not None,
             THROUGH="" if through is None else through.kind, WIDTH=1 << (size - 1).bit_length(),
             IN_8_BITS=kind is not None, num_warps=8 if size > 2048 else 4,
             **options(kind or torch.int8), **dependent(stream),
         )  # fmt: skip
+    return summed, normed, scales

@@ -31,6 +31,7 @@ from bass.kernels.triton.launch import dependent, operand, wait_for_inputs
 MOST_ROWS = 64  # of x; beyond, cuBLAS is as fast or faster (measured on an H200, docs/log)
 MULTIPROCESSORS = 132  # of an H100 or H200
 LEAST_K = 256  # of a split
+GATE_WIDTH = 1024  # columns of a program of `gate`
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,23 @@ def activated(gate, up, ACT: tl.constexpr):
     return activation(gate, ACT) * up
 
 
+@triton.jit
+@no_type_check
+def _gate(
+    y, out, part_size, size, PARTS: tl.constexpr, ACT: tl.constexpr, WIDTH: tl.constexpr,
+    PDL: tl.constexpr,
+):  # fmt: skip
+    row, i = tl.program_id(0).to(tl.int64), tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    wait_for_inputs(PDL)
+    gates = y + row * 2 * size
+    gate, up = tl.zeros((WIDTH,), dtype=tl.float32), tl.zeros((WIDTH,), dtype=tl.float32)
+    for part in tl.static_range(PARTS):
+        at = gates + part * part_size + i
+        gate += tl.load(at, mask=i < size, other=0.0).to(tl.float32)
+        up += tl.load(at + size, mask=i < size, other=0.0).to(tl.float32)
+    tl.store(out + row * size + i, activated(gate, up, ACT).to(out.dtype.element_ty), mask=i < size)
+
+
 @triton.jit(do_not_specialize=["rows"])
 @no_type_check
 def _gated(
@@ -246,6 +264,22 @@ def gated(
             ACT=act, SUM=_sum(x), OPERAND=operand(x.dtype), num_warps=tile.warps, **dependent(x),
         )  # fmt: skip
     return y
+
+
+def gate(
+    y: Float[Tensor, "parts rows twice"], act: str, dtype: torch.dtype
+) -> Float[Tensor, "rows inner"]:
+    """act(gate) · up, as `gated` computes it, of partial sums of a product."""
+    y, (parts, rows, size) = y.contiguous(), y.shape
+    size //= 2
+    out = y.new_empty(rows, size, dtype=dtype)
+    launch: Any = _gate[(rows, -(-size // GATE_WIDTH))]
+    with torch.cuda.device_of(y):
+        launch(
+            y, out, 2 * rows * size, size, PARTS=parts, ACT=act, WIDTH=GATE_WIDTH, num_warps=4,
+            **dependent(y),
+        )  # fmt: skip
+    return out
 
 
 def tile_for(

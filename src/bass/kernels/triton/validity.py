@@ -19,16 +19,16 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.kernels import flags
+from bass.kernels import values
 from bass.kernels.triton.batch_state import launch_rows
 from bass.kernels.triton.launch import dense, dependent, wait_for_inputs
 
 CHUNK, WARPS = 4096, 4  # of a distribution, in tokens
 
 NOT_FINITE, NEGATIVE, NOT_ONE, UNKNOWN_TOKEN, NEGATIVE_LENGTH, IMPOSSIBLE_TOKEN = map(
-    tl.constexpr, flags.BITS
+    tl.constexpr, values.BITS
 )
-TARGET, TOLERANCE = tl.constexpr(flags.TARGET), tl.constexpr(flags.TOLERANCE)
+TARGET, TOLERANCE = tl.constexpr(values.TARGET), tl.constexpr(values.TOLERANCE)
 
 
 @triton.jit(do_not_specialize=["k", "prob_row", "prob_slot"])
