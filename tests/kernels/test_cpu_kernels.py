@@ -11,7 +11,7 @@ from bass.kernels import cpu
 from bass.kernels.support import cpu_unsupported
 from bass.ops import dispatch, noise
 from bass.ops.attention import reference
-from bass.ops.linear import whole_product
+from bass.ops.linear import dense
 from bass.ops.norms import HeadNorm, LayerNorm, OffsetRMSNorm, RMSNorm, kernel_norm
 from bass.ops.residual import embedding
 from bass.records import AttentionRule, PaddedView
@@ -183,12 +183,10 @@ def test_attention_stores_what_it_then_reads(
     st.integers(1, 9),
     st.integers(0, 1),
 )
-def test_noise_has_the_bits_of_the_array_version(
-    keys: list[int], step: int, slots: int, domain: int
-) -> None:
+def test_noise_has_the_bits_of_torchs(keys: list[int], step: int, slots: int, domain: int) -> None:
     rows, steps = torch.tensor(keys), torch.arange(len(keys)) + step
-    words = noise._words(rows.numpy(), steps.numpy(), torch.arange(slots).numpy(), domain)
-    expected = (torch.from_numpy(words).double() + 0.5) / 2.0**32
+    assert dispatch.cpu_kernels(rows) is None
+    expected = noise.uniforms(rows, steps, slots, domain)
     assert torch.equal(cpu.step.uniforms(rows, steps, slots, domain), expected)
 
 
@@ -219,7 +217,7 @@ def test_weights_with_gaps_are_left_to_torch() -> None:
     table, tokens = made(2, 16, 9).T, torch.tensor([[3, 8]])
     x = made(3, 1, 1, 64)
     with cpu_kernels():
-        assert close(whole_product(x, w, None), x @ w.T)
+        assert close(dense(x, w, None), x @ w.T)
         assert dispatch.cpu_step_kernels(x) is cpu
         assert dispatch.cpu_step_kernels(x, norm.weight) is None
         assert close(embedding(tokens, table), table[tokens])

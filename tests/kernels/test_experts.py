@@ -83,7 +83,7 @@ def test_the_experts_outputs_equal_those_of_torch(
     shape: tuple[int, ...], dtype: torch.dtype, few: bool, act: str, device: torch.device,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    tile = grouped.ExpertTile(32, 32, 2, 4) if few else grouped.ExpertTile(64, 32, 2, 4)
+    tile = grouped.Tile(32, 32, 2, 4) if few else grouped.Tile(64, 32, 2, 4)
     monkeypatch.setattr(grouped, "tiles_for", lambda *_: (tile, tile))
     monkeypatch.setattr(grouped, "FEW", 64 if few else 0)
     experts = layer(shape, dtype, device, act)

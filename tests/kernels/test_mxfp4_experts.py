@@ -67,7 +67,7 @@ def test_experts_in_four_bits_equal_their_dequantized_copies(
     shape: tuple[int, ...], dtype: torch.dtype, few: bool, act: str, device: torch.device,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    tile = grouped.ExpertTile(32, 32, 2, 4) if few else grouped.ExpertTile(64, 64, 2, 2)
+    tile = grouped.Tile(32, 32, 2, 4) if few else grouped.Tile(64, 64, 2, 2)
     monkeypatch.setattr(grouped, "tiles_for", lambda *_: (tile, tile))
     monkeypatch.setattr(grouped, "FEW", 64 if few else 0)
     experts, wide = layers(shape, dtype, act, device)

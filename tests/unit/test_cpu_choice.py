@@ -12,7 +12,7 @@ import bass
 from bass.errors import OptionError
 from bass.kernels.support import Unsupported, cpu_unsupported
 from bass.ops import dispatch
-from bass.ops.linear import whole_product
+from bass.ops.linear import dense
 
 needs_kernels = pytest.mark.skipif(
     cpu_unsupported() is not None, reason="the kernels for CPUs do not run here"
@@ -41,7 +41,7 @@ def test_every_way_computes_the_product(
     x, bias = torch.randn(rows, 256), torch.randn(512)
     for b in (None, bias):
         expected = F.linear(x, WEIGHT, b)
-        found = whole_product(x.view(1, rows, 256), WEIGHT, b)[0]
+        found = dense(x.view(1, rows, 256), WEIGHT, b)[0]
         assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
 
 
@@ -49,7 +49,7 @@ def test_every_way_computes_the_product(
 def test_a_gradient_goes_through_torch() -> None:
     dispatch.load_cpu_kernels()
     x = torch.randn(2, 256, requires_grad=True)
-    whole_product(x, WEIGHT, None).sum().backward()
+    dense(x, WEIGHT, None).sum().backward()
     assert x.grad is not None
 
 

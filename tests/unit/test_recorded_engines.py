@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 import bass
-from bass.kernels.cpu.program import Recording
+from bass.kernels.cpu.runtime import Recording
 from bass.policies import Fixed
 from bass.testing.doubles import ByRow
 from support.cpu import UNSUPPORTED, cpu_kernels

@@ -238,8 +238,8 @@ def pack_report(
 
         lens active drafted verdict emitted flags | tokens [W] | draft tokens [k] | floats [W + k]
 
-    The floats are stored as their bits: the tokens' log-probabilities, then the drafted tokens'
-    probabilities.
+    The floats are stored as their bits: the tokens' log-probabilities, then the probability of each
+    drafted token in the distribution that it was drawn from, NaN for a deterministic draft.
     """
     state = rows.lens, rows.active, draft.lengths, verdict.accepted, emitted, flags
     if dispatch.use_kernels(emitted):
@@ -247,7 +247,11 @@ def pack_report(
             *state, verdict.tokens, logprobs, draft.tokens, draft.probs
         )
     numbers = torch.stack([one.to(torch.int64) for one in state], 1)
-    floats = torch.cat((logprobs, drawn_probs(draft, logprobs)), 1).to(torch.float64)
+    if draft.probs is None:
+        drawn = logprobs.new_full(draft.tokens.shape, torch.nan)
+    else:
+        drawn = draft.probs.gather(2, draft.tokens.to(torch.int64)[..., None])[..., 0]
+    floats = torch.cat((logprobs, drawn), 1).to(torch.float64)
     return torch.cat((numbers, verdict.tokens, draft.tokens, floats.view(torch.int64)), 1)
 
 
@@ -267,13 +271,3 @@ def unpack_tokens(packed: np.ndarray) -> tuple[np.ndarray, ...]:
     tokens, drafts = packed[:, 6 : 6 + size], packed[:, 6 + size : 5 + 2 * size]
     floats = np.ascontiguousarray(packed[:, 5 + 2 * size :]).view(np.float64)
     return tokens, floats[:, :size], drafts, floats[:, size:]
-
-
-def drawn_probs(draft: Draft, like: Float[Tensor, "batch window"]) -> Float[Tensor, "batch k"]:
-    """The probability of each drafted token in the distribution it was drawn from.
-
-    NaN for a deterministic draft.
-    """
-    if draft.probs is None:
-        return like.new_full(draft.tokens.shape, torch.nan)
-    return draft.probs.gather(2, draft.tokens.to(torch.int64)[..., None])[..., 0]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from bass.kernels import triton as kernels
 from bass.ops import dispatch
 from bass.ops.activation import IN_KERNELS, Activation, gate
-from bass.ops.linear import Linear, Operand, Rows, Summed, linear, whole_product
+from bass.ops.linear import Linear, Operand, Rows, Summed, dense, linear
 from bass.ops.quantize import dequantized
 
 
@@ -57,11 +57,6 @@ class Experts(nn.Module):
             nn.Parameter(torch.empty(count * rows, device=device, dtype=dtype)) if bias else None
             for rows in (2 * inner, hidden)
         )
-
-    @property
-    def in_four_bits(self) -> bool:
-        """Whether both matrices are in MXFP4."""
-        return self.gate_up_scale is not None and self.down_scale is not None
 
 
 @final
@@ -140,9 +135,9 @@ def weighted_sum(
     for expert in chosen.unique().tolist():  # sync: no GPU comes here without gradients
         row, choice = (chosen == expert).nonzero(as_tuple=True)
         gate_up = _matrix(layer.gate_up, layer.gate_up_scale, layer.count, expert, x.dtype)
-        inner = gate(whole_product(x[row], gate_up, gate_up_bias[expert]), layer.act)
+        inner = gate(dense(x[row], gate_up, gate_up_bias[expert]), layer.act)
         down = _matrix(layer.down, layer.down_scale, layer.count, expert, x.dtype)
-        out = whole_product(inner, down, down_bias[expert]) * weights[row, choice, None]
+        out = dense(inner, down, down_bias[expert]) * weights[row, choice, None]
         y = y.index_add(0, row, out.to(x.dtype))
     return y
 

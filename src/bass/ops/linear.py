@@ -64,9 +64,7 @@ class Linear(nn.Module):
         """Whether a kernel for few rows computes the product."""
         return dispatch.few_rows(x, self.weight, self.bias) and self.weight.dtype == x.dtype
 
-    def whole(self, x: Float[Tensor, "*rows in"]) -> Float[Tensor, "*rows out"]:
-        """The product by torch, or by a CPU's kernel."""
-        return whole_product(x, self.weight, self.bias)
+    whole = __call__
 
 
 @final
@@ -212,21 +210,21 @@ class Operand(ABC):
     @abstractmethod
     def like(self) -> Float[Tensor, "*rows size"]:
         """A tensor of the same shape, type and device."""
-        ...
 
     @abstractmethod
     def tensor(self) -> Float[Tensor, "*rows size"]:
         """The complete value."""
-        ...
 
     @abstractmethod
     def rows(self, layer: nn.Module) -> Rows:
         """The rows for the layer's product by a kernel."""
-        ...
 
 
 class Summed(ABC):
-    """A lazy value of x that the residual stream adds, whole or from partial sums."""
+    """A lazy value of x that the residual stream adds, whole or from partial sums.
+
+    by_kernel: whether a kernel for few rows computes it.
+    """
 
     __slots__ = ("x",)
 
@@ -244,19 +242,15 @@ class Summed(ABC):
 
     @property
     @abstractmethod
-    def by_kernel(self) -> bool:
-        """Whether a kernel for few rows computes it."""
-        ...
+    def by_kernel(self) -> bool: ...
 
     @abstractmethod
     def tensor(self) -> Float[Tensor, "*rows out"]:
         """The complete value, in x's type."""
-        ...
 
     @abstractmethod
     def partial_sums(self) -> Float[Tensor, "splits rows out"]:
         """Its partial sums: float32 if there are several, else in x's type."""
-        ...
 
 
 @final
@@ -316,22 +310,15 @@ def dense(
     weight: Float[Tensor, "out in"],
     bias: Float[Tensor, " out"] | None = None,
 ) -> Float[Tensor, "*rows out"]:
-    """x Wᵀ + b of a weight without a layer: a head that is tied to the embedding."""
+    """x Wᵀ + b of a weight without a layer, as a head that is tied to the embedding."""
     if (
         dispatch.few_rows(x, weight, bias)
         and weight.dtype == x.dtype
         and len(rows := x.reshape(-1, x.shape[-1])) <= kernels.small_m_gemm.MOST_ROWS
     ):
         return _summed(gemm(rows, weight).linear(rows, weight, bias, None, None, x.dtype), x)
-    return whole_product(x, weight, bias)
-
-
-def whole_product(
-    x: Float[Tensor, "*rows in"], w: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
-) -> Float[Tensor, "*rows out"]:
-    """x Wᵀ + b for any number of rows, by torch or a CPU's kernel."""
-    y = by_cpu_kernel(x, w, bias)
-    return F.linear(x, w, bias) if y is None else y
+    y = by_cpu_kernel(x, weight, bias)
+    return F.linear(x, weight, bias) if y is None else y
 
 
 def by_cpu_kernel(

@@ -53,7 +53,7 @@ class RecordedPasses:
             if len(self._programs) >= MOST_PROGRAMS:
                 self._programs.clear()
             inputs = tokens.clone(), positions.clone()
-            with dispatch.cpu_kernels().program.Recording() as recording:
+            with dispatch.cpu_kernels().runtime.Recording() as recording:
                 outputs = run(*inputs)
             self._programs[key] = recording.program(inputs, outputs)
             return tuple(one.clone() for one in outputs)  # a program's own are written again

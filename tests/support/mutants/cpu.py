@@ -41,7 +41,7 @@ MUTANTS = (
     ),
     Mutant(
         "tensors of a CPU's program share memory that is in use",
-        "cpu.program.ProgramMemory.take",
+        "cpu.runtime.ProgramMemory.take",
         "weakref.finalize(owner, self._free.append, block)",
         "self._free.append(block)",
         (BY_CPU_PROGRAM,),

@@ -293,7 +293,7 @@ MUTANTS = (
     ),
     Mutant(
         "the report has the probabilities of the tokens before",
-        "drawn_probs",
+        "ops.batch_state.pack_report",
         "draft.tokens.to(torch.int64)",
         "draft.tokens.to(torch.int64).roll(1, 1)",
         (DRAWN_FROM,),

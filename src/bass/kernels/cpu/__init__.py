@@ -5,6 +5,6 @@ import compiles what this machine has not compiled yet: `bass.ops.dispatch` impo
 is loaded.
 """
 
-from bass.kernels.cpu import attention, gemm, program, rows, runtime, step
+from bass.kernels.cpu import attention, gemm, rows, runtime, step
 
-__all__ = ["attention", "gemm", "program", "rows", "runtime", "step"]
+__all__ = ["attention", "gemm", "rows", "runtime", "step"]

@@ -403,14 +403,8 @@ def splits_for(programs: int, keys: int, least: int = SPLIT_KEYS) -> int:
 
     Enough splits to fill the GPU, also for one long row among short ones.
     """
-    return max(
-        1,
-        min(
-            max(PROGRAMS // programs, -(-keys // LONGEST_SPLIT)),
-            -(-keys // least),
-            MOST_SPLITS,
-        ),
-    )
+    wanted = max(PROGRAMS // programs, -(-keys // LONGEST_SPLIT))
+    return max(1, min(wanted, -(-keys // least), MOST_SPLITS))
 
 
 def in_flight(programs: int, rows: int, shared: int) -> tuple[int, int, int]:

@@ -39,7 +39,7 @@ from bass.kernels.triton.launch import (
     operand,
     wait_for_inputs,
 )
-from bass.kernels.triton.small_m_gemm import activated, evenness
+from bass.kernels.triton.small_m_gemm import Tile, activated, evenness
 
 FEW = 64  # rows among which a program finds its own
 FEWEST = 16  # rows of x in a program, bound by bytes
@@ -305,35 +305,20 @@ def _down_experts(
         )
 
 
-@dataclass(frozen=True)
-class ExpertTile:
-    """BN rows of w, BK numbers at a time, `stages` of them in flight."""
-
-    bn: int
-    bk: int
-    stages: int
-    warps: int
-
-    @property
-    def options(self) -> dict[str, int]:
-        """For a launch."""
-        return {"BN": self.bn, "BK": self.bk, "STAGES": self.stages, "num_warps": self.warps}
-
-
 def tiles_for(
     block_rows: int, inner: int, size: int, blocks: int, packed: tuple[bool, bool]
-) -> tuple[ExpertTile, ExpertTile]:
+) -> tuple[Tile, Tile]:
     """How the products of gates and ups, and those of outputs, are cut: for few rows of each
     expert, bound by bytes, or for many. packed: in MXFP4, whose BK are bytes.
     """
 
-    def tile(n: int, packed: bool) -> ExpertTile:
+    def tile(n: int, packed: bool) -> Tile:
         if block_rows > FEWEST:
-            return ExpertTile(64, 64, 4, 2) if packed else ExpertTile(128, 64, 3, 8)
+            return Tile(64, 64, 4, 2) if packed else Tile(128, 64, 3, 8)
         even = evenness(blocks * -(-n // 64)) > EVEN
         if packed:  # two warps: four have instructions whose operands take longer to arrange
-            return ExpertTile(64 if even else 32, 64, 4, 2)
-        return ExpertTile(64, 128, 4, 4) if even else ExpertTile(32, 128, 6, 2)
+            return Tile(64 if even else 32, 64, 4, 2)
+        return Tile(64, 128, 4, 4) if even else Tile(32, 128, 6, 2)
 
     return tile(2 * inner, packed[0]), tile(size, packed[1])
 

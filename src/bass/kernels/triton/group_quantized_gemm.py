@@ -232,12 +232,11 @@ def linear(
     with torch.cuda.device_of(x):
         launch(
             x, w.view(torch.uint8) if kind == "e4m3" else w, scale, zero, bias, y, rows, n, width,
-            GROUP=group, SIZE=share * tile.bk, BM=block_rows(rows), BN=tile.bn, BK=tile.bk,
-            STAGES=tile.stages, EVEN=splits * share * tile.bk == width, KIND=kind,
+            GROUP=group, SIZE=share * tile.bk, BM=block_rows(rows),
+            EVEN=splits * share * tile.bk == width, KIND=kind,
             ZERO=zero is not None, BIAS=bias is not None,
             PAIRS=_pairs(x.dtype), OFFSET=OFFSETS[_pairs(x.dtype)] if kind == "int4" else 0.0,
-            OPERAND=operand(x.dtype),
-            num_warps=tile.warps, **dependent(x),
+            OPERAND=operand(x.dtype), **tile.options, **dependent(x),
         )  # fmt: skip
     return y
 

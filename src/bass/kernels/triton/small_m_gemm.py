@@ -36,10 +36,8 @@ GATE_WIDTH = 1024  # columns of a program of `gate`
 
 @dataclass(frozen=True)
 class Tile:
-    """How a product is cut:
-
-    BN rows of w, BK of K at a time, `stages` of them in flight, by `warps` warps, K divided by
-    `splits`.
+    """How a product is cut: BN rows of w, BK of K at a time, `stages` of them in flight, by `warps`
+    warps, K divided by `splits`.
     """
 
     bn: int
@@ -47,6 +45,11 @@ class Tile:
     stages: int
     warps: int
     splits: int = 1
+
+    @property
+    def options(self) -> dict[str, int]:
+        """For a launch."""
+        return {"BN": self.bn, "BK": self.bk, "STAGES": self.stages, "num_warps": self.warps}
 
 
 @triton.jit
@@ -229,10 +232,9 @@ def linear(
     with torch.cuda.device_of(x):
         launch(
             x, w, bias, x_scale, w_scale, y, rows, n, k,
-            SIZE=size, BM=block_rows(rows), BN=tile.bn, BK=tile.bk, STAGES=tile.stages,
-            EVEN=splits * size == k,
+            SIZE=size, BM=block_rows(rows), EVEN=splits * size == k,
             BIAS=bias is not None, X_SCALED=x_scale is not None, W_SCALED=w_scale is not None,
-            SUM=_sum(x), OPERAND=operand(x.dtype), num_warps=tile.warps, **dependent(x),
+            SUM=_sum(x), OPERAND=operand(x.dtype), **tile.options, **dependent(x),
         )  # fmt: skip
     return y
 
@@ -258,10 +260,9 @@ def gated(
     with torch.cuda.device_of(x):
         launch(
             x, w, x_scale, w_scale, y, rows, n, k,
-            SIZE=-(-k // tile.bk) * tile.bk, BM=block_rows(rows), BN=tile.bn, BK=tile.bk,
-            STAGES=tile.stages, EVEN=k % tile.bk == 0,
+            SIZE=-(-k // tile.bk) * tile.bk, BM=block_rows(rows), EVEN=k % tile.bk == 0,
             X_SCALED=x_scale is not None, W_SCALED=w_scale is not None,
-            ACT=act, SUM=_sum(x), OPERAND=operand(x.dtype), num_warps=tile.warps, **dependent(x),
+            ACT=act, SUM=_sum(x), OPERAND=operand(x.dtype), **tile.options, **dependent(x),
         )  # fmt: skip
     return y
 
