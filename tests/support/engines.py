@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from bass.attention import BACKENDS, Flex
 from bass.attention.kernels import KernelBackend
@@ -27,7 +26,6 @@ from bass.drafters import (
 from bass.drafters.ensemble import EnsembleDrafter
 from bass.engine.requests import Request
 from bass.engine.run import EngineRun
-from bass.engine.scorer import ModelScorer
 from bass.engine.step import SpeculativeStep
 from bass.interfaces import (
     Drafter,
@@ -40,12 +38,12 @@ from bass.interfaces import (
 )
 from bass.ops.noise import row_key
 from bass.policies import POLICIES
-from bass.records import CacheBudget, Sequences
+from bass.records import Sequences
 from bass.stop_rules import STOP_RULES
 from bass.testing import engine
 from bass.testing.doubles import ByRow, Cycle, OwnPast, Scripted, Unsure
 from bass.testing.engine import By, RunOutput, same_prompt
-from bass.testing.small_models import Pairing, SmallLlama, SmallModel, poisoned
+from bass.testing.small_models import Pairing, SmallLlama, SmallModel
 from bass.verifiers import VERIFIERS
 from bass.verifiers.coupled import Coupled
 from support.oracle import greedy
@@ -129,12 +127,8 @@ class Built(DraftMethod):
 
 
 def by_the_target(context: Any) -> ModelDrafter:
-    """A drafter by another scorer of the target."""
-    t, capacities = context.target, np.full(context.batch, context.capacity)
-    dtype = t.cache.k.dtype if hasattr(t.cache, "k") else torch.float32
-    budget = CacheBudget.of(capacities)
-    cache = type(t.cache).allocate(t.decoder.shape, budget, context.device, dtype)
-    scorer = ModelScorer(t.decoder, poisoned(cache), t.backend, context.batch)
+    """A drafter by another scorer of the target, from the same storage as that of the draft."""
+    scorer = context.make_draft.func(context.target.decoder)
     return ModelDrafter(scorer, context.warp, context.draw, context.stop_rule)
 
 

@@ -1,11 +1,6 @@
-"""The public kit proves every registered strategy exact, within pytest and without, and leaves
-nothing behind.
-"""
+"""The public kit proves every registered strategy exact."""
 
-import subprocess
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,10 +50,3 @@ def test_every_verifier_is_exact_or_says_that_it_is_not(verifier: str) -> None:
 @pytest.mark.parametrize("pairing", some(PAIRINGS))
 def test_every_pair_of_layout_and_backend_is_exact(pairing: str) -> None:
     check_pair(*PAIRINGS[pairing], examples=FEW)
-
-
-def run(folder: Path, script: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-W", "error", "-c", script]
-    return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, timeout=120
-    )

@@ -237,8 +237,8 @@ def for_requests(
     checker.for_all(requests(vocab, sizes=sizes), drawn, examples, COSTLY)
     for i in range(MANY):
         # twelve requests for four rows: a large batch reveals more of the rare defects
-        seed, large = checker.seed * MANY + i, (*sizes, *sizes)
-        batch = RequestBatch.drawn(seed, vocab, 12, 4, large, least=LONGEST // 2)
+        seed = checker.seed * MANY + i
+        batch = RequestBatch.drawn(seed, vocab, 12, 4, (*sizes, *sizes), LONGEST // 2)
         with contextlib.suppress(NearTie), checker.on(batch):
             attempt(batch)
 

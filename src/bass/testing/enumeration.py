@@ -201,27 +201,21 @@ class Boxes:
 
 def boxes(problem: Problem, cuts: Cuts) -> Boxes:
     """Every draft of positive probability times every box of its noise."""
-    tokens, low, high, drawn, weight = [], [], [], [], []
+    rows = []
     drafts = itertools.product(range(problem.vocab), repeat=problem.length)
     for path in drafts if problem.path is None else (problem.path,):
-        guesses = [problem.guess(path[:i]) for i in range(problem.length)]
-        own = [guess[token] for guess, token in zip(guesses, path, strict=True)]
-        if not all(own):
+        guesses = [(problem.guess(path[:i]), token) for i, token in enumerate(path)]
+        chance = np.prod([guess[token] for guess, token in guesses])
+        if not chance:
             continue
-        uniforms = [
-            guess[:token].sum() + guess[token] / 2
-            for guess, token in zip(guesses, path, strict=True)
-        ]
+        uniforms = [guess[:token].sum() + guess[token] / 2 for guess, token in guesses]
         cells = [_cells(breakpoints) for slot in cuts(problem, path) for breakpoints in slot]
         for box in itertools.product(*cells):
-            corners = np.array(box).reshape(problem.length + 1, 2, 2)
-            tokens.append(path)
-            low.append(corners[..., 0])
-            high.append(corners[..., 1])
-            drawn.append([*uniforms, 0.5])
-            weight.append(np.prod(own) * np.prod(corners[..., 1] - corners[..., 0]))
-    drafted = np.array(tokens, dtype=np.int64).reshape(len(tokens), problem.length)
-    return Boxes(drafted, *map(np.array, (low, high, drawn, weight)))
+            rows.append((path, np.reshape(box, (-1, 2, 2)), [*uniforms, 0.5], chance))
+    tokens, corners, drawn, chances = map(np.array, zip(*rows, strict=True))
+    low, high = corners[..., 0], corners[..., 1]
+    weight = chances * (high - low).prod((1, 2))
+    return Boxes(tokens.astype(np.int64), low, high, drawn, weight)
 
 
 def _cells(breakpoints: list[float]) -> list[tuple[float, float]]:

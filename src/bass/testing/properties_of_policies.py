@@ -43,6 +43,7 @@ SAME = (
     "outside the state."
 )
 CLOCK = "a policy reads no clock: times are in the feedback."
+OF_DATES = ("datetime.now", "datetime.utcnow", "date.today")
 
 ANSWER = "the answer is a tensor of booleans of shape [batch]."
 PURE = "a rule is a function: the same distributions get the same answer, and are not written to."
@@ -158,14 +159,12 @@ def clocks_read() -> Iterator[list[str]]:
     names: list[str] = []
 
     def look(frame: FrameType, event: str, function: Any) -> None:
+        name, module = (getattr(function, of, "") for of in ("__qualname__", "__module__"))
+        is_clock = name in OF_DATES or (module == "time" and name != "sleep")
         # Hypothesis reads a clock whenever Python collects garbage
-        if event != "c_call" or str(frame.f_globals.get("__name__")).startswith("hypothesis."):
-            return
-        name = getattr(function, "__qualname__", "")
-        if getattr(function, "__module__", "") == "time" and name != "sleep":
-            names.append(f"`time.{name}`")
-        elif name in ("datetime.now", "datetime.utcnow", "date.today"):
-            names.append(f"`{name}`")
+        caller = str(frame.f_globals.get("__name__"))
+        if event == "c_call" and is_clock and not caller.startswith("hypothesis."):
+            names.append(f"`{name}`" if name in OF_DATES else f"`time.{name}`")
 
     before = sys.getprofile()
     sys.setprofile(look)

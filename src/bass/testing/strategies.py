@@ -6,7 +6,7 @@ values by this seed.
 
 import itertools
 from collections.abc import Callable
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -108,19 +108,9 @@ class RequestBatch:
 
     @classmethod
     def drawn(
-        cls,
-        seed: int,
-        vocab: int,
-        count: int,
-        rows: int,
-        sizes: tuple = SIZES,
-        least: int = 1,
-        eos: tuple = (),
+        cls, seed: int, vocab: int, count: int, rows: int, sizes: tuple, least: int = 1
     ) -> "RequestBatch":
-        """`count` requests of at least `least` new tokens each; some prompts are repeated.
-
-        `sizes`: of prompts.
-        """
+        """`count` requests of at least `least` new tokens each; some prompts are repeated."""
         random = np.random.default_rng((vocab, seed))
         prompts = [tuple(random.integers(0, vocab, size).tolist()) for size in sizes]
         drawn = zip(
@@ -128,20 +118,15 @@ class RequestBatch:
             random.integers(least, LONGEST + 1, size=count),
             strict=True,
         )
-        return cls(tuple((prompts[i], int(new)) for i, new in drawn), rows, eos)
+        return cls(tuple((prompts[i], int(new)) for i, new in drawn), rows)
 
     @property
     def requests(self) -> list[Request]:
         """The engine's requests."""
+        options = [astuple(MIXED[i % len(MIXED)]) for i in range(len(self.pairs))]
         return [
-            Request(
-                list(prompt),
-                len(prompt) + new,
-                row_key(0, list(prompt), i),
-                i,
-                sampling=astuple(MIXED[i % len(MIXED)]),
-            )
-            for i, (prompt, new) in enumerate(self.pairs)
+            Request(list(p), len(p) + new, row_key(0, list(p), i), i, sampling=options[i])
+            for i, (p, new) in enumerate(self.pairs)
         ]
 
     def __str__(self) -> str:
@@ -156,8 +141,9 @@ def requests(draw: Draw, vocab: int, sizes: tuple = SIZES) -> RequestBatch:
     """
     count = draw(st.integers(1, 6))
     rows = draw(st.integers(1, min(4, count)))
-    seed, ends = draw(SEEDS), draw(st.sets(st.integers(0, vocab - 1), max_size=2))
-    return RequestBatch.drawn(seed, vocab, count, rows, sizes, eos=tuple(sorted(ends)))
+    batch = RequestBatch.drawn(draw(SEEDS), vocab, count, rows, sizes)
+    ends = draw(st.sets(st.integers(0, vocab - 1), max_size=2))
+    return replace(batch, eos=tuple(sorted(ends)))
 
 
 @dataclass(frozen=True)
