@@ -3,6 +3,7 @@
 import functools
 import itertools
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -174,15 +175,21 @@ class Storage:
         work = [functools.partial(e.step.prepare, e.sequences, k, s) for e, k, s in self.shapes()]
         work += [self.engine(size).step.prepare_prefill for size in reversed(self.sizes)]
         for i, prepare in enumerate(work, 1):
-            try:
-                with torch.inference_mode():
-                    prepare()
-            except Exception:
-                self.status.failed = (
-                    True  # the next call drops all graphs, so that smaller ones fit
-                )
-                raise
+            with self.preparing():
+                prepare()
             yield len(work) - i
+
+    @contextmanager
+    def preparing(self) -> Iterator[None]:
+        """Within it, an error marks the storage: the next call drops it with all its graphs, so
+        that smaller ones may fit.
+        """
+        try:
+            with torch.inference_mode():
+                yield
+        except Exception:
+            self.status.failed = True
+            raise
 
     def _rows(self, batch: int, capacity: int, end_tokens: int) -> Sequences:
         with torch.inference_mode(False):  # writable inside and outside of it

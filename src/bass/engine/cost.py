@@ -24,7 +24,7 @@ import functools
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar, final
 
@@ -61,11 +61,6 @@ class Work:
 
 
 NO_WORK = Work(0, 0, 0)
-
-
-def total(work: Iterable[Work]) -> Work:
-    """Sum of the work."""
-    return sum(work, NO_WORK)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from bass.engine.prefill import PrefillGraphs
 from bass.engine.shapes import StepShapes
 from bass.engine.step import SpeculativeStep, Step, StepReport, unpacked
 from bass.errors import OptionError, is_out_of_memory
-from bass.interfaces import Drafter, Scorer, Verifier, Warp
 from bass.ops.dispatch import FirstUse, existing_kernels_only
 from bass.process import without_garbage_collection
 from bass.records import Sequences
@@ -106,11 +105,8 @@ class GraphedStep(Step):
     ) -> None:
         self.own_drafter = own_drafter
         self.inner, self.sequences, self.shapes = step, sequences, shapes
-        self.target: Scorer = step.target
-        self.drafter: Drafter = step.drafter
-        self.verifier: Verifier = step.verifier
-        self.warp: Warp = step.warp
-        self.vocab_size, self.log = step.vocab_size, step.log
+        self.target, self.drafter, self.verifier = step.target, step.drafter, step.verifier
+        self.warp, self.vocab_size, self.log = step.warp, step.vocab_size, step.log
         batch = len(sequences.lens)
         self.host_lengths = pinned(sequences.lens).zero_()  # host
         self.host_array = self.host_lengths.numpy()  # in the same memory

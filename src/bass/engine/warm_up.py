@@ -37,7 +37,7 @@ def first_prefills(cache: EngineCache, steps: Iterable[Step]) -> None:
     storage = cache.storage
     if storage is None or not storage.graphs:
         return
-    with cache.explained(storage.budget), torch.inference_mode():
+    with cache.explained(storage.budget), storage.preparing():
         for step in steps:
             step.prepare_prefill()
         if storage.windows_fed:
