@@ -19,7 +19,7 @@ def convert(folder: Path, output: Path) -> list[Path]:
     """Write the weights of `folder` as safetensors into `output`, next to copies of its config and
     tokenizer. Returns the files of weights. Raises `CheckpointError`.
     """
-    names = file_names(folder) if folder.is_dir() else []
+    names = file_names(folder)
     if not (pickles := pickled_weights(names)):
         raise CheckpointError(f"`{folder}` has no pickle files with weights: give one that has.")
     output.mkdir(parents=True, exist_ok=True)
@@ -39,9 +39,7 @@ def convert(folder: Path, output: Path) -> list[Path]:
 
 
 def tensors_of(path: Path) -> dict[str, Tensor]:
-    """The tensors of a pickle file by name: those that share memory are cloned, and float64, which
-    `bass` does not read, becomes float32.
-    """
+    """The tensors of a pickle file by name, in float32 if they are in float64."""
     try:
         value: Any = torch.load(path, map_location="cpu", weights_only=True)
         while inner := [value[key] for key in INNER if isinstance(value.get(key), dict)]:
@@ -49,10 +47,10 @@ def tensors_of(path: Path) -> dict[str, Tensor]:
         found = {n: t.float() if t.dtype == torch.float64 else t for n, t in value.items()}
     except Exception as error:  # a pickle that is damaged, or holds more, may raise anything
         raise CheckpointError(
-            f"`{path}` is damaged, or holds more than tensors and plain containers, which alone "
-            "are read: download it again, or choose a revision with safetensors files."
+            f"`{path}` is damaged, or holds more than tensors and plain containers: download it "
+            "again, or choose a revision with safetensors files."
         ) from error
-    seen: set[int] = set()
+    seen = set[int]()  # safetensors wants no memory that is shared
     for name, tensor in found.items():
         memory = tensor.untyped_storage().data_ptr()
         found[name] = (tensor.clone() if memory in seen else tensor).detach().contiguous()

@@ -27,15 +27,12 @@ ADAPTER, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file of a checkpoint."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8-sig"))
+        return json.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, OSError) as error:
         refuse_pointer(path)
         raise CheckpointError(
             f"`{path}` is not readable as JSON ({error}): download the checkpoint again."
         ) from error
-    if not isinstance(value, dict):
-        raise CheckpointError(f"`{path}` holds no JSON object: download the checkpoint again.")
-    return value
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -87,9 +84,9 @@ def some(names: Iterable[str]) -> str:
     return ", ".join(listed[:3]) + (", ..." if len(listed) > 3 else "")
 
 
-def file_names(folder: Path) -> list[str]:
-    """The names of all files of a folder."""
-    return sorted(path.name for path in folder.iterdir())
+def file_names(path: Path) -> list[str]:
+    """The names of all files of a folder, or that of a file."""
+    return sorted(one.name for one in path.iterdir()) if path.is_dir() else [path.name]
 
 
 def refuse_pointer(path: Path) -> None:
@@ -127,7 +124,7 @@ def weight_files(folder: Path) -> dict[Path, list[str]]:
 
 def refuse_other_formats(path: Path) -> None:
     """Raise `CheckpointError` for a folder, or a file, with weights in an unsupported format."""
-    names = file_names(path) if path.is_dir() else [path.name]
+    names = file_names(path)
     if ADAPTER_CONFIG in names:
         base = read_json(path / ADAPTER_CONFIG).get("base_model_name_or_path")
         raise CheckpointError(

@@ -14,7 +14,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from bass.checkpoints.folder import ADAPTER, ADAPTER_CONFIG, read_json, refuse_other_formats, some
+from bass.checkpoints.folder import ADAPTER, ADAPTER_CONFIG, read_json, some
 from bass.checkpoints.names import of_tower, without_wrappers
 from bass.checkpoints.shards import TensorFiles, TensorReader, read_header
 from bass.errors import CheckpointError, counted
@@ -65,11 +65,9 @@ class Adapter:
         """Read an adapter's folder, without values. Raises `CheckpointError`."""
         path, about = folder / ADAPTER, folder / ADAPTER_CONFIG
         if not (path.is_file() and about.is_file()):
-            if folder.exists():
-                refuse_other_formats(folder)
             raise CheckpointError(
                 f"`{folder}` has no {ADAPTER_CONFIG} with an {ADAPTER}: give a folder of a LoRA "
-                "adapter as `peft` saves it."
+                "adapter as `peft` saves it (`bass convert` reads one in a pickle file)."
             )
         config = {name: value for name, value in read_json(about).items() if value is not None}
         if wrong := [n for n, known in _MERGED.items() if config.get(n, known[0]) not in known]:

@@ -43,13 +43,6 @@ class Stored:
         """The bytes of a tensor of one of `KINDS`."""
         return math.prod(self.shape) * KINDS[self.kind].itemsize if self.kind in KINDS else 0
 
-    @property
-    def is_counter(self) -> bool:
-        """Whether it is a buffer of integers that no decoder reads; packed weights have two axes
-        or more.
-        """
-        return self.kind in ("I64", "I32", "BOOL") and len(self.shape) <= 1
-
 
 @dataclass(frozen=True)
 class StoredQuantized(Stored):

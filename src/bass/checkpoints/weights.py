@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 
 from bass.checkpoints.families import family_of
 from bass.checkpoints.folder import SINGLE, read_config, read_text_config, some, stored_dtype
@@ -34,6 +35,7 @@ from bass.quantization.methods import NoQuantization
 
 Family = type[CausalDecoder]
 
+_INTEGERS = ("I64", "I32", "BOOL")
 SHOWN_FROM = 1_000_000_000  # bytes of a checkpoint from which there is a progress bar
 
 
@@ -63,12 +65,11 @@ class CheckpointIndex:
         """
         if self.dummy:
             return [stored_dtype(self.raw) or torch.bfloat16]
-        bytes_of: dict[torch.dtype, int] = {}
+        bytes_of = Counter[torch.dtype]()
         for source in self.sources.values():
             for tensor in (self.files.stored[name] for name in source.tensors):
-                dtype = FLOATS[tensor.kind]
-                bytes_of[dtype] = bytes_of.get(dtype, 0) + tensor.nbytes
-        return sorted(bytes_of, key=lambda dtype: -bytes_of[dtype])
+                bytes_of[FLOATS[tensor.kind]] += tensor.nbytes
+        return [dtype for dtype, _ in bytes_of.most_common()]
 
     def load(
         self, device: torch.device, dtype: torch.dtype, quantization: Quantization | None = None
@@ -149,22 +150,18 @@ class CheckpointIndex:
                     if generator is not None:
                         fill_with_random(module, own, generator)
                     elif source is not None:
-                        self._read(source, module.get_parameter(own), reader)
+                        parts = [reader[tensor] for tensor in source.tensors]
+                        if self.adapter is not None:
+                            parts = [*map(self.adapter.merged, source.tensors, parts)]
+                        source.fill(module.get_parameter(own), parts)
+                        del parts  # the next layer may need their memory
                 del module
                 if quantization is not None and path in shrinking:
                     quantize_layer(decoder, path, quantization)
 
-    def _read(self, source: WeightSource, parameter: Tensor, reader: TensorReader) -> None:
-        parts = [reader[tensor] for tensor in source.tensors]
-        if self.adapter is not None:
-            parts = [*map(self.adapter.merged, source.tensors, parts)]
-        source.fill(parameter, parts)
-
 
 def load_decoder(folder: Path, device: torch.device, dtype: torch.dtype) -> CausalDecoder:
-    """The decoder of `folder`, on `device` in `dtype`, after accounting for its tensors
-    (`read_index`).
-    """
+    """The decoder of `folder`, on `device` in `dtype`; see `read_index`."""
     return read_index(folder).load(device, dtype)
 
 
@@ -272,7 +269,9 @@ def _account(
     if decoder.head is None and head in stored:
         wanted[head] = tuple(decoder.embed.shape)
     more = [name for name in stored if name not in wanted]
-    unexpected = [n for n in more if not (is_unused(n, decoder) or stored[n].is_counter)]
+    # buffers of integers, which no decoder reads; packed weights have two axes or more
+    flat = {n for n in more if len(stored[n].shape) < 2 and stored[n].kind in _INTEGERS}
+    unexpected = [n for n in more if n not in flat and not is_unused(n, decoder)]
     findings = {
         "missing": [name for name in wanted if name not in stored],
         "unexpected": without_zero_biases(unexpected, files),
@@ -315,29 +314,28 @@ def narrow(decoder: CausalDecoder, vocab_size: int) -> CausalDecoder:
     return decoder
 
 
-def checkpoint_tensors(decoder: CausalDecoder, dtype: torch.dtype) -> dict[str, Tensor]:
-    """The decoder's parameters under the checkpoint's names, with fused ones split."""
+def save_decoder(
+    decoder: CausalDecoder, folder: Path, dtype: torch.dtype = torch.bfloat16, **extra: Any
+) -> None:
+    """Write `config.json` (with `extra` fields such as `eos_token_id`) and `model.safetensors` with
+    the checkpoint's names, fused parameters split.
+    """
     sources = decoder.sources(decoder.config)
-    if sources.keys() != dict(decoder.named_parameters()).keys():
+    parameters = dict(decoder.named_parameters())
+    if sources.keys() != parameters.keys():
         raise CheckpointError(
             "The decoder is quantized or otherwise changed, so it cannot be saved as a checkpoint: "
             "save it before that."
         )
-    return {
+    tensors = {
         tensor: part.to("cpu", dtype).contiguous().clone()
-        for name, parameter in decoder.named_parameters()
+        for name, source in sources.items()
         for tensor, part in zip(
-            sources[name].tensors, sources[name].split(parameter.detach()), strict=True
+            source.tensors, source.split(parameters[name].detach()), strict=True
         )
     }
-
-
-def save_decoder(
-    decoder: CausalDecoder, folder: Path, dtype: torch.dtype = torch.bfloat16, **extra: Any
-) -> None:
-    """Write `config.json` (with `extra` fields such as `eos_token_id`) and `model.safetensors`."""
     folder.mkdir(parents=True, exist_ok=True)
     kind = str(dtype).removeprefix("torch.")
     config = decoder.config.to_json() | {"dtype": kind, "torch_dtype": kind} | extra
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    save_file(checkpoint_tensors(decoder, dtype), folder / SINGLE, metadata={"format": "pt"})
+    save_file(tensors, folder / SINGLE, metadata={"format": "pt"})

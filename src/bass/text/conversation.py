@@ -28,7 +28,7 @@ def conversations(messages: Any) -> list[list[Message]]:
     """
     listed = list(messages) if _is_several(messages) else []
     if not listed or not all(map(_is_several, listed)):
-        return [checked_messages(listed)]
+        return [checked_messages(listed or messages)]
     return [checked_messages(one, f"Conversation {i}: ") for i, one in enumerate(listed)]
 
 

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as FastTokenizer
 from tokenizers.models import BPE
 
 from bass.checkpoints.folder import refuse_pointer
-from bass.errors import CheckpointError, RequestError
+from bass.errors import CheckpointError
 from bass.text.conversation import ChatTemplates, plain_text
 from bass.text.folder import assemble, optional_json, source
 
@@ -29,13 +29,9 @@ _SETTLED = re.compile(r".*[^ .?!,'ntmsver]", re.DOTALL)
 @final
 @dataclass(frozen=True)
 class Tokenizer:
-    """Text to token ids and back, by the checkpoint's files.
-
-    `source`: the file with the vocabulary.
-    """
+    """Text to token ids and back, by the checkpoint's files."""
 
     fast: FastTokenizer
-    source: str = "tokenizer.json"
     clean_up: bool = False  # decoded text has no space before punctuation
     chat: ChatTemplates = field(default_factory=ChatTemplates)
 
@@ -63,20 +59,14 @@ class Tokenizer:
         clean_up = bool(settings.get("clean_up_tokenization_spaces"))
         if isinstance(fast.model, BPE):  # byte-pair tokenizers keep spaces
             clean_up = clean_up and bool(settings.get(_CLEAN_UP_BPE))
-        return cls(fast, file, clean_up, chat)
+        return cls(fast, clean_up, chat)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids of `text`, with the special tokens that the checkpoint adds.
 
-        A text that already begins with the beginning-of-sequence token gets no second one. Raises
-        `RequestError`.
+        A text that already begins with the beginning-of-sequence token gets no second one.
         """
-        try:
-            encoded = self.fast.encode(text, add_special_tokens=add_special_tokens)
-        except TypeError as error:
-            raise RequestError(
-                "The text holds a lone surrogate, which is not a character: give valid Unicode."
-            ) from error
+        encoded = self.fast.encode(text, add_special_tokens=add_special_tokens)
         ids = encoded.ids
         begins_twice = ids[:1] == ids[1:2] and encoded.special_tokens_mask[:2] == [1, 0]
         return ids[begins_twice:]

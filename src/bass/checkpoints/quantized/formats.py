@@ -356,8 +356,7 @@ def _with_matrices(
                 f"`{module}` has scales of {[*scale.shape]} instead of "
                 f"{' or '.join(str([*one]) for one in shapes)}"
             )
-        kinds = [part.kind for part in parts.values() if part.kind in ("F16", "BF16")]
-        kind = KIND_OF[dtype] if dtype else (kinds or ["BF16"])[0]
+        kind = KIND_OF[dtype or torch.bfloat16]
         own = module if end == "_blocks" else f"{module}.weight"
         found[own] = StoredQuantized(codes.path, name, kind, shape, parts, layout)
         for role in parts:
