@@ -26,12 +26,7 @@ from bass.testing.checking import Checker, shown
 from bass.testing.doubles import ByRow
 from bass.testing.engine import By, Setup
 from bass.testing.small_models import SmallTable, tensors_of
-from bass.testing.strategies import (
-    SEEDS,
-    FeedbackSequence,
-    distribution,
-    feedback_sequences,
-)
+from bass.testing.strategies import SEEDS, FeedbackSequence, distribution
 
 TWICE = "`lengths` of one state are always the same."
 STATE = "`{}` returns a new state and does not write to its argument."
@@ -81,7 +76,9 @@ def check_policy(policy: Any, examples: int = 80, seed: int = 0) -> None:
     made = make("policy", policy)
     check_max_length(made)
     checker = Checker(type(made).__name__, examples, seed)
-    checker.for_all(feedback_sequences(), lambda history: follow(checker, made, history))
+    rows, steps = st.integers(1, ROWS), st.integers(1, 12)
+    histories = st.builds(FeedbackSequence.drawn, rows, steps, SEEDS)
+    checker.for_all(histories, lambda history: follow(checker, made, history))
     setup = Setup(engine.WHOLE_MEMORY, engine.CPU, policy=made)
     engine.require_greedy(checker, setup, examples // 2)
     engine.require_law(checker, setup.but(model=engine.NARROW_TABLE), Sampling(temperature=0.9))

@@ -41,11 +41,6 @@ def distribution(random: np.random.Generator, vocab: int) -> Float[np.ndarray, "
     return weights / weights.sum() if weights.any() else np.eye(vocab)[random.integers(vocab)]
 
 
-def prefixes(vocab: int, length: int) -> list[tuple[int, ...]]:
-    """All prefixes of 0 to `length` tokens."""
-    return [p for n in range(length + 1) for p in itertools.product(range(vocab), repeat=n)]
-
-
 def problem(
     random: np.random.Generator, vocab: int, length: int, deterministic: bool, generic: bool = False
 ) -> Problem:
@@ -57,7 +52,8 @@ def problem(
     """
     relation = random.choice(("unrelated", "equal", "disjoint", "mixed"))
     target, guess = {}, {}
-    for prefix in prefixes(vocab, length):
+    sizes = range(length + 1)
+    for prefix in (p for n in sizes for p in itertools.product(range(vocab), repeat=n)):
         if generic:
             target[prefix], guess[prefix] = random.dirichlet(np.ones(vocab), 2)
             continue
@@ -188,12 +184,3 @@ class FeedbackSequence:
             new = np.flatnonzero(begins).tolist()
             events.append(StepEvents(new, active, drafted, accepted, seconds))
         return cls(batch, tuple(events))
-
-
-def feedback_sequences(
-    most_rows: int = 8, most_steps: int = 12
-) -> st.SearchStrategy[FeedbackSequence]:
-    """Runs of up to `most_rows` rows and `most_steps` steps."""
-    return st.builds(
-        FeedbackSequence.drawn, st.integers(1, most_rows), st.integers(1, most_steps), seed=SEEDS
-    )
