@@ -63,11 +63,9 @@ class CacheBudget:
 
         The order is that of the requests if each has a row, else descending.
         """
-        return (
-            self.limits.copy()
-            if len(self.limits) == self.batch
-            else np.sort(self.limits)[::-1][: self.batch].copy()
-        )
+        if len(self.limits) == self.batch:
+            return self.limits.copy()
+        return np.sort(self.limits)[::-1][: self.batch].copy()
 
 
 @dataclass(frozen=True)

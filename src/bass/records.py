@@ -147,15 +147,15 @@ class History:
 
     `Sequences.history` makes it. Of logits [B,W,V], logit w follows `drafted[:, : n - W + 1 + w]`,
     where n is the number of drafted columns. `prompt_lens`, `end_tokens` and `sampling` are those
-    of `Sequences`, None where the warp has options of its own.
+    of `Sequences`.
     """
 
     tokens: Int[Tensor, "batch slots"]
     lens: Int[Tensor, " batch"]
     drafted: Int[Tensor, "batch drafted"]
-    prompt_lens: Int[Tensor, " batch"] | None = None
-    end_tokens: Int[Tensor, "batch ends"] | None = None
-    sampling: Float64[Tensor, "batch options"] | None = None
+    prompt_lens: Int[Tensor, " batch"]
+    end_tokens: Int[Tensor, "batch ends"]
+    sampling: Float64[Tensor, "batch options"]
 
 
 @dataclass(frozen=True)

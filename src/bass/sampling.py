@@ -7,7 +7,6 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from bass.errors import StrategyError
 from bass.interfaces import Warp
 from bass.ops import sampling
 from bass.option import check_value
@@ -58,11 +57,6 @@ class Sampling(Warp):
     def __call__(
         self, logits: Float[Tensor, "batch window vocab"], history: History
     ) -> Float[Tensor, "batch window vocab"]:
-        if history.prompt_lens is None or history.end_tokens is None:
-            if self.presence_penalty or self.frequency_penalty or self.min_new_tokens:
-                raise _no_options(type(self).__name__)
-            none = history.tokens[:, :0]
-            history = replace(history, prompt_lens=history.lens, end_tokens=none)
         packed = self.packed(len(logits), logits.device)
         return sampling.warp(logits, replace(history, sampling=packed))
 
@@ -75,13 +69,4 @@ class RowSampling(Warp):
     def __call__(
         self, logits: Float[Tensor, "batch window vocab"], history: History
     ) -> Float[Tensor, "batch window vocab"]:
-        if history.sampling is None or history.prompt_lens is None or history.end_tokens is None:
-            raise _no_options(type(self).__name__)
         return sampling.warp(logits, history)
-
-
-def _no_options(warp: str) -> StrategyError:
-    return StrategyError(
-        f"`{warp}` reads the options of the rows, which the `History` lacks: make it by "
-        "`sequences.history(drafted)`."
-    )

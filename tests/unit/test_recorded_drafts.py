@@ -60,7 +60,9 @@ def test_a_recorded_probability_is_that_of_the_distribution_drawn_from(
             prefix = np.array([before + step.draft_tokens[row, :i].tolist()])
             logits = torch.as_tensor(TABLE.oracle("draft", prefix)[:, None])
             nothing = torch.zeros(1, 0, dtype=torch.int64)
-            probs = WARP(logits, History(nothing, torch.zeros(1, dtype=torch.int64), nothing))[0, 0]
+            zero = torch.zeros(1, dtype=torch.int64)
+            history = History(nothing, zero, nothing, zero, nothing, nothing.double())
+            probs = WARP(logits, history)[0, 0]
             expected = float(probs[step.draft_tokens[row, i]])
             assert step.draft_probs[row, i] == pytest.approx(expected, abs=1e-5)
             seen += 1

@@ -33,7 +33,8 @@ def history(rows: list[list[int]], drafted: int = 0) -> History:
     ahead = torch.tensor([row[len(row) - drafted :] for row in rows], dtype=torch.int64).reshape(
         len(rows), drafted
     )
-    return History(tokens * (torch.arange(longest) < lens[:, None]), lens, ahead)
+    known, none = tokens * (torch.arange(longest) < lens[:, None]), tokens[:, :0]
+    return History(known, lens, ahead, lens, none, none.double())
 
 
 def apart(values: np.ndarray, gap: float) -> bool:

@@ -49,9 +49,6 @@ def warp(
     precision. A row's result does not depend on the options of others. Logits that contain NaN or
     +infinity, or no finite value, give NaN.
     """
-    assert history.sampling is not None
-    assert history.prompt_lens is not None
-    assert history.end_tokens is not None
     wide = torch.promote_types(logits.dtype, torch.float32)
     if wide == torch.float32 and dispatch.use_kernels(logits):
         return kernels.sampling.warp(
@@ -191,8 +188,6 @@ def edited(
     """
     kind, logits = logits.dtype, logits.to(options["temperature"].dtype)
     prompt_lens, end_tokens = history.prompt_lens, history.end_tokens
-    assert prompt_lens is not None
-    assert end_tokens is not None
     if (penalty := options.get("repetition_penalty")) is not None:
         repeated = counts(logits, history, torch.zeros_like(history.lens)) > 0
         logits = penalized(logits, repeated, penalty)
