@@ -5,7 +5,7 @@ from them.
 from collections import ChainMap
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
@@ -21,7 +21,6 @@ Base = Annotated[float, Range(1, above=True)]  # of rotary frequencies, which fa
 GLOBAL, LOCAL = "rotary", "local_rotary"  # modules of a decoder
 Assumed = dict[str, tuple[Any, ...]]
 AttributeMap = dict[str, str | None]
-Config = TypeVar("Config", bound="FamilyConfig")
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class FamilyConfig:
             )
 
     @classmethod
-    def from_json(cls: type[Config], config: dict[str, Any]) -> Config:
+    def from_json(cls, config: dict[str, Any]) -> Self:
         """Read a parsed config.json. A `CheckpointError` names a field that is missing, invalid or
         not supported.
         """
@@ -130,10 +129,12 @@ class FamilyConfig:
 class RotaryConfig(FamilyConfig):
     """Fields of the families with rotary positions.
 
-    interleaved: the checkpoint rotates dimensions 2i and 2i + 1 together.
+    interleaved: the checkpoint rotates dimensions 2i and 2i + 1 together. default_rope: the rope
+    parameters of a config.json without any.
     """
 
     interleaved: ClassVar[bool] = False
+    default_rope: ClassVar[dict[str, Any]] = {}
     rope_theta: Base = 10000.0
     rope_scaling: RopeScaling | None = None
 
@@ -146,19 +147,18 @@ class RotaryConfig(FamilyConfig):
             )
 
     @classmethod
-    def from_json(cls: type[Config], config: dict[str, Any]) -> Config:
+    def from_json(cls, config: dict[str, Any]) -> Self:
         """Read config.json. Rotary fields may be in `rope_parameters`, in `rope_scaling`, or next
         to the other fields.
         """
-        rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+        rope = config.get("rope_scaling") or config.get("rope_parameters") or cls.default_rope
         if not isinstance(rope, dict):
             raise CheckpointError(
                 f"config.json has the rope parameters {rope!r:.100}: they must be an object."
             )
         derived = {n: 0 for n in ("num_key_value_heads", "head_dim") if config.get(n, 0) is None}
         names = cls.json_names()
-        moved = {"rope_theta", "partial_rotary_factor"} & rope.keys() & names.keys()
-        rotary = {names[name]: rope[name] for name in moved}
+        rotary = {names[name]: value for name, value in rope.items() if name in names}
         scaling = RopeScaling.from_json(with_original(rope, config))
         return super().from_json(config | derived | rotary | {"rope_scaling": scaling})
 
@@ -274,7 +274,7 @@ class LocalRotaryConfig(LayerTypesConfig):
         super().__post_init__()
 
     @classmethod
-    def from_json(cls: type[Config], config: dict[str, Any]) -> Config:
+    def from_json(cls, config: dict[str, Any]) -> Self:
         by_kind, scaling = config.get("rope_parameters") or {}, config.get("rope_scaling") or {}
         known = isinstance(by_kind, dict) and {*by_kind} <= {FULL, SLIDING}
         full, sliding = (by_kind.get(kind) or {} for kind in (FULL, SLIDING)) if known else ({}, {})

@@ -12,7 +12,6 @@ from bass.models.config import Assumed, Base, LayerTypesConfig
 from bass.models.decoder import RotaryDecoder
 from bass.models.fields import Size
 from bass.models.layers import Attention, LayerFactory, PreNorm, SparseMLP
-from bass.models.rope import RopeScaling
 from bass.models.sources import WeightSource
 from bass.records import AttentionRule
 
@@ -20,7 +19,6 @@ YARN = {
     "rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
     "original_max_position_embeddings": 4096,
 }  # fmt: skip
-PUBLISHED = RopeScaling.from_json(YARN)
 
 
 @dataclass(frozen=True)
@@ -29,24 +27,18 @@ class GptOssConfig(LayerTypesConfig):
 
     model_type = "gpt_oss"
     architecture = "GptOssForCausalLM"
+    default_rope: ClassVar[dict[str, Any]] = YARN
     # The others are what its code computes whatever the config says.
     assumes: ClassVar[Assumed] = {"hidden_act": ("silu",), "swiglu_limit": (7.0, 7, None)}
     num_key_value_heads: int = 8
     head_dim: int = 64
     max_position_embeddings: Size = 131072
     rope_theta: Base = 150000.0
-    rope_scaling: RopeScaling | None = PUBLISHED
     rms_norm_eps: float = 1e-5
     attention_bias: bool = True
     sliding_window: int | None = 128
     num_local_experts: Size = 128
     num_experts_per_tok: Size = 4
-
-    @classmethod
-    def from_json(cls, config: dict[str, Any]) -> "GptOssConfig":
-        """As `RotaryConfig.from_json`; without rope parameters, those of the published models."""
-        given = config.get("rope_scaling") or config.get("rope_parameters")
-        return super().from_json(config if given else config | {"rope_scaling": YARN})
 
     def to_json(self) -> dict[str, Any]:
         """As `RotaryConfig.to_json`; without rope parameters, `transformers` has the published

@@ -3,9 +3,9 @@ rotary embedding.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Self, final
 
-from bass.models.config import Assumed, Config, RotaryConfig
+from bass.models.config import Assumed, RotaryConfig
 from bass.models.decoder import RotaryDecoder
 from bass.models.fields import Positive
 from bass.models.layers import Attention, GatedMLP, Hidden, LayerFactory, PreNorm
@@ -35,7 +35,7 @@ class HunYuanConfig(RotaryConfig):
         object.__setattr__(self, "rope_alpha", 1.0)
 
     @classmethod
-    def from_json(cls: type[Config], config: dict[str, Any]) -> Config:
+    def from_json(cls, config: dict[str, Any]) -> Self:
         rope = config.get("rope_scaling") or config.get("rope_parameters")
         if isinstance(rope, dict) and "dynamic" in rope.values() and rope.get("alpha"):
             config = config | {"rope_alpha": rope["alpha"], "rope_scaling": None}

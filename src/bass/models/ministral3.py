@@ -5,7 +5,7 @@ which their factor is 1.
 """
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from bass.errors import CheckpointError
 from bass.models.decoder import RotaryDecoder
@@ -25,6 +25,7 @@ class Ministral3Config(MistralConfig):
 
     model_type = "ministral3"
     architecture = "Ministral3ForCausalLM"
+    default_rope: ClassVar[dict[str, Any]] = YARN
     head_dim: int = 128
     max_position_embeddings: Size = 262144
     rms_norm_eps: float = 1e-5
@@ -39,15 +40,6 @@ class Ministral3Config(MistralConfig):
                 f"config.json has `{BETA}={beta}` without the original context that it needs: "
                 "download the checkpoint again."
             )
-
-    @classmethod
-    def from_json(cls, config: dict[str, Any]) -> "Ministral3Config":
-        """Read config.json; the rope parameters hold the growth of the queries."""
-        rope = config.get("rope_scaling") or config.get("rope_parameters") or YARN
-        beta = rope.get(BETA) if isinstance(rope, dict) else None
-        return super().from_json(
-            config | {"rope_parameters": rope} | ({} if beta is None else {BETA: beta})
-        )
 
     def to_json(self) -> dict[str, Any]:
         found = super().to_json()

@@ -6,7 +6,7 @@ factors.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Self, final
 
 from bass.errors import CheckpointError
 from bass.models.config import PartialRotaryConfig, SlidingConfig
@@ -30,7 +30,7 @@ class Phi3Config(PartialRotaryConfig, SlidingConfig):
     partial_rotary_factor: float = 1.0
 
     @classmethod
-    def from_json(cls, config: dict[str, Any]) -> "Phi3Config":
+    def from_json(cls, config: dict[str, Any]) -> Self:
         """Read config.json. The original context is a field next to the others."""
         name = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
         rope = config.get(name)

@@ -1,7 +1,7 @@
 """Qwen 3 with experts (Yang et al., 2025): Qwen 3 with a mixture of experts in most layers."""
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Self, final
 
 from bass.models.config import SlidingConfig
 from bass.models.decoder import RotaryDecoder
@@ -26,7 +26,7 @@ class Qwen3MoeConfig(SlidingConfig):
     mlp_only_layers: tuple[int, ...] = ()
 
     @classmethod
-    def from_json(cls, config: dict[str, Any]) -> "Qwen3MoeConfig":
+    def from_json(cls, config: dict[str, Any]) -> Self:
         """As `RotaryConfig.from_json`. Newer files name the number of experts as Mixtral does; the
         window counts only if it is switched on.
         """
