@@ -36,3 +36,13 @@ def advancing(text: str, total: int, shown: bool) -> Iterator[Callable[[int], ob
         return
     with progress_bar(shown) as bar:
         yield partial(bar.advance, bar.add_task(text, total=total))
+
+
+def counted(work: str, left: Iterator[int], progress: bool) -> None:
+    """Do the work, such as "capturing CUDA graphs", of which `left` yields what is left; `progress`
+    shows a bar on standard error.
+    """
+    with progress_bar(shown=progress) as bar:
+        task = bar.add_task(work, total=None)
+        for done, more in enumerate(left, 1):
+            bar.update(task, completed=done, total=done + more)

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import bass
-from bass.api.loading import Checkpoint
+from bass.api.loading import Checkpoint, ModelSpec
 from bass.checkpoints.folder import SINGLE
 from bass.checkpoints.weights import load_decoder, read_index
 from bass.errors import CheckpointError
@@ -82,7 +82,7 @@ def test_what_the_outer_config_says_holds(tmp_path: Path) -> None:
     make(TIED).save_pretrained(tmp_path)
     (tmp_path / "generation_config.json").unlink()
     changed(tmp_path, eos_token_id=[1, 96], dtype="float16")
-    checkpoint = Checkpoint.read(str(tmp_path))
+    checkpoint = Checkpoint.of(ModelSpec(str(tmp_path), torch.device("cpu"), "auto"))
     assert checkpoint.eos == [1, 96]
     assert checkpoint.index.raw["dtype"] == "float16"
 

@@ -25,6 +25,7 @@ import pytest
 import torch
 
 from bass.api import plan
+from bass.api.resolve import make
 from bass.cli import main
 from bass.cli.options import Parser
 from bass.experiments import grid, prompts, runner, settings
@@ -172,6 +173,9 @@ def parsing_alone() -> Iterator[None]:
 
     def ending(parser: Parser, argv: Sequence[str]) -> Any:
         found = read(parser, argv)
+        for name, kind in parser.strategies.items():
+            if found[name] not in (None, "auto"):
+                make(kind, found[name])
         return found if parser.prog == "bass ablate" else end()
 
     def end(*_: Any) -> Any:

@@ -65,7 +65,7 @@ OPTIONS = {
     "policy that its module lacks": (["--policy", "unit.test_bad_input:Nothing"], "Nothing"),
     "class that is no policy": (["--policy", "unit.test_bad_input:NoPolicy"], "DraftLengthPolicy"),
     "incomplete policy": (["--policy", "unit.test_bad_input:Incomplete"], "lengths"),
-    "policy parameter of a wrong kind": (["--policy.start", "x"], "integer"),
+    "policy parameter of a wrong kind": (["--policy.start", "x"], "int"),
     "policy parameter that does not exist": (["--policy.stort", "3"], "`start`"),
     "unknown cache": (["--cache", "splt"], "`split`"),
     "unknown drafter": (["--drafter", "modle"], "`model`"),

@@ -35,7 +35,6 @@ REQUESTS: list[tuple[Any, dict[str, Any], str]] = [
     ([[["a"]]], {}, "['a']"),
     ({"prompt": "a", "prompt_token_ids": [5]}, {}, "and nothing else"),
     (["a", {"input_ids": [5], "attention_mask": [1]}], {}, "'input_ids'"),
-    ({"prompt": [5, 6]}, {}, "`prompt`"),
     # options of all prompts
     ("x", {"temprature": 1.0}, "`temperature`"),
     ("a", {"min_tokens": 3}, "`min_new_tokens`"),
@@ -84,7 +83,7 @@ LOADS: list[tuple[dict[str, Any], str]] = [
     ({"dtype": "int8"}, "`int8`"),
     ({"num_speculative_tokens": 1.5}, "num_speculative_tokens=1.5"),
     ({"policy": "bass", "num_speculative_tokens": 4}, "contradicts"),
-    ({"drafter": "ngram"}, "would not be used"),
+    ({"drafter": "ngram", "stop_rule": "svip"}, "would not be used"),
     ({"drafter": "none"}, "num_speculative_tokens=0"),
 ]
 

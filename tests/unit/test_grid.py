@@ -217,7 +217,10 @@ def test_a_config_of_a_file_with_its_quick_part_and_overrides(tmp_path: Path) ->
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a setting": ({"base": {"temprature": 1}}, "`temprature`. Did you mean `temperature`"),
     "a name of vLLM": ({"base": {"max_tokens": 9}}, "give `max_new_tokens` (most new tokens"),
-    "a type": ({"base": {"batch": "many"}}, "`batch: 'many'` is of the wrong type: give an int"),
+    "a type": (
+        {"base": {"batch": "many"}},
+        "`batch: 'many'` is of the wrong type: expected <class",
+    ),
     "no rows": ({"axes": {"batch": [0, 1]}}, "integer in [1, inf). (cell b0)"),
     "a policy": ({"axes": {"policy": ["baas"]}}, "Unknown policy `baas`. Did you mean `bass`"),
     "a parameter": ({"base": {"policy": "fixed", "policy.kk": 1}}, "policy `fixed` `kk`"),

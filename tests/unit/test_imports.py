@@ -44,10 +44,11 @@ ORDER: list[set[str]] = [
 ]
 # within `api`, likewise
 ORDER_OF_API: list[set[str]] = [
-    {"kinds", "values", "loading", "results", "elsewhere"},
-    {"resolve", "options", "generation"},
+    {"kinds", "loading", "results"},
+    {"options", "generation"},
+    {"resolve"},
     {"requests"},
-    {"plan", "progress"},
+    {"plan"},
     {"llm"},
     {"__init__"},
 ]

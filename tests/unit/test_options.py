@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import bass
-from bass.api.elsewhere import COUNTERPARTS, named_elsewhere
 from bass.api.options import (
+    COUNTERPARTS,
     ChatFields,
     ChatOptions,
     LoadFields,
@@ -20,6 +20,7 @@ from bass.api.options import (
     RequestOptions,
     TemplateFields,
     TemplateOptions,
+    named_elsewhere,
 )
 from bass.api.results import Completion, Result
 from bass.experiments.settings import Settings

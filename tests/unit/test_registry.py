@@ -93,15 +93,6 @@ def test_parameters_come_from_fields_and_signatures() -> None:
 
 WRONG: dict[str, tuple[str, Any, str]] = {
     "a name that nearly is one": ("policy", "baas", "Unknown policy `baas`. Did you mean `bass`"),
-    "a policy that needs a trace": (
-        "policy",
-        "oracle",
-        (
-            "Unknown policy `oracle`: it can only be given as an object in Python, `Oracle(trace)` "
-            "of "
-            "`bass.policies`, since it needs a"
-        ),
-    ),
     "an object of another kind": ("stop_rule", Fixed(3), "`stop_rule=Fixed(k=3)` is no stop rule"),
     "an unknown parameter": (
         "policy",

@@ -41,13 +41,13 @@ UNSAID: list[tuple[str, type, str, str]] = [
         "verifier",
         NoFlag,
         "does not declare `lossless`",
-        "write `lossless: ClassVar[bool] = True` or `= False` in the class.",
+        "write `lossless: ClassVar[bool] = ...` in the class.",
     ),
     (
         "attention",
         NoView,
         "does not declare `view_type`",
-        "write `view_type: ClassVar[type] = PaddedView`",
+        "write `view_type: ClassVar[type] = ...`",
     ),
 ]
 

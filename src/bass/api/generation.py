@@ -7,6 +7,7 @@ from bass.api.results import Completion, Result, StreamEvent
 from bass.engine.cost import Peaks
 from bass.engine.requests import Emission
 from bass.engine.run import EngineRun
+from bass.progress import advancing
 from bass.text import StopStrings, Tokenizer, Transcript
 
 
@@ -128,6 +129,27 @@ class Generation:
         return StreamEvent(
             request.prompt_index, request.sample_index, text, tokens, logprobs, sample.reason
         )
+
+
+def finished(generation: Generation, progress: bool) -> Result:
+    """Run the generation to its end and return the result; `progress` shows a bar on standard
+    error.
+
+    The total is the maximum number of tokens; a sample that ends early advances the bar by its
+    remaining share.
+    """
+    if not progress:
+        return generation.result()
+    limits = {
+        (request.prompt_index, request.sample_index): request.limit - len(request.prompt)
+        for request in generation.run.requests
+    }
+    with advancing("generating tokens", sum(limits.values()), shown=True) as advance:
+        for event in generation:
+            row = event.prompt_index, event.sample_index
+            limits[row] -= (count := len(event.token_ids))
+            advance(count if event.finish_reason is None else count + limits.pop(row))
+    return generation.result()
 
 
 def first_step(generation: Generation) -> None:

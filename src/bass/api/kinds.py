@@ -4,10 +4,8 @@ derived from it.
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import final
-
-_VIEW = "view_type: ClassVar[type] = PaddedView` or the type that `{}` instead"
 
 
 @final
@@ -15,20 +13,17 @@ _VIEW = "view_type: ClassVar[type] = PaddedView` or the type that `{}` instead"
 class Kind:
     """One kind of strategy; its classes load torch, so they are imported on use.
 
-    base: its interface in `bass.interfaces`. table: module and name of its registry. group:
-    entry-point group of installed packages. about: what such a strategy decides. as_class: the
-    class itself is used, since the engine creates the objects. required: class attributes that a
-    class must declare, with type and syntax. only_in_python: classes without a name, and why.
+    base: its interface in `bass.interfaces`. group: the package of its classes, and the entry-point
+    group of installed packages. table: the package's registry. about: what such a strategy decides.
+    as_class: the class itself is used, since the engine creates the objects.
     """
 
     name: str
     base: str
-    table: str
     group: str
+    table: str
     about: str
     as_class: bool = False
-    required: Mapping[str, tuple[type, str]] = field(default_factory=dict)
-    only_in_python: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def words(self) -> str:
@@ -43,73 +38,22 @@ class Kind:
     @property
     def registry(self) -> Mapping[str, type]:
         """The classes of bass by name."""
-        module, _, name = self.table.partition(":")
-        return getattr(importlib.import_module(module), name)
+        return getattr(importlib.import_module(self.group), self.table)
 
 
-def _claims(*names: str) -> dict[str, tuple[type, str]]:
-    """Required class attributes of type bool."""
-    return {name: (bool, f"{name}: ClassVar[bool] = True` or `= False`") for name in names}
-
-
-_ORACLE = "`Oracle(trace)` of `bass.policies`, since it needs a recorded trace"
-_RECORDED = "`Recorded(policy, into)` of `bass.policies`, since it needs a list to fill"
 _ROWS = (
+    Kind("policy", "DraftLengthPolicy", "bass.policies", "POLICIES", "how many tokens to draft"),
+    Kind("stop_rule", "StopRule", "bass.stop_rules", "STOP_RULES", "what ends a draft early"),
+    Kind("drafter", "DraftMethod", "bass.drafters", "DRAFTERS", "what proposes tokens"),
+    Kind("verifier", "Verifier", "bass.verifiers", "VERIFIERS", "which drafted tokens to accept"),
+    Kind("cache", "KVCache", "bass.caches", "CACHES", "layout of keys and values", as_class=True),
     Kind(
-        "policy",
-        "DraftLengthPolicy",
-        "bass.policies:POLICIES",
-        "bass.policies",
-        "how many tokens to draft",
-        required=_claims("constant_length"),
-        only_in_python={"oracle": _ORACLE, "recorded": _RECORDED},
+        *("attention", "AttentionBackend", "bass.attention", "BACKENDS"),
+        "backend that attends to the cache",
     ),
     Kind(
-        "stop_rule",
-        "StopRule",
-        "bass.stop_rules:STOP_RULES",
-        "bass.stop_rules",
-        "what ends a draft early",
-    ),
-    Kind(
-        "drafter",
-        "DraftMethod",
-        "bass.drafters:DRAFTERS",
-        "bass.drafters",
-        "what proposes tokens",
-        required=_claims("batch_invariant"),
-    ),
-    Kind(
-        "verifier",
-        "Verifier",
-        "bass.verifiers:VERIFIERS",
-        "bass.verifiers",
-        "which drafted tokens to accept",
-        required=_claims("lossless", "coupled", "judges_jointly"),
-    ),
-    Kind(
-        "cache",
-        "KVCache",
-        "bass.caches:CACHES",
-        "bass.caches",
-        "layout of keys and values",
-        as_class=True,
-        required={"view_type": (type, _VIEW.format("view` gives"))},
-    ),
-    Kind(
-        "attention",
-        "AttentionBackend",
-        "bass.attention:BACKENDS",
-        "bass.attention",
-        "backend that attends to a cache",
-        required={"view_type": (type, _VIEW.format("run` attends to"))} | _claims("capturable"),
-    ),
-    Kind(
-        "quantization",
-        "Quantization",
-        "bass.quantization:QUANTIZATIONS",
-        "bass.quantizations",
-        "how the matrices of the blocks, and a draft's head, are held in fewer bytes",
+        *("quantization", "Quantization", "bass.quantization", "QUANTIZATIONS"),
+        "how weights are held in fewer bytes",
     ),
 )
-KINDS: dict[str, Kind] = {kind.name: kind for kind in _ROWS}
+KINDS = {kind.name: kind for kind in _ROWS}

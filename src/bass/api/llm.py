@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, Unpack, final
 
-from bass.api.generation import Generation, first_step
+from bass.api.generation import Generation, finished, first_step
 from bass.api.loading import ModelCache, Models
 from bass.api.options import (
     ChatFields,
@@ -21,7 +21,6 @@ from bass.api.options import (
     takes,
 )
 from bass.api.plan import LoadPlan, use_graphs
-from bass.api.progress import counted, finished
 from bass.api.requests import Prompts, requests_for
 from bass.api.results import Result
 from bass.drafters import NoDrafter
@@ -31,6 +30,7 @@ from bass.engine.engines import EngineCache, Memory
 from bass.engine.warm_up import compiled, first_prefills
 from bass.errors import OptionError, RequestError
 from bass.policies import Fixed
+from bass.progress import counted
 from bass.sampling_params import SamplingFields, stop_strings
 from bass.text.conversation import conversations
 
@@ -48,25 +48,15 @@ def load(
     padded to different sizes. `policy`, `drafter`, `stop_rule`, `verifier`, `cache`, `attention`
     and both quantizations take a registered name, "package.module:Class", a class, (all but
     `cache`) an object of the protocol in `bass.interfaces`, or {"class_path": a name, "init_args":
-    {...}}. The policy is `bass` by default. `num_speculative_tokens=k` is short for the fixed
-    policy, and an error next to any other; 0 is autoregressive decoding and loads no draft.
-    `cache="auto"` is the split layout on a GPU, and the padded one elsewhere or with an explicit
-    `attention`; `attention="auto"` is the fastest backend of the device that reads the cache's
-    view. `device="auto"` is a GPU if there is one; `dtype="auto"` is float32 on a CPU and the
-    checkpoint's own on a GPU. `quantization`, such as "fp8", stores the matrices of the blocks in
-    fewer bytes; None: as in the checkpoint. `draft_quantization` is that of the draft and of its
-    head; None: the target's, "none": as in the checkpoint. `max_model_len`: tokens of the longest
-    row, prompt included; None: the context of target and draft. On a GPU, steps run as CUDA graphs.
-    They are captured here, for all later calls, which takes seconds to half a minute and shows a
-    progress bar. With `cuda_graphs="lazy"`, each call captures, before its first token, what it can
-    need and no earlier call has captured. The graphs' keys and values are allocated once, for
-    `max_batch_size` rows of `max_model_len` tokens, or, if that is None, for rows of as many as
-    half of the free memory holds; a longer row is then decoded in storage of its own.
-    `load_format="dummy"` makes random weights for both models: their text means nothing, and a
-    checkpoint needs its config.json alone. `lora` and `draft_lora` are folders or hub ids of LoRA
-    adapters, merged into the weights in float32. `family`, a subclass of
-    `bass.models.decoder.CausalDecoder` or its "package.module:Class", reads the checkpoints of its
-    own model_type.
+    {...}}. `LoadOptions` describes the options; where they are "auto" or None:
+
+    policy: `bass`. cache: split on a GPU, padded elsewhere or with an explicit `attention`.
+    attention: the fastest backend of the device that reads the cache's view. dtype: float32 on a
+    CPU, the checkpoint's own on a GPU. draft_quantization: the target's ("none": as in the
+    checkpoint). max_model_len: the context of target and draft. cuda_graphs: on a GPU, steps are
+    captured here for all later calls, which takes seconds to half a minute and shows a progress
+    bar. Keys and values of the graphs are allocated once, for `max_batch_size` rows of
+    `max_model_len` tokens, or of as many as half of the free memory holds.
 
     Raises a `BassError` of one sentence: `CheckpointError`, `PairingError`, `OptionError` or
     `PolicyError`.
@@ -204,9 +194,9 @@ class LLM:
         `max_model_len` tokens, and captures the steps of every batch size, every length that the
         policy may request, and every span, and the prefill of short prompts. Later calls capture
         nothing, whatever their prompts, limits, seeds and sampling options. With `prompts`, whose
-        options are those of `generate`, it captures only what these requests can need, and takes
-        their first step. `progress` shows a progress bar on standard error, then `memory`. A
-        batch-wide drafter (`batch_invariant = False`) is built for each call, and its graphs too.
+        options are those of `generate`, it captures only what these requests can need. `progress`
+        shows a progress bar on standard error, then `memory`. A batch-wide drafter
+        (`batch_invariant = False`) is built for each call, and its graphs too.
 
         Without a warm-up, a call captures what it can need before its first token: that time is
         `stats.capture_seconds`, and counts neither as the policy's nor against a `time_budget`.
@@ -214,15 +204,8 @@ class LLM:
         Raises `RequestError` or `OptionError` as `generate` does.
         """
         if prompts is not None:
-            generation = self.stream(prompts, **options)
-            first_step(generation)
-            first_prefills(self._engines, [generation.run.step])
+            self.warm_up_for([(prompts, made(RequestOptions, options))])
             return
-        if options:
-            raise OptionError(
-                f"`{next(iter(options))}` needs `prompts`: without them `warm_up` prepares "
-                "everything, for any options."
-            )
         storage = self._engines.for_all_requests()
         if storage is not None:
             with self._engines.explained(storage.budget):

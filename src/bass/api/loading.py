@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import final
 
 import torch
@@ -12,15 +11,8 @@ from bass.checkpoints.hub import resolve
 from bass.checkpoints.lora import Adapter
 from bass.checkpoints.weights import CheckpointIndex, dummy_index, narrow, read_index
 from bass.engine.assembly import ModelPair
-from bass.errors import (
-    CheckpointError,
-    OptionError,
-    PairingError,
-    explained,
-)
-from bass.interfaces import (
-    Quantization,
-)
+from bass.errors import OptionError, PairingError
+from bass.interfaces import Quantization
 from bass.models.decoder import CausalDecoder
 from bass.ops.dispatch import load_cpu_kernels
 from bass.quantization.apply import quantize_head
@@ -44,17 +36,11 @@ class ModelSpec:
     lora: str | None = None
     family: type[CausalDecoder] | None = None
 
-    @property
-    def key(self) -> tuple[str, ...]:
-        """Equal for equal specs; the class of a quantization may not define equality."""
-        others = (self.quantization, self.dummy, self.lora, self.family)
-        return self.checkpoint, str(self.device), self.dtype, *map(repr, others)
-
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ModelSpec) and self.key == other.key
+        return repr(self) == repr(other)  # the class of a quantization may not define equality
 
     def __hash__(self) -> int:
-        return hash(self.key)
+        return hash(repr(self))
 
 
 @final
@@ -119,11 +105,6 @@ class ModelCache:
         loaded = self._specs
         return loaded is not None and loaded[0] == target and draft in (None, loaded[1])
 
-    @property
-    def loaded(self) -> Models | None:
-        """The cached models, with the draft of a pair."""
-        return self._models
-
     def clear(self) -> None:
         """Drop the cached models."""
         self._specs = self._models = None
@@ -138,29 +119,17 @@ class Checkpoint:
     tokenizer: Tokenizer | None
 
     @classmethod
-    def read(
-        cls,
-        spec: str | Path,
-        dummy: bool = False,
-        lora: str | Path | None = None,
-        family: type[CausalDecoder] | None = None,
-    ) -> "Checkpoint":
-        """Find the folder (downloaded if `spec` is a hub id) and read all but the weights.
-
-        dummy: the folder needs no weights. lora: an adapter for it. family: of the user.
-        """
-        folder = resolve(spec, weights=not dummy)
-        if dummy:
-            index = dummy_index(folder, family)
-        else:
-            adapter = None if lora is None else Adapter.read(resolve(lora))
-            index = read_index(folder, family, adapter)
-        return cls(index, Tokenizer.read(folder))
-
-    @classmethod
     def of(cls, spec: ModelSpec) -> "Checkpoint":
-        """Read the checkpoint of a spec."""
-        return cls.read(spec.checkpoint, spec.dummy, spec.lora, spec.family)
+        """Find the folder (downloaded if it is a hub id) and read all but the weights; random ones
+        need none.
+        """
+        folder = resolve(spec.checkpoint, weights=not spec.dummy)
+        if spec.dummy:
+            index = dummy_index(folder, spec.family)
+        else:
+            adapter = None if spec.lora is None else Adapter.read(resolve(spec.lora))
+            index = read_index(folder, spec.family, adapter)
+        return cls(index, Tokenizer.read(folder))
 
     @property
     def eos(self) -> list[int]:
@@ -177,19 +146,7 @@ def _load_draft(
 ) -> CausalDecoder:
     """Load a draft, cut to the first `size` token ids; its head is quantized like its layers."""
     draft = narrow(index.load(device, dtype, quantization), size)
-    if quantization is None:
-        return draft
-
-    def no_room(reason: str) -> CheckpointError:
-        needed = index.weight_bytes(dtype, quantization, draft=True)
-        return CheckpointError(
-            f"`{index.folder}` needs {needed / 1e9:.1f} GB on {device} with its head quantized, "
-            f"and more while it loads; there is not enough memory ({reason}): choose a "
-            "smaller draft, or another device."
-        )
-
-    with explained(no_room):
-        return quantize_head(draft, quantization)
+    return draft if quantization is None else quantize_head(draft, quantization)
 
 
 def check_family(family: type[CausalDecoder] | None, *checkpoints: Checkpoint) -> None:
@@ -212,22 +169,17 @@ def check_pair(target: Checkpoint, draft: Checkpoint) -> None:
     """
     if target.index.dummy and target.tokenizer is None and draft.tokenizer is None:
         return
-    sizes = [checkpoint.index.decoder.shape.vocab_size for checkpoint in (target, draft)]
-    known = target.tokenizer is not None and draft.tokenizer is not None
-    if sizes[0] != sizes[1] and not known:
-        raise PairingError(
-            f"Target and draft have vocabularies of {sizes[0]} and {sizes[1]} tokens: use a draft "
-            "with the target's vocabulary."
-        )
     check_same_tokenizer(target.tokenizer, draft.tokenizer)
-    if sizes[0] != sizes[1] and target.tokenizer is not None:
+    sizes = [checkpoint.index.decoder.shape.vocab_size for checkpoint in (target, draft)]
+    last, known = max(sizes), ""
+    if target.tokenizer is not None and draft.tokenizer is not None:
         last = max(target.tokenizer.vocabulary.values(), default=-1)
-        if last >= min(sizes):
-            raise PairingError(
-                f"Target and draft have vocabularies of {sizes[0]} and {sizes[1]} tokens, and "
-                f"their tokenizer's ids go up to {last}: "
-                "use a draft with the target's vocabulary."
-            )
+        known = f", and their tokenizer's ids go up to {last}"
+    if sizes[0] != sizes[1] and last >= min(sizes):
+        raise PairingError(
+            f"Target and draft have vocabularies of {sizes[0]} and {sizes[1]} tokens{known}: use a "
+            "draft with the target's vocabulary."
+        )
 
 
 def _dtype(dtype: str, device: torch.device, checkpoint: CheckpointIndex) -> torch.dtype:

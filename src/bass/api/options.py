@@ -1,15 +1,20 @@
 """The options of `bass.load`, `LLM.generate` and `LLM.chat`, which the command line, ablations,
-their help and the tables of the documentation share.
+their help and the tables of the documentation share; and the types of their values.
 """
 
+import functools
 import inspect
+import re
+from argparse import ArgumentError
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar
 
-from bass.api.elsewhere import named_elsewhere
-from bass.errors import OptionError, unknown_name
+from jsonargparse import ArgumentParser
+
+from bass.api.kinds import KINDS
+from bass.errors import BassError, OptionError, hyphened, unknown_name
 from bass.option import help_of, option
 from bass.sampling_params import SamplingFields, SamplingParams
 
@@ -20,21 +25,11 @@ StrategySpec = Any
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
-_ABOUT = {
-    "policy": "how many tokens to draft",
-    "cache": "layout of keys and values",
-    "attention": "backend that attends to the cache",
-    "verifier": "which drafted tokens to accept",
-    "drafter": "what proposes tokens",
-    "stop_rule": "what ends a draft early",
-    "quantization": "how weights are held in fewer bytes",
-}
-
 
 def strategy(default: T, kind: str, more: str = "") -> T:
     """A field that names a strategy."""
     own = f'{more}a name (see `bass list {kind}`), or "package.module:Class" of your own'
-    return option(default, f"{_ABOUT[kind]}; {own}", kind)
+    return option(default, f"{KINDS[kind].about}; {own}", kind)
 
 
 @dataclass(frozen=True)
@@ -145,16 +140,111 @@ class ChatOptions(RequestOptions, TemplateOptions):
     """The options of `LLM.chat`."""
 
 
-def unknown_option(name: str, options: type) -> OptionError:
-    """The error for an unknown option: its name here, if it is another library's, or the call that
-    it belongs to.
+# Options here, and their names in vLLM, SGLang, transformers and gpt-fast; docs/coming-from.md has
+# the differences, and what has no counterpart here.
+_ELSEWHERE = {
+    "target": "model model_path checkpoint_path",
+    "draft": "speculative_model speculative_config assistant_model speculative_draft_model_path "
+    "draft_checkpoint_path",
+    "lora": "lora_request",
+    "dtype": "torch_dtype",
+    "max_batch_size": "max_num_seqs max_running_requests",
+    "max_model_len": "context_length",
+    "num_return_sequences": "n best_of num_samples",
+    "max_new_tokens": "max_tokens max_length",
+    "min_new_tokens": "min_tokens",
+    "temperature": "do_sample",
+    "stop": "stop_strings",
+    "stop_token_ids": "eos_token_id",
+    "time_budget": "max_time",
+    "seed": "random_seed",
+    "template": "chat_template",
+    "chat_template_kwargs": "thinking",
+    "num_speculative_tokens": "gamma num_assistant_tokens speculate_k speculative_num_steps",
+    "policy": "num_assistant_tokens_schedule",
+    "policy=batch-table": "num_speculative_tokens_per_batch_size",
+    "policy=ema-tiers": "speculative_adaptive",
+    "drafter": "method speculative_algorithm custom_generate",
+    "drafter=ngram": "prompt_lookup_num_tokens prompt_lookup_max prompt_lookup_min "
+    "max_matching_ngram_size",
+    "drafter=self": "assistant_early_exit",
+    "stop_rule=confidence": "assistant_confidence_threshold",
+    "verifier": "rejection_sample_method speculative_use_rejection_sampling",
+    "attention": "attention_backend attn_implementation",
+    "cache": "cache_implementation",
+    "quantization": "quantization_config",
+    "cuda_graphs=false": "enforce_eager",
+    "cuda_graphs": "compile compile_prefill",
+    # in ablations
+    "samples": "num_return_sequences",
+    "batch": "max_batch_size",
+    "policy=fixed": "num_speculative_tokens",
+}
+COUNTERPARTS = {name: ours for ours, names in _ELSEWHERE.items() for name in names.split()}
+
+
+def named_elsewhere(
+    name: str, known: Mapping[str, str], kind: str = "option"
+) -> OptionError | None:
+    """The error for an option's name in another library; None for any other name.
+
+    known: the options here, with their help.
+    """
+    dashes, found = name.startswith("-"), name.lstrip("-").replace("-", "_")
+    while (option := found.partition("=")[0]) not in known:
+        if option not in COUNTERPARTS:
+            return None
+        found = COUNTERPARTS[option]
+    shown = f"--{hyphened(found).replace('=', ' ')}" if dashes else found.replace("=", ": ")
+    name = hyphened(name) if dashes else name
+    return OptionError(f"Unknown {kind} `{name}`: give `{shown}` ({known[option]}).")
+
+
+def made(options: type[T], given: Mapping[str, Any]) -> T:
+    """The dataclass of the given options. Raises `OptionError` for an unknown one, with its name
+    here, if it is another library's, or the call that it belongs to.
     """
     known = help_of(options)
     calls = {"bass.load": LoadOptions, "LLM.generate": RequestOptions, "LLM.chat": TemplateOptions}
-    for call, others in calls.items():
-        if name in help_of(others):
-            return OptionError(f"Unknown option `{name}` here: give it to `{call}`.")
-    return named_elsewhere(name, known) or unknown_name("option", name, known)
+    for name in (name for name in given if name not in known):
+        for call, others in calls.items():
+            if name in help_of(others):
+                raise OptionError(f"Unknown option `{name}` here: give it to `{call}`.")
+        raise named_elsewhere(name, known) or unknown_name("option", name, known)
+    return options(**given)
+
+
+@functools.cache
+def _parser(hint: Any) -> ArgumentParser:
+    """A parser of one argument, cached because creating it takes longer than using it."""
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--it", type=hint)
+    return parser
+
+
+def typed(shown: str, value: Any, hint: Any) -> Any:
+    """Convert a value of JSON, YAML or a command line to the annotated type.
+
+    Strings are parsed as YAML unless the annotation is a string, mappings become the annotated
+    dataclass, lists become tuples. Raises `OptionError`, in which `shown` names option and value.
+    """
+    try:
+        parser = _parser(hint)
+    except ValueError:  # jsonargparse does not support the annotation: skip the check
+        return value
+    try:
+        return parser.instantiate(parser.parse_object({"it": value}, defaults=False)).it
+    except BassError:  # of the user's class
+        raise
+    except (ArgumentError, TypeError, ValueError, ArithmeticError) as error:
+        raise wrong_type(shown, error) from error
+
+
+def wrong_type(shown: str, error: Exception) -> OptionError:
+    """What jsonargparse says about an option and its value, as in `batch: x`, in one sentence."""
+    expected = re.findall(r"Expected an? (.+?)(?=\. Got value|\n|$)", str(error))
+    reason = " or ".join(dict.fromkeys(expected)) or " ".join(str(error).split())
+    return OptionError(f"`{shown}` is of the wrong type: expected {reason}.")
 
 
 class LoadFields(TypedDict, total=False):
@@ -214,12 +304,3 @@ def takes(options: type) -> Callable[[F], F]:
         return function
 
     return shown
-
-
-def made(options: type[T], given: Mapping[str, Any]) -> T:
-    """The dataclass of the given options. Raises `OptionError` for an unknown one."""
-    known = help_of(options)
-    for name in given:
-        if name not in known:
-            raise unknown_option(name, options)
-    return options(**given)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-import numpy as np
 import torch
 
 from bass import pair
@@ -18,23 +17,20 @@ from bass.api.loading import (
     check_pair,
 )
 from bass.api.options import LoadOptions
-from bass.api.resolve import make
+from bass.api.resolve import imported, make
 from bass.attention import ON_CUDA
 from bass.checkpoints.folder import DTYPES
 from bass.drafters import NoDrafter
 from bass.engine.assembly import Strategies
 from bass.engine.drafter_context import check_features
 from bass.engine.scorer import check_pairing
-from bass.errors import OptionError, PairingError, PolicyError, unknown_name
-from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod
+from bass.errors import OptionError, PairingError, check_number, unknown_name
+from bass.interfaces import AttentionBackend, DraftLengthPolicy
 from bass.models.decoder import CausalDecoder
 from bass.models.first_layers import FirstLayers
 from bass.ops.dispatch import runs_kernels
 from bass.option import check_options
 from bass.process import find_object
-
-LOAD_FORMATS = ("auto", "dummy")
-CHECKPOINTS = ("target", "draft", "lora", "draft_lora")  # options
 
 
 @final
@@ -53,62 +49,41 @@ class LoadPlan:
     def of(cls, options: LoadOptions) -> "LoadPlan":
         """Resolve the options. Raises the errors of `load` that need no checkpoint."""
         check_options(options)
-        target, draft = options.target, options.draft
-        for name in CHECKPOINTS:
-            folder = getattr(options, name)
-            if folder is not None and (not isinstance(folder, str | Path) or folder == ""):
-                raise OptionError(
-                    f"`{name}={folder!r}` must be the path of a checkpoint folder, or a hub id."
-                )
         policy = make("policy", _policy(options))
         check_max_length(policy)
         rule = None if options.stop_rule is None else make("stop_rule", options.stop_rule)
         method = make("drafter", options.drafter)
-        if isinstance(method, NoDrafter) and policy.max_length > 0:
+        if policy.max_length == 0:  # autoregressive decoding loads no draft, even if one is named
+            method = NoDrafter()
+        elif isinstance(method, NoDrafter):
             raise OptionError(
                 "A drafter that drafts nothing is autoregressive decoding: give "
                 "`num_speculative_tokens=0` instead."
             )
-        # Autoregressive decoding loads no draft, even if one is named.
-        method = NoDrafter() if policy.max_length == 0 else method
-        check_used(options, method)
-        if target is None:
-            target, draft = pair.TARGET, pair.DRAFT if draft is None else draft
+        elif rule is not None and not method.obeys_stop_rules:
+            raise OptionError(
+                f"`stop_rule={options.stop_rule!r:.60}` would not be used: "
+                f"`{type(method).__name__}` does not apply stop rules; leave it out."
+            )
         device = find_device(options.device)
-        layout = layout_for(options.cache, options.attention, device)
+        layout = options.cache
+        if layout == "auto":  # the one with the fastest default attention on the device (docs/log)
+            fast = runs_kernels(device) and options.attention == "auto"
+            layout = "split" if fast else "padded"
+        layout = make("cache", layout)
         backend = backend_for(options.attention, layout, device)
-        verifier = make("verifier", options.verifier)
-        parts = Strategies(policy, layout, backend, verifier, method, rule)
+        parts = Strategies(
+            policy, layout, backend, make("verifier", options.verifier), method, rule
+        )
         check_pairing(layout, type(backend), tuple(KINDS["attention"].registry.values()))
         backend.check(device)
         use_graphs(options.cuda_graphs, device, parts)  # raises if not supported
-        dtype = str(options.dtype).removeprefix("torch.")
-        if dtype not in (*DTYPES, "auto"):
-            raise unknown_name("dtype", dtype, [*DTYPES, "auto"])
-        if options.load_format not in LOAD_FORMATS:
-            raise unknown_name("load format", str(options.load_format), LOAD_FORMATS)
-        ours = theirs = None
-        if options.quantization is not None:
-            ours = theirs = make("quantization", options.quantization)
-        if options.draft_quantization is not None:
-            theirs = make("quantization", options.draft_quantization)
-        for one in (ours, theirs):
-            if one is not None:
-                one.check(device)
-        lora, draft_lora = (
-            None if one is None else str(one) for one in (options.lora, options.draft_lora)
-        )
-        dummy, needed = options.load_format == "dummy", method.needs_draft and draft is not None
-        own = None if options.family is None else find_family(options.family)
+        target, draft = _specs(options, device)
+        if not method.needs_draft:
+            draft = None
         return cls(
-            ModelSpec(str(target), device, dtype, ours, dummy, lora, own),
-            ModelSpec(str(draft), device, dtype, theirs, dummy, draft_lora, own)
-            if needed
-            else None,
-            parts,
-            options.max_batch_size,
-            options.cuda_graphs,
-            options.max_model_len,
+            *(target, draft, parts, options.max_batch_size),
+            *(options.cuda_graphs, options.max_model_len),
         )
 
     @property
@@ -189,6 +164,36 @@ def check_sinks(decoder: CausalDecoder, backend: AttentionBackend[Any, Any]) -> 
         )
 
 
+def _specs(options: LoadOptions, device: torch.device) -> tuple[ModelSpec, ModelSpec | None]:
+    """The target and the draft; without both, the embedded pair."""
+    target, draft = options.target, options.draft
+    if target is None:
+        target, draft = pair.TARGET, pair.DRAFT if draft is None else draft
+    dtype = str(options.dtype).removeprefix("torch.")
+    for kind, name, known in (
+        ("dtype", dtype, [*DTYPES, "auto"]),
+        ("load format", options.load_format, ["auto", "dummy"]),
+    ):
+        if name not in known:
+            raise unknown_name(kind, str(name), known)
+    family = None if options.family is None else find_family(options.family)
+
+    def spec(checkpoint: str | Path, quantization: Any, lora: str | Path | None) -> ModelSpec:
+        if quantization is not None:
+            quantization = make("quantization", quantization)
+            quantization.check(device)
+        adapter = None if lora is None else str(lora)
+        dummy = options.load_format == "dummy"
+        return ModelSpec(str(checkpoint), device, dtype, quantization, dummy, adapter, family)
+
+    ours, theirs = options.quantization, options.draft_quantization
+    return spec(target, ours, options.lora), (
+        None
+        if draft is None
+        else spec(draft, ours if theirs is None else theirs, options.draft_lora)
+    )
+
+
 def _policy(options: LoadOptions) -> Any:
     """The policy, by default `bass`, or the fixed one for `num_speculative_tokens`."""
     k = options.num_speculative_tokens
@@ -203,22 +208,9 @@ def _policy(options: LoadOptions) -> Any:
 
 
 def check_max_length(policy: DraftLengthPolicy[Any]) -> None:
-    """Raise `PolicyError` for a policy without a valid `max_length`."""
+    """Raise `OptionError` for a policy that does not declare its longest draft."""
     most = getattr(policy, "max_length", None)
-    if isinstance(most, bool) or not isinstance(most, int | np.integer) or not 0 <= most < 2**31:
-        raise PolicyError(
-            f"`{type(policy).__name__}.max_length` is {most!r:.60}: a policy must declare its "
-            "longest draft, an integer from 0 to 2^31 - 1."
-        )
-
-
-def layout_for(cache: str | type, attention: Any, device: torch.device) -> type:
-    """The cache class for `cache=`; "auto": the layout with the fastest default attention on the
-    device (docs/log).
-    """
-    if cache == "auto":
-        cache = "split" if runs_kernels(device) and attention == "auto" else "padded"
-    return make("cache", cache)
+    check_number(f"{type(policy).__name__}.max_length", most, "[0, 2147483647]")
 
 
 def backend_for(attention: Any, cache: Any, device: torch.device) -> AttentionBackend[Any, Any]:
@@ -237,47 +229,17 @@ def backend_for(attention: Any, cache: Any, device: torch.device) -> AttentionBa
     )
 
 
-def check_used(options: LoadOptions, method: DraftMethod) -> None:
-    """Raise `OptionError` for an option that the drafter would not use."""
-    name, autoregressive = type(method).__name__, isinstance(method, NoDrafter)
-    no_draft = f"`{name}` runs no draft model"
-    no_draft = None if method.needs_draft or autoregressive else no_draft
-    rules = autoregressive or method.obeys_stop_rules
-    lone = "no `draft` is given" if autoregressive and options.draft is None else None
-    dummy = "random weights take no adapter" if options.load_format == "dummy" else None
-    unused = {
-        "draft": no_draft,
-        "draft_quantization": no_draft,
-        "stop_rule": None if rules else f"`{name}` does not apply stop rules",
-        "lora": dummy,
-        "draft_lora": dummy or no_draft or lone,
-    }
-    for option, why in unused.items():
-        if why is not None and getattr(options, option) is not None:
-            raise OptionError(
-                f"`{option}={str(getattr(options, option))!r:.60}` would not be used: {why}; "
-                "leave it out."
-            )
-
-
 def find_family(spec: Any) -> type[CausalDecoder]:
     """The decoder class for `family=`: a class, or "package.module:Class"."""
     found = spec
     if isinstance(spec, str):
         module, _, name = spec.partition(":")
-        try:
-            found = find_object(module, name)
-        except Exception as error:  # the user's module may raise any error
-            raise OptionError(
-                f"Cannot load the family `{spec}` ({type(error).__name__}: {error}): give an "
-                "importable `package.module:Class`."
-            ) from error
-    own = getattr(getattr(found, "config_type", None), "model_type", None)
-    if not (isinstance(found, type) and issubclass(found, CausalDecoder) and isinstance(own, str)):
+        found = imported(f"the family `{spec}`", lambda: find_object(module, name))
+    if not (isinstance(found, type) and issubclass(found, CausalDecoder)):
         raise OptionError(
             f"`family={spec!r:.200}` is no model family: give a subclass of "
-            "`bass.models.decoder.CausalDecoder` with a `config_type` that has a `model_type` "
-            "(docs/extend/model.md), or its `package.module:Class`."
+            "`bass.models.decoder.CausalDecoder` (docs/extend/model.md), or its "
+            "`package.module:Class`."
         )
     return found
 
@@ -294,8 +256,6 @@ def find_device(device: str) -> torch.device:
             f"`device={device!r}` cannot be used ({str(error).splitlines()[0]}): give `cpu`, or "
             "`auto`."
         ) from error
-    if found.type == "cpu" and torch.device(device).index:
-        raise OptionError(f"`device={device!r}` does not exist: the processor is `cpu`.")
     if found.type not in ("cpu", "cuda"):
         raise OptionError(f"`device={device!r}` is not supported: give `cpu`, `cuda`, or `auto`.")
     return found
@@ -309,17 +269,12 @@ def use_graphs(requested: str | bool, device: torch.device, parts: Strategies) -
         raise OptionError(f"`cuda_graphs={requested!r}` must be `auto`, `lazy`, True or False.")
     supported = device.type == "cuda" and parts.attention.capturable
     if requested is True and not supported:
-        if device.type != "cuda":
-            raise OptionError(
-                f"`cuda_graphs=True` needs a CUDA device, and the models are on `{device}`: leave "
-                "it out."
-            )
         backends: dict[str, Any] = dict(KINDS["attention"].registry)
         view = parts.cache.view_type
-        valid = [n for n, b in backends.items() if b.view_type is view and b.capturable]
+        able = [n for n, b in backends.items() if b.view_type is view and b.capturable]
         raise OptionError(
-            f"`{type(parts.attention).__name__}` reads from the host, which a CUDA graph cannot "
-            "capture: give `cuda_graphs=False`, "
-            f"or another `attention=` for this cache: {', '.join(valid) or 'none is registered'}."
+            "`cuda_graphs=True` needs a CUDA device and an attention backend that a graph can "
+            f"capture, for this cache {' or '.join(able) or 'none'}: there are `{device}` and "
+            f"`{type(parts.attention).__name__}`."
         )
     return supported and requested is not False

@@ -118,9 +118,7 @@ def prompt_ids(tokenizer: Tokenizer | None, vocabulary: int, prompt: Any, index:
 def _from_mapping(prompt: Mapping[Any, Any], index: int) -> Any:
     """The text or the token ids of a prompt in vLLM's mapping form."""
     [*keys] = prompt
-    if keys not in (["prompt"], ["prompt_token_ids"]) or (
-        isinstance(prompt[keys[0]], str) != (keys == ["prompt"])
-    ):
+    if keys not in (["prompt"], ["prompt_token_ids"]):
         raise RequestError(
             f"Prompt {index} has the keys {keys!r:.60}: give `prompt`, a text, or "
             "`prompt_token_ids`, a list, and nothing else."

@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from bass.api.kinds import KINDS
-from bass.api.values import is_data, option_value
+from bass.api.options import typed
 from bass.errors import BassError, OptionError, flag, unknown_name
 from bass.process import find_object
 
@@ -65,11 +65,6 @@ def find_class(kind: str, spec: str) -> type:
         return KINDS[kind].registry[spec]
     if spec in (offered := plugins(kind)):
         return plugin_class(kind, offered[spec])
-    if spec in KINDS[kind].only_in_python:
-        raise OptionError(
-            f"Unknown {KINDS[kind].words} `{spec}`: it can only be given as an object in Python, "
-            f"{KINDS[kind].only_in_python[spec]}."
-        )
     if ":" not in spec and "." not in spec:
         raise unknown_name(KINDS[kind].words, spec, names(kind))
     module, _, name = spec.rpartition(":" if ":" in spec else ".")
@@ -131,9 +126,9 @@ def make(kind: str, spec: Any, where: str | None = None) -> Any:
         raise OptionError(" ".join(wrong))
     try:
         found = strategy(**made)
-    except (BassError, KeyboardInterrupt):
+    except BassError:
         raise
-    except BaseException as error:  # of a user's class, or invalid arguments for a class of bass
+    except Exception as error:  # of a user's class, or invalid arguments for a class of bass
         reason = str(error) or type(error).__name__
         raise OptionError(
             f"Cannot make {KINDS[kind].words} `{strategy.__name__}`: {reason}. It takes "
@@ -159,9 +154,9 @@ def _argument(kind: str, strategy: type, name: str, value: Any, where: str) -> A
         if one.several:
             return tuple(make(one.kind, x, f"{where}.{i}") for i, x in enumerate(value))
         return make(one.kind, value, where)
-    if one.kind is not None or not is_data(value):  # a Python object is passed on unchanged
+    if one.kind is not None or not _is_data(value):  # a Python object is passed on unchanged
         return value
-    return option_value(f"{where}={value!r:.60}", value, one.hint)
+    return typed(f"{where}={value!r:.60}", value, one.hint)
 
 
 def unknown_parameter(kind: str, strategy: type, name: str, known: Iterable[str]) -> OptionError:
@@ -213,6 +208,15 @@ def parameters(strategy: type) -> dict[str, Parameter]:
     return found
 
 
+def _is_data(value: Any) -> bool:
+    """Whether JSON can represent the value; other values are Python objects."""
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_data(one) for key, one in value.items())
+    if isinstance(value, list):
+        return all(map(_is_data, value))
+    return value is None or isinstance(value, str | int | float)
+
+
 def takes_any(strategy: type) -> bool:
     """Whether the class takes arguments of any name."""
     return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(strategy).parameters.values())
@@ -229,17 +233,19 @@ def _strategy_in(hint: Any) -> tuple[str, bool] | None:
     return (found[0][0], True) if found and origin in (tuple, list, Sequence) else None
 
 
-def _loaded(kind: str, called: str, load: Callable[[], Any]) -> type:
+def imported(called: str, load: Callable[[], Any]) -> Any:
+    """What `load` imports. Raises `OptionError`, for any error of the user's module."""
     try:
-        found = load()
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # the user's module may raise any error
+        return load()
+    except Exception as error:
         raise OptionError(
-            f"Cannot load {KINDS[kind].words} {called} ({type(error).__name__}: {error}): give an "
-            "importable `package.module:Class`."
+            f"Cannot load {called} ({type(error).__name__}: {error}): give an importable "
+            "`package.module:Class`."
         ) from error
-    return _checked(kind, found, called)
+
+
+def _loaded(kind: str, called: str, load: Callable[[], Any]) -> type:
+    return _checked(kind, imported(f"{KINDS[kind].words} {called}", load), called)
 
 
 def _checked(kind: str, found: Any, called: str) -> type:
@@ -254,17 +260,11 @@ def _checked(kind: str, found: Any, called: str) -> type:
 
 
 def _check_declared(kind: str, found: Any, called: str) -> None:
-    """Raise `OptionError` for a missing or wrong class attribute that the interface requires."""
-    for name, (wanted, form) in KINDS[kind].required.items():
-        value = getattr(found, name, REQUIRED)
-        if isinstance(value, property):  # only an object has the value
-            continue
-        if value is REQUIRED or not isinstance(value, wanted):
-            true = (
-                f"does not declare `{name}`"
-                if value is REQUIRED
-                else f"has `{name} = {value!r}`, which is not a {wanted.__name__}"
-            )
+    """Raise `OptionError` for a class attribute without a default that the class lacks."""
+    for name, hint in inspect.get_annotations(KINDS[kind].interface).items():
+        if typing.get_origin(hint) is typing.ClassVar and not hasattr(found, name):
+            [wanted] = typing.get_args(hint)
             raise OptionError(
-                f"The {KINDS[kind].words} {called} {true}: write `{form} in the class."
+                f"The {KINDS[kind].words} {called} does not declare `{name}`: write "
+                f"`{name}: ClassVar[{wanted.__name__}] = ...` in the class."
             )

@@ -84,16 +84,10 @@ class Stats:
     time for capturing CUDA graphs during the call, in no other time: see `LLM.warm_up`.
     """
 
-    def __init__(
-        self,
-        measure: "Callable[[], Measurement]",
-        lossless: bool,
-        batch_invariant: bool,
-        capture_seconds: float,
-    ) -> None:
-        self._measure = measure
-        self.lossless, self.batch_invariant = lossless, batch_invariant
-        self.capture_seconds = capture_seconds
+    def __init__(self, result: "Result") -> None:
+        self._result = result
+        self.lossless, self.batch_invariant = result.lossless, result.batch_invariant
+        self.capture_seconds = result.capture_seconds
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -101,9 +95,9 @@ class Stats:
         from bass.analysis.metrics import METRICS, PROFILES, profile
 
         if name in METRICS:
-            return METRICS[name].function(self._measure())
+            return METRICS[name].function(self._result.measurement)
         if name in PROFILES:
-            return profile(self._measure(), name)
+            return profile(self._result.measurement, name)
         raise AttributeError(f"There is no metric `{name}`: `dir(stats)` lists all.")
 
     def __dir__(self) -> list[str]:
@@ -147,9 +141,7 @@ class Result:
     @property
     def stats(self) -> Stats:
         """The figures of the call."""
-        return Stats(
-            lambda: self.measurement, self.lossless, self.batch_invariant, self.capture_seconds
-        )
+        return Stats(self)
 
     @property
     def steps(self) -> "pd.DataFrame":

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, final
 
-import yaml
-
-from bass.cli.options import Parser, console, write
-from bass.errors import OptionError, counted, unknown_name
+from bass.cli.options import Parser, console, taken, write
+from bass.errors import counted, unknown_name
 from bass.experiments.settings import CONFIGS, SETTINGS, Settings
 from bass.option import help_of, option
 from bass.progress import progress_bar
@@ -48,7 +46,9 @@ class AblateOptions:
 
 def run(argv: Sequence[str]) -> int:
     """Run the config, or list its cells. Nothing is written before the config is checked."""
-    overrides, rest = _overrides(argv)
+    found, rest = taken(argv, _is_setting)
+    whole = ("base.", "axes.")
+    overrides = {k if k.startswith(whole) else f"base.{k}": v for k, v in found.items()}
     made = Parser("ablate", ABOUT, EXAMPLES, AblateOptions, skip=["config"])
     made.add_argument("grid", type=str, metavar="CONFIG", help="YAML file, or one of the package")
     made.elsewhere = help_of(Settings)
@@ -94,25 +94,9 @@ def run(argv: Sequence[str]) -> int:
     return FAILED if failed else 0
 
 
-def _overrides(argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The overrides of the config by path, such as `base.policy.k`, and the other words."""
-    found: dict[str, Any] = {}
-    rest: list[str] = []
-    words = iter(argv)
-    for word in words:
-        name, equals, text = word.partition("=")
-        key = name.removeprefix("--")
-        key = key if key.startswith("axes.") else key.replace("-", "_")
-        own = key.partition(".")[0] in SETTINGS
-        if not (name.startswith("--") and (own or key.startswith(("base.", "axes.")))):
-            rest.append(word)
-            continue
-        try:
-            value = yaml.safe_load(text if equals else next(words))
-        except (StopIteration, yaml.YAMLError) as error:
-            raise OptionError(f"`{name}` needs a value, such as 4 or '[1, 2]' {error}.") from error
-        found[f"base.{key}" if own else key] = value
-    return found, rest
+def _is_setting(key: str) -> bool:
+    """Whether an option overrides the config, as `policy.k` and `base.policy.k` do."""
+    return key.partition(".")[0] in (*SETTINGS, "base", "axes")
 
 
 class _Bar:

@@ -168,7 +168,7 @@ def followed(
 
     live: with a progress bar. stream: a prompt, whose text is printed instead as it comes.
     """
-    from bass.api.progress import finished
+    from bass.api.generation import finished
 
     out = console()
     try:

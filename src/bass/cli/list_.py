@@ -13,7 +13,15 @@ from rich.text import Text
 
 import bass
 from bass.api.kinds import KINDS
-from bass.api.resolve import REQUIRED, distribution, offers, parameters, plugin_class, plugins
+from bass.api.resolve import (
+    REQUIRED,
+    distribution,
+    imported,
+    offers,
+    parameters,
+    plugin_class,
+    plugins,
+)
 from bass.cli.options import Parser, console
 from bass.errors import OptionError, printable, unknown_name
 from bass.process import find_object
@@ -86,17 +94,14 @@ def entries(kind: str) -> list[Listed]:
         doc, path = ast.get_docstring(outer) or "", "bass.models.multimodal:Multimodal"
         names = [ast.literal_eval(key) for key in _registry(outer).keys]
         return [*_own(kind, "bass.models"), *(Listed(kind, name, path, doc) for name in names)]
-    own = _own(kind, KINDS[kind].table.partition(":")[0])
+    own = _own(kind, KINDS[kind].group)
     return [*own, *(Listed.offered(kind, point) for point in offers(kind))]
 
 
 def by_path(spec: str) -> Listed:
     """The class of a user's module by `module:Class`. Raises `OptionError`."""
     module, _, name = spec.partition(":")
-    try:
-        found = find_object(module, name)
-    except Exception as error:  # the user's module may raise any error
-        raise OptionError(f"Cannot load `{spec}` ({type(error).__name__}: {error}).") from error
+    found = imported(f"`{spec}`", lambda: find_object(module, name))
     for kind in KINDS.values():
         if isinstance(found, type) and issubclass(found, kind.interface):
             return Listed(kind.name, name, spec, inspect.cleandoc(found.__doc__ or ""))

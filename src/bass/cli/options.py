@@ -5,14 +5,13 @@ parameters have a dot: `--policy lagged --policy.policy fixed --policy.policy.k 
 """
 
 import argparse
-import contextlib
 import dataclasses
 import difflib
 import re
 import sys
 import textwrap
 import typing
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,9 +19,8 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
-from bass.api.elsewhere import named_elsewhere
-from bass.api.values import option_value, wrong_type
-from bass.errors import OptionError, Problems, flag, hyphened
+from bass.api.options import named_elsewhere, typed, wrong_type
+from bass.errors import OptionError, flag, hyphened
 from bass.option import for_one_prompt
 
 WIDTH = 100  # columns of a help
@@ -88,20 +86,20 @@ class Parser(ArgumentParser):
         hints = typing.get_type_hints(options)
         own_title = _TITLES.get(options.__name__, options.__name__.removesuffix("Options").lower())
         for field in (field for field in dataclasses.fields(options) if field.name not in skip):
-            name, kind, own = field.name, field.metadata.get("kind"), _ARGUMENTS.get(field.name, {})
+            name, kind, own = field.name, field.metadata["kind"], _ARGUMENTS.get(field.name, {})
             hint = own.get("type", for_one_prompt(hints[name]))
             listed = [x for x in (hint, *typing.get_args(hint)) if typing.get_origin(x) is list]
             self.hints[name], more = hint, {"type": hint}
             if kind is not None:
                 self.strategies[name] = kind
-                more = {"type": str, "metavar": "NAME"}
+                more = {"type": Any, "metavar": "NAME"}
             elif hint is bool and not field.default:
                 more = {"action": "store_true"}
             elif listed and not own:
                 self.hints[name] = listed[0]
                 several = "*" if name == "prompt" else "+"
                 more = {"type": typing.get_args(listed[0])[0], "nargs": several}
-            more |= {"default": field.default, "help": field.metadata.get("help", "")} | own
+            more |= {"default": field.default, "help": field.metadata["help"]} | own
             title = _STRATEGIES if kind and "quantization" not in name else own_title
             found = [group for group in self._action_groups if group.title == title]
             group: Any = found[0] if found else self.add_argument_group(title)
@@ -112,27 +110,26 @@ class Parser(ArgumentParser):
         """The options of the command line, over those of the files of `--config`, over the
         defaults; a strategy is the argument of `bass.api.resolve.make`. `--help` ends the process.
 
-        Raises `OptionError`, or `ProblemsError` for several unknown options or wrong strategies.
+        Raises `OptionError`.
         """
-        problems = Problems()
-        words, dotted = self._split(argv, problems)
-        problems.raise_any("The command")
-        given = self._parsed(words)
-        layers = [self._of_file(name, problems) for name in given.pop("config", [])]
-        problems.raise_any("The command")
+        dotted, words = taken(argv, self._is_parameter)
+        given = self._parsed([*self._hyphened(words)])
+        layers = [self._of_file(name) for name in given.pop("config", [])]
         replaced = {*self.alternatives} if given.keys() & {*self.alternatives} else set()
         layers = [{k: v for k, v in layer.items() if k not in replaced} for layer in layers]
         config = {name: action.default for name, action in self._known().items()}
         for layer in (*layers, given | dotted):  # a strategy replaces one with its parameters
             below = {key for key in config if any(key.startswith(f"{name}.") for name in layer)}
             config = {key: value for key, value in config.items() if key not in below} | layer
-        for option, kind in self.strategies.items():
-            with problems.noted():
-                config[option] = _strategy(kind, option, config, self.get_default(option))
-        problems.raise_any("The command")
+        if dotted := {key: config.pop(key) for key in [*config] if "." in key}:
+            from bass.experiments.settings import overlaid
+
+            if config.get("policy", "") is None:
+                config["policy"] = "bass"
+            config = overlaid(config, dotted)
         if config.get("stop"):
             config["stop"] = [_unescaped(text) for text in config["stop"]]
-        return Namespace(**{name: value for name, value in config.items() if "." not in name})
+        return Namespace(**config)
 
     def format_help(self, formatter: Any = None) -> str:
         """A line for each option: its first clause and its default."""
@@ -152,27 +149,22 @@ class Parser(ArgumentParser):
         actions = [a for a in self._actions if a.default != argparse.SUPPRESS]
         return {action.dest: action for action in actions if action.dest != "config"}
 
-    def _split(self, argv: Sequence[str], problems: Problems) -> tuple[list[str], dict[str, str]]:
-        """The words, with hyphens in the names of options, and the parameters of strategies."""
-        rest: list[str] = []
-        dotted: dict[str, str] = {}
-        words = iter(argv)
-        for word in words:
+    def _is_parameter(self, key: str) -> bool:
+        return "." in key and key.partition(".")[0] in self.strategies
+
+    def _hyphened(self, words: Sequence[str]) -> Iterator[str]:
+        """The words, with hyphens in the names of options. Raises `OptionError`."""
+        rest = iter(words)
+        for word in rest:
             name, equals, value = word.partition("=")
             if word == "--":
-                rest += [word, *words]
+                yield from (word, *rest)
             elif not re.fullmatch(r"--\w[\w.-]*", name):
-                rest.append(word)
-            elif "." in name and _key(name).partition(".")[0] in self.strategies:
-                value = value if equals else next(words, "--")
-                if value.startswith("--") and not equals:
-                    raise OptionError(f"`{hyphened(name)}` lacks its value.")
-                dotted[_key(name)] = value
+                yield word
             elif hyphened(name) in self._option_string_actions:
-                rest.append(hyphened(name) + equals + value)
+                yield hyphened(name) + equals + value
             else:
-                problems.add(str(self._unknown(name)))
-        return rest, dotted
+                raise self._unknown(name)
 
     def _unknown(self, name: str) -> OptionError:
         options = {a.dest: str(a.help) for a in self._actions if a.option_strings}
@@ -191,13 +183,11 @@ class Parser(ArgumentParser):
             message = " ".join(str(error).split())
             if found := re.match(r'Parser key "(\w+)".* value: (.*)', message):
                 key, value = found.groups()
-                action: Any = self._known()[key]
-                hint = getattr(action, "_typehint", action.type)
-                raise wrong_type(f"{flag(key)} {value}", hint) from error
+                raise wrong_type(f"{flag(key)} {value}", error) from error
             raise OptionError(f"{message.rstrip('.')}.") from error
         return {name: value for name, value in given.items() if value != []}
 
-    def _of_file(self, name: str, problems: Problems) -> dict[str, Any]:
+    def _of_file(self, name: str) -> dict[str, Any]:
         """The options of a YAML file; a parameter of a strategy has a dot in its name."""
         try:
             content = yaml.safe_load(Path(name).read_text(encoding="utf-8"))
@@ -207,17 +197,36 @@ class Parser(ArgumentParser):
             raise OptionError(f"`--config {name}` has no options: write `temperature: 0.8`.")
         found: dict[str, Any] = {}
         for key, value in ((_key(str(key)), value) for key, value in content.items()):
-            with problems.noted(name):
-                if key.partition(".")[0] in self.strategies:
-                    found[key] = value
-                elif key in self._known():
-                    hint = list[str] if key == "stop" else self.hints.get(key, Any)
-                    alone = typing.get_origin(hint) is list and not isinstance(value, list)
-                    given = [value] if alone else value  # one of a list may stand alone
-                    found[key] = option_value(f"{key}: {value!r:.60}", given, hint)
-                else:
-                    raise self._unknown(flag(key))
+            if key in self.strategies or self._is_parameter(key):
+                found[key] = value
+            elif key in self._known():
+                hint = list[str] if key == "stop" else self.hints.get(key, Any)
+                alone = typing.get_origin(hint) is list and not isinstance(value, list)
+                given = [value] if alone else value  # one of a list may stand alone
+                found[key] = typed(f"{key}: {value!r:.60}", given, hint)
+            else:
+                raise self._unknown(flag(key))
         return found
+
+
+def taken(argv: Sequence[str], own: Callable[[str], bool]) -> tuple[dict[str, Any], list[str]]:
+    """The options that the command reads itself, with their values as YAML; and the other words."""
+    found: dict[str, Any] = {}
+    rest: list[str] = []
+    words = iter(argv)
+    for word in words:
+        name, equals, text = word.partition("=")
+        if word == "--":
+            rest += [word, *words]
+        elif not (name.startswith("--") and own(_key(name))):
+            rest.append(word)
+        else:
+            try:
+                found[_key(name)] = yaml.safe_load(text if equals else next(words))
+            except (StopIteration, yaml.YAMLError) as error:
+                sentence = f"`{name}` needs a value, such as 4 or '[1, 2]' {error}."
+                raise OptionError(sentence) from error
+    return found, rest
 
 
 def build(options: type[T], config: Namespace, **others: Any) -> T:
@@ -226,15 +235,10 @@ def build(options: type[T], config: Namespace, **others: Any) -> T:
     return options(**{name: config[name] for name in names if name in config} | others)
 
 
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        raise  # the error, for `main`
-
-
 def console(stderr: bool = False) -> Console:
     """A console of rich; 200 columns where it is no terminal, so that no line is wrapped."""
     width = None if (sys.stderr if stderr else sys.stdout).isatty() else 200
-    return _Console(stderr=stderr, highlight=False, emoji=False, width=width)
+    return Console(stderr=stderr, highlight=False, emoji=False, width=width)
 
 
 def write(option: str, path: str | Path, text: str) -> None:
@@ -247,36 +251,14 @@ def write(option: str, path: str | Path, text: str) -> None:
 
 
 def _key(name: str) -> str:
-    return name.removeprefix("--").replace("-", "_")
+    """The name of an option in Python; an axis of an ablation may have any."""
+    name = name.removeprefix("--")
+    return name if name.startswith("axes.") else name.replace("-", "_")
 
 
 def _unescaped(text: str) -> str:
     r"""The text with `\n`, `\t` and `\\`, which a shell passes on unchanged, replaced."""
     return text.replace("\\\\", "\0").replace("\\n", "\n").replace("\\t", "\t").replace("\0", "\\")
-
-
-def _strategy(kind: str, option: str, config: Mapping[str, Any], default: Any) -> Any:
-    """The spec of a strategy with the parameters of dotted names, which `make` has accepted."""
-    dotted = {k: _decoded(v) for k, v in config.items() if k.startswith(f"{option}.")}
-    named = _decoded(config[option])
-    if named == default and not dotted:
-        return default
-    from bass.api.resolve import make  # with torch
-    from bass.experiments.settings import overlaid
-
-    named = "bass" if option == "policy" and named is None else named
-    spec = overlaid({option: named}, dotted)[option]
-    if spec not in (None, "auto"):
-        make(kind, spec, option)
-    return spec
-
-
-def _decoded(value: Any) -> Any:
-    """Lists and mappings of YAML as values."""
-    if isinstance(value, str) and value.startswith(("{", "[")):
-        with contextlib.suppress(yaml.YAMLError):
-            return yaml.safe_load(value)
-    return value
 
 
 def _placed(action: argparse.Action) -> str:

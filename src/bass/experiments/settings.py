@@ -7,10 +7,15 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from bass.api.elsewhere import named_elsewhere
-from bass.api.options import LoadOptions, ModelOptions, RequestOptions, StrategySpec, strategy
-from bass.api.resolve import make
-from bass.api.values import option_value, wrong_type
+from bass.api.options import (
+    LoadOptions,
+    ModelOptions,
+    RequestOptions,
+    StrategySpec,
+    named_elsewhere,
+    strategy,
+    typed,
+)
 from bass.errors import OptionError, check_number, unknown_name
 from bass.experiments.problems import NAMES
 from bass.experiments.prompts import Entry, numbers, occurrences, read_prompts
@@ -96,15 +101,11 @@ class Settings(ModelOptions, SamplingParams):
     def load_plan(self) -> "LoadPlan":
         """The checked arguments of `load`; reads no weight.
 
-        A cell whose drafter needs no draft model ignores `draft`, its adapter and its quantization.
         Raises a `BassError` for parts that do not match.
         """
         from bass.api.plan import LoadPlan
 
         options = {f.name: getattr(self, f.name) for f in fields(ModelOptions)}
-        options["drafter"] = make("drafter", options["drafter"])
-        if not options["drafter"].needs_draft:
-            options |= {"draft": None, "draft_lora": None, "draft_quantization": None}
         return LoadPlan.of(LoadOptions(**options, max_batch_size=self.batch))
 
 
@@ -147,8 +148,8 @@ def typed_setting(name: str, value: Any) -> Any:
         return value
     hint: Any = for_one_prompt(SETTINGS[name].type)
     if value is None and DEFAULTS[name] is not None:
-        raise wrong_type(f"{name}: null", hint)
-    return option_value(f"{name}: {value!r:.60}", value, hint)
+        raise OptionError(f"`{name}: null` is of the wrong type: expected {hint}.")
+    return typed(f"{name}: {value!r:.60}", value, hint)
 
 
 def overlaid(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
