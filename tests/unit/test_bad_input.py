@@ -117,7 +117,7 @@ def test_text_without_a_tokenizer(bass_command: Command, silent_pair: Pair) -> N
     ("arguments", "word"),
     [
         (["generat"], "`generate`"),
-        (["--json"], "must follow the command"),
+        (["--json"], "`--json`"),
         (["list", "polcy"], "`policy`"),
         (["list", "--x"], "`--x`"),
     ],

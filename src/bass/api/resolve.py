@@ -31,22 +31,17 @@ class Parameter:
     several: bool = False
 
 
-def offers(kind: str) -> list[EntryPoint]:
-    """The entry points of installed packages in the group of the kind, such as `bass.policies`."""
-    return list(entry_points(group=KINDS[kind].group))
-
-
 def plugins(kind: str) -> dict[str, EntryPoint]:
-    """The entry points by name; the distribution found first wins."""
-    return {point.name: point for point in reversed(offers(kind))}
+    """The entry points of installed packages in the group of the kind, such as `bass.policies`, by
+    name; the distribution found first wins.
+    """
+    return {point.name: point for point in reversed([*entry_points(group=KINDS[kind].group)])}
 
 
 def distribution(point: EntryPoint) -> str:
     """Name and version of the distribution that provides an entry point."""
-    return (
-        "an unnamed distribution"
-        if point.dist is None
-        else f"{point.dist.name} {point.dist.version}"
+    return " ".join(
+        filter(None, (point.dist and point.dist.name, point.dist and point.dist.version))
     )
 
 
@@ -103,7 +98,7 @@ def make(kind: str, spec: Any, where: str | None = None) -> Any:
     spec: a name, "package.module:Class", a class, an object, or {"class_path": one of the first
     three, "init_args": {...}}. Arguments are converted to the annotated types, and may themselves
     be specs of strategies. where: what is being resolved, such as `policy.policy`, for messages.
-    Raises one `OptionError` for all invalid parameters.
+    Raises `OptionError`.
     """
     where = where or kind
     spec, given = unfold(where, spec)
@@ -115,15 +110,10 @@ def make(kind: str, spec: Any, where: str | None = None) -> Any:
         if given:
             raise unknown_parameter(kind, strategy, next(iter(given)), ())
         return strategy
-    made: dict[str, Any] = {}
-    wrong: list[str] = []
-    for name, value in given.items():
-        try:
-            made[name] = _argument(kind, strategy, name, value, f"{where}.{name}")
-        except BassError as error:
-            wrong.append(str(error))
-    if wrong:
-        raise OptionError(" ".join(wrong))
+    made = {
+        name: _argument(kind, strategy, name, value, f"{where}.{name}")
+        for name, value in given.items()
+    }
     try:
         found = strategy(**made)
     except BassError:
@@ -145,14 +135,9 @@ def _argument(kind: str, strategy: type, name: str, value: Any, where: str) -> A
         raise unknown_parameter(kind, strategy, name, known)
     one = known.get(name, Parameter(None))
     if one.kind is not None and value is not None:  # the class decides whether it may be None
-        if one.several != isinstance(value, list | tuple):
-            wanted = "several, as a list" if one.several else "one, not several"
-            raise OptionError(
-                f"`{where}={value!r}` has the wrong form: the {KINDS[one.kind].words} of "
-                f"`{strategy.__name__}` is {wanted}."
-            )
         if one.several:
-            return tuple(make(one.kind, x, f"{where}.{i}") for i, x in enumerate(value))
+            each = value if isinstance(value, list | tuple) else [value]
+            return tuple(make(one.kind, x, f"{where}.{i}") for i, x in enumerate(each))
         return make(one.kind, value, where)
     if one.kind is not None or not _is_data(value):  # a Python object is passed on unchanged
         return value

@@ -1,8 +1,7 @@
 """Results of a generation: completions, steps, and the statistics that are computed when read."""
 
 import functools
-import html
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
@@ -154,19 +153,22 @@ class Result:
 
     def _repr_html_(self) -> str:
         """A table of the completions, for a notebook."""
-        heads = ("prompt", "sample", "text", "tokens", "mean logprob", "ended by")
+        import pandas as pd
+
         rows = [
-            (
-                one.prompt_index,
-                one.sample_index,
-                f"<pre>{_shown(one)}</pre>",
-                len(one.token_ids),
-                f"{one.mean_logprob:.3f}",
-                one.finish_reason,
-            )
+            {
+                "prompt": one.prompt_index,
+                "sample": one.sample_index,
+                "text": _shown(one),
+                "tokens": len(one.token_ids),
+                "mean logprob": one.mean_logprob,
+                "ended by": one.finish_reason,
+            }
             for one in self.completions[:MOST_SHOWN]
         ]
-        table = "".join(_row("td", row) for row in rows)
+        with pd.option_context("display.max_colwidth", None):
+            table = pd.DataFrame(rows).to_html(index=False, float_format="{:.3f}".format)
+        table = table.replace("<td>", '<td style="white-space: pre-wrap">')
         left = len(self.completions) - len(rows)
         figures = {
             "tau": self.stats.tau,
@@ -176,15 +178,11 @@ class Result:
         remarks = [f"{name} {value:.3g}" for name, value in figures.items() if value is not None]
         remarks += [f"{left} more completions"] if left else []
         remarks += [] if self.lossless else ["NOT LOSSLESS"]
-        return f"<table>{_row('th', heads)}{table}</table><p>{', '.join(remarks)}</p>"
-
-
-def _row(cell: str, values: Iterable[object]) -> str:
-    return f"<tr>{''.join(f'<{cell}>{value}</{cell}>' for value in values)}</tr>"
+        return f"{table}<p>{', '.join(remarks)}</p>"
 
 
 def _shown(completion: Completion) -> str:
-    """Text, or token ids without a tokenizer, escaped for HTML."""
+    """Text, or token ids without a tokenizer, safe to show."""
     text = str(completion.token_ids) if completion.text is None else completion.text
     cut = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
-    return html.escape(printable(cut, "\n\t"))
+    return printable(cut, "\n\t")

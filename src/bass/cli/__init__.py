@@ -1,11 +1,11 @@
-"""The command line: each command is a module with `run(argv) -> int`, imported on use."""
+"""The command line: each command is a function of its words, in a module imported on use."""
 
 import importlib
 import os
 import sys
 from collections.abc import Sequence
 
-from bass.errors import BassError, OptionError, ProblemsError, is_out_of_memory, unknown_name
+from bass.errors import BassError, ProblemsError, is_out_of_memory, unknown_name
 
 COMMANDS = {
     "generate": "continue prompts, with figures of the run",
@@ -18,6 +18,8 @@ COMMANDS = {
     "info": "describe a checkpoint, and whether a draft is compatible with it",
     "convert": "write the weights of pickle files as safetensors, without running their code",
 }
+# module and function of a command that is not `run` of a module of its name
+_HOMES = {"list": ("list_", "run"), "table": ("report", "table"), "convert": ("info", "convert")}
 WRONG, INTERRUPTED = 2, 130  # exit statuses
 _HELP = f"""usage: bass COMMAND [options]
 
@@ -75,11 +77,6 @@ def _dispatch(argv: list[str]) -> int:
 
         print(f"bass {bass.__version__}")
         return 0
-    if name.startswith("-"):
-        raise OptionError(
-            f"`{name}` must follow the command: write `bass COMMAND {name} ...`, with one of "
-            f"{', '.join(COMMANDS)}."
-        )
     if name not in COMMANDS:
         raise unknown_name("command", name, COMMANDS)
     if "OMP_WAIT_POLICY" not in os.environ:
@@ -87,8 +84,8 @@ def _dispatch(argv: list[str]) -> int:
         # operation, which slows each operation down by as much if another process is busy. A third
         # of a millisecond is as fast on an idle machine.
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-    module = "list_" if name == "list" else name  # `list` would shadow the builtin
-    return importlib.import_module(f"bass.cli.{module}").run(argv[1:])
+    module, function = _HOMES.get(name, (name, "run"))
+    return getattr(importlib.import_module(f"bass.cli.{module}"), function)(argv[1:])
 
 
 def _fail(message: str, status: int = WRONG) -> int:

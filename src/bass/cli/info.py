@@ -1,7 +1,10 @@
-"""`bass info`: describes a checkpoint by its config and the headers of its files."""
+"""`bass info` describes a checkpoint by its config and the headers of its files; `bass convert`
+writes the weights of pickle files as safetensors.
+"""
 
 import contextlib
 import json
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,6 +28,9 @@ EXAMPLES = (
     "bass info Qwen/Qwen2.5-Coder-7B --draft Qwen/Qwen2.5-Coder-0.5B",
     "bass info CHECKPOINT --lora ADAPTER --json",
 )
+EXAMPLES_OF_CONVERT = (
+    "bass convert FOLDER", "bass convert FOLDER --output OTHER", "bass info OTHER",
+)  # fmt: skip
 
 
 def run(argv: list[str]) -> int:
@@ -131,3 +137,18 @@ def by_layer(rules: tuple[AttentionRule, ...], name: str) -> str:
         return ""
     texts = {value: "none" if value is None else f"{value:,}" for value in counts}
     return ", ".join(f"{texts[one]} in {counted(n, 'layer')}" for one, n in counts.items())
+
+
+def convert(argv: list[str]) -> int:
+    """Convert a folder, and name the files that were written."""
+    about = "Writes the weights of pickle files as safetensors, without running their code."
+    command = Parser("convert", about, EXAMPLES_OF_CONVERT, skip=("config",))
+    command.add_argument("folder", type=Path, help="folder with files such as pytorch_model.bin")
+    command.add_argument("--output", type=Path | None, help="folder to write to, else the same one")
+    config = command.read(argv)
+
+    from bass.checkpoints.convert import convert as converted
+
+    for path in converted(config.folder, config.output or config.folder):
+        print(path)
+    return 0

@@ -17,7 +17,6 @@ from bass.api.resolve import (
     REQUIRED,
     distribution,
     imported,
-    offers,
     parameters,
     plugin_class,
     plugins,
@@ -49,9 +48,7 @@ class Listed:
     @classmethod
     def offered(cls, kind: str, point: EntryPoint) -> "Listed":
         """Describe a strategy of an installed package."""
-        origin, taken = distribution(point), plugins(kind)[point.name] != point
-        taken = taken or point.name in KINDS[kind].registry
-        problem = f"another strategy has the name: write `{point.value}` for this one"
+        origin = distribution(point)
         try:
             found = plugin_class(kind, point)
         except Exception as error:  # importing code of another package may raise anything
@@ -59,7 +56,7 @@ class Listed:
             return cls(kind, point.name, point.value, origin=origin, problem=reason)
         doc = inspect.cleandoc(found.__doc__ or "")  # `getdoc` takes the base class's
         lossless = getattr(found, "lossless", True)
-        return cls(kind, point.name, point.value, doc, lossless, origin, problem if taken else "")
+        return cls(kind, point.name, point.value, doc, lossless, origin)
 
     def line(self) -> Text:
         """The first sentence of its documentation, with what a user has to know."""
@@ -95,7 +92,7 @@ def entries(kind: str) -> list[Listed]:
         names = [ast.literal_eval(key) for key in _registry(outer).keys]
         return [*_own(kind, "bass.models"), *(Listed(kind, name, path, doc) for name in names)]
     own = _own(kind, KINDS[kind].group)
-    return [*own, *(Listed.offered(kind, point) for point in offers(kind))]
+    return [*own, *(Listed.offered(kind, point) for point in plugins(kind).values())]
 
 
 def by_path(spec: str) -> Listed:

@@ -1,7 +1,8 @@
-"""`bass report`: one HTML page of a run or of an evaluation."""
+"""`bass report` and `bass table`: what a run folder holds, as a page and as a table."""
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from bass.cli.options import Parser, write
 
@@ -9,6 +10,11 @@ EXAMPLES = (
     "bass report runs/comparison",
     "bass report runs/comparison --output comparison.html",
     "bass report evaluations/small",
+)
+EXAMPLES_OF_TABLE = (
+    "bass table runs/comparison",
+    "bass table runs/comparison --format latex > comparison.tex",
+    "bass table runs/comparison --format csv > comparison.csv",
 )
 
 
@@ -36,4 +42,20 @@ def run(argv: Sequence[str]) -> int:
         html = report(open_run(folder))
     write("output", output, html)
     print(output)
+    return 0
+
+
+def table(argv: Sequence[str]) -> int:
+    """Print the table."""
+    about = "Write the table of a run as Markdown, LaTeX or CSV."
+    made = Parser("table", about, EXAMPLES_OF_TABLE, skip=["config"])
+    made.add_argument("run", type=str, help="folder that `bass ablate` wrote")
+    formats = Literal["markdown", "latex", "csv"]
+    made.add_argument("--format", type=formats, default="markdown", help="of the table")
+    config = made.read(argv)
+
+    from bass.analysis.frames import open_run  # after the options are read
+    from bass.analysis.tables import to_text
+
+    print(to_text(open_run(config.run), config.format), end="")
     return 0
