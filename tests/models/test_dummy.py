@@ -52,7 +52,7 @@ def test_random_weights_keep_the_scale_of_the_residual_stream(case: Case, tmp_pa
 def test_every_family_generates_from_its_config_alone(case: Case, tmp_path: Path) -> None:
     folder = folder_of(tmp_path, case)
     llm = bass.load(folder, folder, num_speculative_tokens=3, load_format="dummy")
-    assert llm.models.dummy
+    assert llm.models.specs[0].dummy
     result = llm.generate([[5, 17, 3], [88]], max_new_tokens=9, temperature=0, ignore_eos=True)
     assert [len(one.token_ids) for one in result.completions] == [9, 9]
     # the same weights for both

@@ -46,31 +46,28 @@ class ModelSpec:
 @final
 @dataclass(frozen=True)
 class Models(ModelPair):
-    """A target, its draft if one is needed, and their tokenizer."""
+    """A target, its draft if one is needed, and their tokenizer. specs: what was loaded of both."""
 
     tokenizer: Tokenizer | None
     eos: list[int]
-    # of the target and the draft
-    quantizations: tuple[Quantization | None, Quantization | None] = (None, None)
-    dummy: bool = False  # random weights
+    specs: tuple[ModelSpec, ModelSpec | None]
 
     @classmethod
     def read(
         cls, target: ModelSpec, draft: ModelSpec | None, checkpoints: "Sequence[Checkpoint]"
     ) -> "Models":
         """Load the weights of checkpoints that have been checked."""
-        ours, theirs = checkpoints[0].index, checkpoints[1].index if draft is not None else None
-        kind, device = _dtype(target.dtype, target.device, ours), target.device
-        quantizations = target.quantization, None if draft is None else draft.quantization
-        loaded_draft = None
-        if theirs is not None:
-            size = ours.decoder.shape.vocab_size
-            loaded_draft = _load_draft(theirs, device, kind, quantizations[1], size)
-        loaded = ours.load(device, kind, quantizations[0])
+        first, device = checkpoints[0], target.device
+        kind, drafting = _dtype(target.dtype, device, first.index), None
+        if draft is not None:
+            drafting = checkpoints[1].index.load(device, kind, draft.quantization)
+            drafting = narrow(drafting, first.index.decoder.shape.vocab_size)
+            if draft.quantization is not None:  # the head like the layers
+                drafting = quantize_head(drafting, draft.quantization)
+        loaded = first.index.load(device, kind, target.quantization)
         if device.type == "cpu":
             load_cpu_kernels()
-        tokenizer, eos = checkpoints[0].tokenizer, checkpoints[0].eos
-        return cls(loaded, loaded_draft, device, kind, tokenizer, eos, quantizations, target.dummy)
+        return cls(loaded, drafting, device, kind, first.tokenizer, first.eos, (target, draft))
 
 
 @final
@@ -78,36 +75,26 @@ class Models(ModelPair):
 class ModelCache:
     """Holds the models loaded last, for any plan with the same models."""
 
-    _specs: tuple[ModelSpec, ModelSpec | None] | None = None
     _models: Models | None = field(default=None, repr=False)
 
-    def models(
-        self,
-        target: ModelSpec,
-        draft: ModelSpec | None,
-        checkpoints: "Sequence[Checkpoint]" = (),
-    ) -> Models:
-        """The specified models; if not cached, loaded from their checkpoints. A cached pair can
-        serve its target alone.
-        """
-        if self._models is None or not self.holds(target, draft):
-            self.clear()  # frees them first: memory may not suffice for both
-            self._models = Models.read(target, draft, checkpoints)
-            self._specs = target, draft
-        if draft is not None or self._models.draft is None:
-            return self._models
-        return replace(
-            self._models, draft=None, quantizations=(self._models.quantizations[0], None)
-        )
+    def find(self, target: ModelSpec, draft: ModelSpec | None) -> Models | None:
+        """The specified models, if they are loaded; a loaded pair can serve its target alone."""
+        found = self._models
+        if found is None or found.specs[0] != target or draft not in (None, found.specs[1]):
+            return None
+        return found if draft is not None else replace(found, draft=None, specs=(target, None))
 
-    def holds(self, target: ModelSpec, draft: ModelSpec | None) -> bool:
-        """Whether the specified models are cached."""
-        loaded = self._specs
-        return loaded is not None and loaded[0] == target and draft in (None, loaded[1])
+    def load(
+        self, target: ModelSpec, draft: ModelSpec | None, checkpoints: "Sequence[Checkpoint]"
+    ) -> Models:
+        """Load the specified models from their checkpoints."""
+        self.clear()  # frees the others first: memory may not suffice for both
+        self._models = Models.read(target, draft, checkpoints)
+        return self._models
 
     def clear(self) -> None:
         """Drop the cached models."""
-        self._specs = self._models = None
+        self._models = None
 
 
 @final
@@ -135,18 +122,6 @@ class Checkpoint:
     def eos(self) -> list[int]:
         """Token ids that end a sequence."""
         return eos_ids(self.index.folder, self.index.raw)
-
-
-def _load_draft(
-    index: CheckpointIndex,
-    device: torch.device,
-    dtype: torch.dtype,
-    quantization: Quantization | None,
-    size: int,
-) -> CausalDecoder:
-    """Load a draft, cut to the first `size` token ids; its head is quantized like its layers."""
-    draft = narrow(index.load(device, dtype, quantization), size)
-    return draft if quantization is None else quantize_head(draft, quantization)
 
 
 def check_family(family: type[CausalDecoder] | None, *checkpoints: Checkpoint) -> None:

@@ -147,11 +147,11 @@ class LoadPlan:
     def read(self, cache: ModelCache | None = None) -> Models:
         """Load the models, or take them from `cache`."""
         cache = ModelCache() if cache is None else cache
-        if cache.holds(*self.models):
-            models = cache.models(*self.models)
-            self._check_decoders([one for one in (models.target, models.draft) if one is not None])
-            return models
-        return cache.models(*self.models, self.check())
+        models = cache.find(*self.models)
+        if models is None:
+            return cache.load(*self.models, self.check())
+        self._check_decoders(models.decoders)
+        return models
 
 
 def check_sinks(decoder: CausalDecoder, backend: AttentionBackend[Any, Any]) -> None:

@@ -68,9 +68,8 @@ def find_class(kind: str, spec: str) -> type:
 
 def plugin_class(kind: str, point: EntryPoint) -> type:
     """The class that an installed package provides."""
-    return _loaded(
-        kind, f"`{point.name}`, which {distribution(point)} offers as `{point.value}`", point.load
-    )
+    called = f"`{point.name}`, which {distribution(point)} offers as `{point.value}`"
+    return _loaded(kind, called, point.load)
 
 
 def unfold(kind: str, spec: Any) -> tuple[Any, dict[str, Any]]:
@@ -79,17 +78,12 @@ def unfold(kind: str, spec: Any) -> tuple[Any, dict[str, Any]]:
     """
     if not isinstance(spec, Mapping):
         return spec, {}
-    arguments = spec.get("init_args", {})
-    if (
-        not {"class_path"} <= {*spec} <= {"class_path", "init_args"}
-        or not isinstance(arguments, Mapping)
-        or not all(isinstance(name, str) for name in arguments)
-    ):
+    if not {"class_path"} <= {*spec} <= {"class_path", "init_args"}:
         raise OptionError(
             f"`{kind}={dict(spec)!r}` has the wrong form: give `class_path`, a name, and "
             "`init_args`, a mapping."
         )
-    return spec["class_path"], dict(arguments)
+    return spec["class_path"], dict(spec.get("init_args") or {})
 
 
 def make(kind: str, spec: Any, where: str | None = None) -> Any:

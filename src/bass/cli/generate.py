@@ -287,11 +287,11 @@ def ran_with(llm: "LLM", interrupted: bool) -> str:
     from bass.cli.info import kernels
 
     models = llm.models
-    quantized = zip(("target", "draft"), models.quantizations, strict=True)
+    specs = zip(("target", "draft"), models.specs, strict=True)
     words = [
         *(called(part) for part in vars(llm.parts).values() if part is not None),
         str(models.dtype).removeprefix("torch."),
-        *(f"{role} by {called(one)}" for role, one in quantized if one is not None),
+        *(f"{role} by {called(x.quantization)}" for role, x in specs if x and x.quantization),
         "CUDA graphs" if llm.graphs else f"{torch.get_num_threads()} threads",
         kernels(models.device),
         f"memory: {llm.memory}",
@@ -314,7 +314,7 @@ def caveats(llm: "LLM", given: list[Any]) -> Iterator[str]:
         yield "NOTE: the target has no chat template: conversations are plain text with `User:`."
     if count := sum(entry.turns > 1 for entry in entries):
         yield f"NOTE: {count} of {len(entries)} prompts have later turns: `bass ablate` runs them."
-    if llm.models.dummy:
+    if llm.models.specs[0].dummy:
         yield "WARNING: RANDOM WEIGHTS: with `load_format=dummy` the text means nothing."
     if not verifier.lossless:
         caveat = verifier.caveat or "the text does not follow the target's distribution"

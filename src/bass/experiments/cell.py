@@ -141,7 +141,7 @@ class Worker:
         """The LLM of a cell; of a new one on a GPU also the bytes of memory that are not its."""
         if cell.id in self._kept:
             return self._kept.pop(cell.id), None
-        if not self._models.holds(*cell.load_plan.models):
+        if self._models.find(*cell.load_plan.models) is None:
             self._kept.clear()  # frees the memory of the models first
             self._models.clear()
         llm, device = serve(cell.load_plan, self._models), cell.load_plan.target.device

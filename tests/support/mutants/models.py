@@ -48,9 +48,10 @@ MUTANTS = (
     ),
     Mutant(
         "a draft's head is quantized with its padding",
-        "_load_draft",
-        "quantize_head(draft, quantization)",
-        "narrow(quantize_head(index.load(device, dtype, quantization), quantization), size)",
+        "loading.Models.read",
+        "quantize_head(drafting, draft.quantization)",
+        "narrow(quantize_head(checkpoints[1].index.load(device, kind, draft.quantization), "
+        "draft.quantization), first.index.decoder.shape.vocab_size)",
         (f"{PAIRS}::test_a_quantized_draft_of_another_padding_drafts_as_one_of_the_same",),
     ),
     Mutant(
