@@ -185,7 +185,7 @@ def test_a_conversation_is_rendered_by_its_template_or_as_plain_text(
     whole = "<user>Write.<assistant><user>Again.<assistant>"  # with an empty answer
     found = lengths(chat, 400, entries)
     assert found[1:] == [2, len(chat.encode(whole, add_special_tokens=False))]
-    with pytest.raises(RequestError, match="outside the vocabulary"):
+    with pytest.raises(RequestError, match="integers from 0 to 1"):
         lengths(chat, 2, entries[1:2])
     with pytest.raises(RequestError, match="has no tokenizer"):
         rendered(None, entries)

@@ -9,7 +9,6 @@ import torch
 
 from bass.api.loading import Models
 from bass.api.options import RequestOptions
-from bass.api.results import Result
 from bass.engine.requests import Request
 from bass.errors import RequestError, check_number
 from bass.ops.noise import row_key
@@ -77,11 +76,6 @@ def check_context(index: int, length: int, limit: int, positions: int) -> None:
 def _listed(prompts: Any) -> list[Any]:
     """The prompts of a call."""
     prompts = listed(prompts)
-    if isinstance(prompts, Result):
-        raise RequestError(
-            "A `Result` is not a prompt: `LLM.chat` returns the generated turn, and "
-            "`LLM.apply_chat_template` the token ids of a conversation."
-        )
     if isinstance(prompts, str | bytes | Mapping | Set) or not isinstance(prompts, Iterable):
         return [prompts]
     if not (found := list(prompts)):
@@ -103,16 +97,21 @@ def prompt_ids(tokenizer: Tokenizer | None, vocabulary: int, prompt: Any, index:
             )
         ids = tokenizer.encode(prompt)
     else:
-        ids = _token_ids(prompt, index)
+        ids = listed(prompt)
+        if not isinstance(ids, Sequence) or isinstance(ids, bytes):
+            raise RequestError(
+                f"Prompt {index} is of {type(ids).__name__}: give a string or a list of token ids."
+            )
     if not ids:
         raise RequestError(f"Prompt {index} is empty: give at least one token to continue from.")
-    wrong = [token for token in ids if not 0 <= token < vocabulary]
-    if wrong:
-        raise RequestError(
-            f"Prompt {index} has the token id {wrong[0]}, which is outside the vocabulary: ids go "
-            f"from 0 to {vocabulary - 1}."
-        )
-    return ids
+    for token in ids:
+        whole = isinstance(token, int | np.integer) and not isinstance(token, bool)
+        if not (whole and 0 <= token < vocabulary):
+            raise RequestError(
+                f"Prompt {index} holds {token!r:.60}: give a string, or token ids, integers from 0 "
+                f"to {vocabulary - 1}."
+            )
+    return [int(token) for token in ids]
 
 
 def _from_mapping(prompt: Mapping[Any, Any], index: int) -> Any:
@@ -124,18 +123,3 @@ def _from_mapping(prompt: Mapping[Any, Any], index: int) -> Any:
             "`prompt_token_ids`, a list, and nothing else."
         )
     return prompt[keys[0]]
-
-
-def _token_ids(prompt: Any, index: int) -> list[int]:
-    prompt = listed(prompt)
-    if not isinstance(prompt, Sequence) or isinstance(prompt, bytes):
-        raise RequestError(
-            f"Prompt {index} is of {type(prompt).__name__}: give a string or a list of token ids."
-        )
-    for token in prompt:
-        if isinstance(token, bool) or not isinstance(token, int | np.integer):
-            raise RequestError(
-                f"Prompt {index} holds {token!r:.60}, which is not a token id: give a string or a "
-                "list of integers."
-            )
-    return [int(token) for token in prompt]
