@@ -3,6 +3,8 @@
 import ast
 import contextlib
 import inspect
+import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
@@ -108,7 +110,7 @@ def by_path(spec: str) -> Listed:
 def _own(kind: str, package: str) -> Iterator[Listed]:
     """The classes of bass, read from the sources: to import them loads torch, which takes seconds.
 
-    A family has the name of its module.
+    The name of a family is in its config class.
     """
     tree = _parsed(package)
     table = [*ast.walk(_registry(tree))]
@@ -116,10 +118,13 @@ def _own(kind: str, package: str) -> Iterator[Listed]:
     homes = {alias.name: str(node.module) for node in imports for alias in node.names}
     classes = [node.id for node in table if isinstance(node, ast.Name) and node.id in homes]
     names = [node.value for node in table if isinstance(node, ast.Constant)]
-    names = names or [homes[one].rpartition(".")[2] for one in classes]
-    for name, one in zip(names, classes, strict=True):
+    for name, one in itertools.zip_longest(names, classes):
         module = _parsed(homes[one])
-        found = next(x for x in module.body if isinstance(x, ast.ClassDef) and x.name == one)
+        named = {node.name: node for node in module.body if isinstance(node, ast.ClassDef)}
+        found = named[one]
+        if kind == FAMILY:
+            [config] = re.findall(r"config_type = (\w+)", ast.unparse(found))
+            [name] = re.findall(r"model_type = '(\w+)'", ast.unparse(named[config]))
         fields = [ast.unparse(node) for node in found.body if isinstance(node, ast.AnnAssign)]
         lossless = "lossless: ClassVar[bool] = False" not in fields
         doc = ast.get_docstring(module if kind == FAMILY else found) or ""
