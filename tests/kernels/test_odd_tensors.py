@@ -187,8 +187,9 @@ def test_the_lengths_of_an_abandoned_step_are_read_before_the_next_ones_are_writ
     reports = report.clone(), report.clone()
     event = SimpleNamespace(record=lambda: None, synchronize=lambda: happened.append("waited"))
     graph: Any = SimpleNamespace(replay=lambda: happened.append(step.host_lengths.tolist()))
+    lengths = torch.zeros(2, dtype=torch.int64)
     vars(step).update(
-        sequences=sequences, host_lengths=torch.zeros(2, dtype=torch.int64), lengths=torch.zeros(2),
+        sequences=sequences, host_lengths=lengths, host_array=lengths.numpy(), lengths=lengths,
         staged=[0, 0], here=nullcontext(), ends=(event, event), in_flight=None, turn=0,
         captured={(1, 8): SimpleNamespace(graph=graph, packed=report, passes=(),
             reports=reports, arrays=tuple(report.numpy() for report in reports))},

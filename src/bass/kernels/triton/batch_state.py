@@ -1,4 +1,5 @@
-"""Operations of a step on its rows, each in one launch; `bass.ops.batch_state` defines them.
+"""Operations of a step on its rows, each in one launch; `bass.ops.batch_state` defines them and
+their shapes.
 
     last             the last tokens of each row and their positions
     clipped          draft lengths within the room of each row
@@ -18,7 +19,7 @@ from typing import Any, no_type_check
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.kernels.triton.launch import dense, dependent, wait_for_inputs
@@ -173,10 +174,7 @@ def _uniforms(
 
 
 def last(
-    tokens: Int[Tensor, "batch slots"],
-    lens: Int[Tensor, " batch"],
-    active: Bool[Tensor, " batch"],
-    count: int,
+    tokens: Tensor, lens: Tensor, active: Tensor, count: int
 ) -> tuple[Int[Tensor, "batch count"], Int[Tensor, "batch count"]]:
     """`bass.ops.batch_state.last`."""
     out = tokens.new_empty((2, len(lens), count))
@@ -184,21 +182,14 @@ def last(
     return out[0], out[1]
 
 
-def clipped(
-    lengths: Int[Tensor, " batch"],
-    lens: Int[Tensor, " batch"],
-    limits: Int[Tensor, " batch"],
-    active: Bool[Tensor, " batch"],
-) -> Int[Tensor, " batch"]:
+def clipped(lengths: Tensor, lens: Tensor, limits: Tensor, active: Tensor) -> Int[Tensor, " batch"]:
     """`bass.ops.batch_state.clipped`."""
     out = torch.empty_like(lens)
     launch_rows(_clipped, lens, (lengths.contiguous(), lens, limits, active, out), 1)
     return out
 
 
-def draft_positions(
-    lens: Int[Tensor, " batch"], lengths: Int[Tensor, " batch"], k: int
-) -> Int[Tensor, "batch k"]:
+def draft_positions(lens: Tensor, lengths: Tensor, k: int) -> Int[Tensor, "batch k"]:
     """`bass.ops.batch_state.draft_positions`."""
     positions = lens.new_empty(len(lens), k)
     launch_rows(_draft_positions, lens, (lens, lengths.contiguous(), positions, k), k)
@@ -206,64 +197,33 @@ def draft_positions(
 
 
 def window(
-    tokens: Int[Tensor, "batch slots"],
-    lens: Int[Tensor, " batch"],
-    active: Bool[Tensor, " batch"],
-    draft: Int[Tensor, "batch k"],
-    lengths: Int[Tensor, " batch"],
+    tokens: Tensor, lens: Tensor, active: Tensor, draft: Tensor, lengths: Tensor
 ) -> tuple[Int[Tensor, "batch window"], Int[Tensor, "batch window"]]:
     """`bass.ops.batch_state.window`."""
     draft, k = dense(draft), draft.shape[1]
     out = tokens.new_empty((2, len(lens), k + 1))
-    launch_rows(
-        _window,
-        lens,
-        (
-            tokens,
-            lens,
-            active,
-            draft,
-            lengths.contiguous(),
-            *out,
-            k,
-            tokens.stride(0),
-            draft.stride(0),
-        ),
-        k + 1,
-    )
+    inputs = (
+        tokens, lens, active, draft, lengths.contiguous(), *out, k, tokens.stride(0),
+        draft.stride(0),
+    )  # fmt: skip
+    launch_rows(_window, lens, inputs, k + 1)
     return out[0], out[1]
 
 
-def leading(kept: Bool[Tensor, "batch k"], lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+def leading(kept: Tensor, lengths: Tensor) -> Int[Tensor, " batch"]:
     """`bass.ops.batch_state.leading`."""
-    out = torch.empty(len(kept), dtype=torch.int64, device=kept.device)
-    launch_rows(
-        _leading,
-        kept,
-        (kept, lengths.contiguous(), out, kept.shape[1], *kept.stride()),
-        kept.shape[1],
-    )
+    out, k = torch.empty(len(kept), dtype=torch.int64, device=kept.device), kept.shape[1]
+    launch_rows(_leading, kept, (kept, lengths.contiguous(), out, k, *kept.stride()), k)
     return out
 
 
 def commit(
-    tokens: Int[Tensor, "batch slots"],
-    lens: Int[Tensor, " batch"],
-    limits: Int[Tensor, " batch"],
-    active: Bool[Tensor, " batch"],
-    steps: Int[Tensor, " batch"],
-    end_tokens: Int[Tensor, "batch ends"],
-    verdict: Int[Tensor, "batch window"],
-    accepted: Int[Tensor, " batch"],
-    vocab: int,
-) -> Int[Tensor, " batch"]:
+    tokens: Tensor, lens: Tensor, limits: Tensor, active: Tensor, steps: Tensor,
+    end_tokens: Tensor, verdict: Tensor, accepted: Tensor, vocab: int,
+) -> Int[Tensor, " batch"]:  # fmt: skip
     """`bass.ops.batch_state.commit`, in place; it does not write the spare slots."""
-    verdict, accepted, size, emitted = (
-        dense(verdict),
-        accepted.contiguous(),
-        verdict.shape[1],
-        torch.empty_like(lens),
-    )
+    verdict, accepted, size = dense(verdict), accepted.contiguous(), verdict.shape[1]
+    emitted = torch.empty_like(lens)
     inputs = (
         tokens, lens, limits, active, steps, end_tokens, verdict, accepted, emitted, vocab, size,
         end_tokens.shape[1], tokens.stride(0), verdict.stride(0),
@@ -274,38 +234,25 @@ def commit(
 
 
 def pack_report(
-    lens: Int[Tensor, " batch"],
-    active: Bool[Tensor, " batch"],
-    lengths: Int[Tensor, " batch"],
-    accepted: Int[Tensor, " batch"],
-    emitted: Int[Tensor, " batch"],
-    flags: Int[Tensor, " batch"],
-    tokens: Int[Tensor, "batch window"],
-    logprobs: Float[Tensor, "batch window"],
-    drafted: Int[Tensor, "batch k"],
-    probs: Float[Tensor, "batch k vocab"] | None,
-) -> Int[Tensor, "batch report"]:
+    lens: Tensor, active: Tensor, lengths: Tensor, accepted: Tensor, emitted: Tensor,
+    flags: Tensor, tokens: Tensor, logprobs: Tensor, drafted: Tensor, probs: Tensor | None,
+) -> Int[Tensor, "batch report"]:  # fmt: skip
     """`bass.ops.batch_state.pack_report`."""
     lengths, accepted, flags = lengths.contiguous(), accepted.contiguous(), flags.contiguous()
     tokens, logprobs, drafted, k = dense(tokens), dense(logprobs), dense(drafted), drafted.shape[1]
     probs, vocab = (None, 0) if probs is None else (dense(probs), probs.shape[2])
     out = torch.empty((len(lens), 6 + 2 * (2 * k + 1)), dtype=torch.int64, device=lens.device)
-    strides = (
-        tokens.stride(0),
-        logprobs.stride(0),
-        drafted.stride(0),
-        *((0, 0) if probs is None else probs.stride()[:2]),
-    )
     inputs = (
         lens, active, lengths, accepted, emitted, flags, tokens, logprobs, drafted, probs, out, k,
-        vocab, *strides,
+        vocab, tokens.stride(0), logprobs.stride(0), drafted.stride(0),
+        *((0, 0) if probs is None else probs.stride()[:2]),
     )  # fmt: skip
     launch_rows(_pack_report, lens, inputs, k + 1, SURE=probs is None)
     return out
 
 
 def uniforms(
-    keys: Int[Tensor, " batch"], steps: Int[Tensor, " batch"], slots: int, domain: int
+    keys: Tensor, steps: Tensor, slots: int, domain: int
 ) -> Float[Tensor, "batch slots 4"]:
     """float64 uniforms in (0, 1), four per slot of each row; the counter is (step, slot, domain,
     0).

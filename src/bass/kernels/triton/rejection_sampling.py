@@ -197,18 +197,14 @@ def draw(
 
 
 def emit(
-    tokens: Int[Tensor, "batch k"],
-    accepted: Int[Tensor, " batch"],
-    probs: Float[Tensor, "batch vocab"],
-    residual: Float[Tensor, "batch slots"],
+    tokens: Tensor, accepted: Tensor, probs: Tensor, residual: Tensor
 ) -> Int[Tensor, "batch window"]:
     """The tokens of `bass.ops.verification.emit`, its torch twin: the draft's, and at place
     `accepted` one drawn from `probs`.
     """
     out = torch.empty((len(tokens), tokens.shape[1] + 1), dtype=torch.int64, device=tokens.device)
-    _launch(
-        tokens, None, None, None, probs[:, None], residual, out, accepted.contiguous(), judged=True
-    )
+    counts = accepted.contiguous()
+    _launch(tokens, None, None, None, probs[:, None], residual, out, counts, judged=True)
     return out
 
 
@@ -256,19 +252,12 @@ def _launch(
     rows, vocab = len(target_probs), target_probs.shape[2]
     chunks = -(-vocab // CHUNK)
     sums = torch.empty((rows, 2, chunks), dtype=torch.float64, device=target_probs.device)
-    strides = (
-        *_strides(tokens, 1),
-        *_strides(accept, 2),
-        *_strides(target_probs, 2),
-        *_strides(draft_probs, 2),
-    )
-    options = {
-        "SURE": draft_probs is None,
-        "SIZE": CHUNK,
-        "num_warps": WARPS,
-        **dependent(target_probs),
-    }
-    options["WIDTH"] = max(PLACES, triton.next_power_of_2(k)) if k and not judged else 0
+    strides = _strides(tokens, 1)
+    for x in (accept, target_probs, draft_probs):
+        strides += _strides(x, 2)
+    width = max(PLACES, triton.next_power_of_2(k)) if k and not judged else 0
+    options = {"SURE": draft_probs is None, "SIZE": CHUNK, "WIDTH": width, "num_warps": WARPS}
+    options |= dependent(target_probs)
     add: Any = _sums[(rows, chunks)]
     pick: Any = _pick[(rows,)]
     inputs = tokens, lengths, accept, target_probs, draft_probs, sums

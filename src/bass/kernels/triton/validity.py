@@ -105,22 +105,14 @@ def _with_target_flags(
 
 
 def valid_part(
-    requested: Int[Tensor, " batch"],
-    lengths: Int[Tensor, " batch"],
-    tokens: Int[Tensor, "batch k"],
-    probs: Float[Tensor, "batch k vocab"] | None,
-    vocab: int,
+    requested: Tensor, lengths: Tensor, tokens: Tensor, probs: Tensor | None, vocab: int
 ) -> tuple[Int[Tensor, " batch"], Int[Tensor, "batch k"], Int[Tensor, " batch"]]:
     """The lengths, the tokens and the flags of `bass.ops.batch_state.valid_part`.
 
     Two launches, or one without distributions.
     """
-    tokens, requested, lengths, k = (
-        dense(tokens),
-        requested.contiguous(),
-        lengths.contiguous(),
-        tokens.shape[1],
-    )
+    tokens, k = dense(tokens), tokens.shape[1]
+    requested, lengths = requested.contiguous(), lengths.contiguous()
     cut, flags = torch.empty_like(requested), torch.empty_like(requested)
     out = torch.empty(tokens.shape, dtype=torch.int64, device=tokens.device)
     probs = probs if k else None
@@ -138,11 +130,7 @@ def valid_part(
     return cut, out, flags
 
 
-def with_target_flags(
-    flags: Int[Tensor, " batch"],
-    probs: Float[Tensor, "batch window vocab"],
-    counted: Int[Tensor, " batch"],
-) -> Int[Tensor, " batch"]:
+def with_target_flags(flags: Tensor, probs: Tensor, counted: Tensor) -> Int[Tensor, " batch"]:
     """`bass.ops.batch_state.with_target_flags`, in two launches."""
     flags, counted, out = flags.contiguous(), counted.contiguous(), torch.empty_like(flags)
     sums, least = _summed(counted, counted, dense(probs))
@@ -153,9 +141,7 @@ def with_target_flags(
 
 
 def _summed(
-    requested: Int[Tensor, " batch"],
-    lengths: Int[Tensor, " batch"],
-    probs: Float[Tensor, "batch k vocab"],
+    requested: Tensor, lengths: Tensor, probs: Tensor
 ) -> tuple[Float[Tensor, "batch k chunks"], Float[Tensor, "batch k chunks"]]:
     """The sum and the least probability of each chunk of the distributions within both lengths."""
     batch, k, vocab = probs.shape
