@@ -39,9 +39,9 @@ class Memory:
     free: int | None
 
     def __str__(self) -> str:
-        sizes = {name.replace("_", " "): size for name, size in vars(self).items()}
-        sizes["CUDA graphs"] = sizes.pop("graphs")
-        return ", ".join(f"{name} {size / 1e9:.2f} GB" for name, size in sizes.items() if size)
+        names = {"keys_and_values": "keys and values", "graphs": "CUDA graphs"}
+        sizes = ((names.get(name, name), size) for name, size in vars(self).items() if size)
+        return ", ".join(f"{name} {size / 1e9:.2f} GB" for name, size in sizes)
 
 
 @final
