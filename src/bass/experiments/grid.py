@@ -15,7 +15,8 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
@@ -27,7 +28,7 @@ from bass.errors import BassError, OptionError, ProblemsError, RequestError, cou
 from bass.experiments.cell import Cell
 from bass.experiments.prompts import answer_tokens, lengths, plain_turns
 from bass.experiments.settings import CONFIGS, DEFAULTS, SETTINGS, Settings, overlaid
-from bass.option import check_options
+from bass.option import check_value
 
 KEYS = ("name", "about", "base", "axes", "points", "exclude", "quick")
 _EMPTY: dict[str, Any] = {"base": {}, "axes": {}, "points": [], "exclude": []}
@@ -143,48 +144,69 @@ def _axis_that_sets(axes: Mapping[str, Any], key: str) -> str | None:
 def plan(raw: Mapping[str, Any]) -> Plan:
     """All cells of a config, checked without loading weights.
 
-    Raises a `BassError`; a `ProblemsError` has the first problem of each cell that has one.
+    Raises a `BassError`: a `ProblemsError` with all problems, unless a problem hides the others.
     """
+    problems: list[str] = []
     for key in raw:
         if key not in KEYS:
             more = f" Settings are in `base`: write `base: {{{key}: ...}}`."
             more = more if key in SETTINGS else ""
-            raise OptionError(f"{unknown_name('key', str(key), KEYS)}{more}")
+            problems.append(f"{unknown_name('key', str(key), KEYS)}{more}")
     name, about = str(raw.get("name")), str(raw.get("about") or "")
     if not re.fullmatch(r"[\w+-][\w.+-]*", name):
-        raise OptionError(
-            f"`name: {name}` must be of letters, digits and `._+-`: it names a folder."
-        )
+        problems.append(f"`name: {name}` must be of letters, digits and `._+-`: it names a folder.")
     parts = {part: raw.get(part) or empty for part, empty in _EMPTY.items()}
     for part, found in parts.items():
         if not isinstance(found, type(_EMPTY[part])):
             form = "a mapping" if part in ("base", "axes") else "a list, such as [{batch: 1}]"
-            raise OptionError(f"`{part}: {found!r:.60}` must be {form}.")
+            problems.append(f"`{part}: {found!r:.60}` must be {form}.")
+            parts[part] = _EMPTY[part]
     given, varied, points, excluded = parts.values()
-    base = overlaid(DEFAULTS, given)
-    axes = {key: _axis(key, values) for key, values in varied.items()}
+    base, axes = dict(DEFAULTS), dict[str, dict[Any, dict[str, Any]]]()
+    for key in sorted(given, key=lambda key: key.count(".")):  # a strategy before its parameter
+        with _noted(problems):
+            base = overlaid(base, {key: given[key]})
+    for key, values in varied.items():
+        with _noted(problems):
+            axes[key] = _axis(key, values)
     axes |= {k: {} for one in points for k in one if _head(k) in SETTINGS and k not in axes}
     for key in given if not points else ():
         if "." in key and (axis := _axis_that_sets(varied, key)) not in (None, key):
-            raise OptionError(f"`base.{key}` has no effect, since the axis `{axis}` replaces it.")
+            problems.append(f"`base.{key}` has no effect, since the axis `{axis}` replaces it.")
     keys = {axis: {k for one in labels.values() for k in one} for axis, labels in axes.items()}
     for one, other in itertools.combinations(axes, 2):
         for key in keys[one] & keys[other]:
-            raise OptionError(f"The axes `{one}` and `{other}` both set `{key}`: take one out.")
-    drafts = []
+            problems.append(f"The axes `{one}` and `{other}` both set `{key}`: take one out.")
+    drafts, out = [], []
     grid = {key: labels for key, labels in axes.items() if labels}
-    out = [_excluded(one, axes) for one in excluded]
+    for one in excluded:
+        with _noted(problems):
+            out.append(_excluded(one, axes))
     for choice in itertools.product(*grid.values()) if varied or not points else ():
         chosen = dict(zip(grid, choice, strict=True))
         if not any(all(chosen.get(key) in labels for key, labels in one.items()) for one in out):
             overlay = {k: v for key in chosen for k, v in axes[key][chosen[key]].items()}
             drafts.append(({key: chosen.get(key, _base_label(key, base)) for key in axes}, overlay))
-    drafts += [_point(point, axes, base) for point in points]
-    if not drafts:
-        raise OptionError("Nothing is left to run: `exclude` leaves out every cell.")
-    cells, remarks = fitting(_cells(base, drafts))
+    for point in points:
+        with _noted(problems):
+            drafts.append(_point(point, axes, base))
+    if not (drafts or problems):
+        problems.append("Nothing is left to run: `exclude` leaves out every cell.")
+    cells = _cells(base, drafts, problems)
+    if problems:
+        raise ProblemsError(f"The config has {counted(len(problems), 'problem')}:", problems)
+    cells, remarks = fitting(cells)
     config = {key: as_json(raw[key]) for key in KEYS if raw.get(key)}
     return Plan(name, about, [*axes], cells, config, remarks)
+
+
+@contextmanager
+def _noted(problems: list[str]) -> Iterator[None]:
+    """Add a `BassError` raised within to the problems."""
+    try:
+        yield
+    except BassError as error:
+        problems.append(str(error))
 
 
 def _head(key: str) -> str:
@@ -261,29 +283,36 @@ def _base_label(key: str, base: Mapping[str, Any]) -> Any:
     return label_of(value)
 
 
-def _cells(base: Mapping[str, Any], drafts: Iterable[Any]) -> list[Cell]:
-    """The cells, each with valid settings. Raises `ProblemsError`."""
+def _cells(base: Mapping[str, Any], drafts: Iterable[Any], problems: list[str]) -> list[Cell]:
+    """The cells, each with valid settings; each problem of the others is added once."""
     cells: dict[str, Cell] = {}
     wrong: dict[str, list[str]] = {}
     for labels, overlay in drafts:
         names = {k: _SHORT.get(k, k.rpartition(".")[2]) for k in labels}
         parts = [f"{'' if isinstance(v, str) else names[k]}{v}" for k, v in labels.items()]
         slug = re.sub(r"[^A-Za-z0-9._+]+", "-", "-".join(parts)).strip("-.")[:60] or BASE
-        try:
-            settings = Settings(**overlaid(base, overlay))
-            check_options(settings)
-            cell = Cell(f"{slug}-{identity(settings)[:6]}", labels, settings)
-            _ = settings.entries, cell.load_plan  # both raise
-        except BassError as error:
-            wrong.setdefault(str(error), []).append(slug)
-        else:
+        own: list[str] = []
+        values = dict(base)
+        for key in sorted(overlay, key=lambda key: key.count(".")):
+            with _noted(own):
+                values = overlaid(values, {key: overlay[key]})
+        settings = Settings(**values)
+        for one in SETTINGS.values():
+            with _noted(own):
+                check_value(one, getattr(settings, one.name))
+        cell = Cell(f"{slug}-{identity(settings)[:6]}", labels, settings)
+        with _noted(own):
+            _ = settings.entries
+        if settings.batch > 0:  # else it would repeat the problem
+            with _noted(own):
+                _ = cell.load_plan
+        for sentence in own:
+            wrong.setdefault(sentence, []).append(slug)
+        if not own:
             cells[cell.id] = cell
-    lines = []
     for sentence, ids in wrong.items():
         more = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
-        lines.append(f"{sentence} (cell {ids[0]}{more})")
-    if lines:
-        raise ProblemsError(f"The config has {counted(len(lines), 'problem')}:", lines)
+        problems.append(f"{sentence} (cell {ids[0]}{more})")
     return [*cells.values()]
 
 
