@@ -101,7 +101,7 @@ def test_a_distribution_of_the_target_that_is_none_changes_no_law(
         "warp": (
             setup.but(wrap=lambda step, _: replace(step, warp=LostByTheWarp())),
             StrategyError,
-            "`LostByTheWarp` returned",
+            "`LostByTheWarp` must return finite",
         ),
     }[lost_by]
     if verifier.judges_jointly:
@@ -222,6 +222,6 @@ def test_a_verifier_that_writes_to_the_distributions_of_the_target_is_named(
     device: torch.device,
 ) -> None:
     setup = Setup(TABLE, device, policy=Fixed(2), verifier=Overwrites(), warp=Sampling())
-    words = "`Overwrites` wrote to `target_probs`, which is read-only: .* do not sum to 1"
+    words = "do not sum to 1: .* `Overwrites` must not write to `target_probs`"
     with pytest.raises(StrategyError, match=words):
         setup.outcome(same_prompt([1, 2], 6, 2))

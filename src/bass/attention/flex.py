@@ -51,11 +51,11 @@ class Flex(PositionBackend[PaddedView]):
             rearrange(tensor, heads_first)
             for tensor in (q, view.k[:, : plan.span], view.v[:, : plan.span])
         )
-        attend = _compiled() if q.is_cuda else _plain
+        attend, grouped = _attend(compiled=q.is_cuda), q.shape[2] != k.shape[1]
         cap = None if rule.softcap is None else _cap(rule.softcap)
-        with torch._dynamo.config.patch(recompile_limit=VARIANTS):
-            grouped = q.shape[2] != k.shape[1]
-            mask = plan.shared(rule.window, lambda: _mask(plan, rule.window))
+        mask = plan.shared(rule.window, lambda: _mask(plan, rule.window))
+        with torch._dynamo.config.patch(recompile_limit=VARIANTS), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "flex_attention called without torch.compile")
             out = attend(queries, k, v, cap, mask, rule.scale, grouped)
         return rearrange(out, "batch heads window dim -> batch window heads dim")
 
@@ -83,17 +83,7 @@ def _cap(softcap: float) -> Callable[..., Tensor]:
 
 
 @functools.cache
-def _compiled() -> Callable[..., Tensor]:
+def _attend(compiled: bool) -> Callable[..., Tensor]:
     from torch.nn.attention.flex_attention import flex_attention
 
-    return torch.compile(flex_attention)
-
-
-def _plain(*arguments: Any, **options: Any) -> Tensor:
-    from torch.nn.attention.flex_attention import flex_attention
-
-    with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "flex_attention called without torch.compile", UserWarning
-        )
-        return flex_attention(*arguments, **options)
+    return torch.compile(flex_attention) if compiled else flex_attention

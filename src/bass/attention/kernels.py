@@ -10,7 +10,10 @@ from torch import Tensor
 
 from bass.errors import PairingError
 from bass.interfaces import AttentionBackend, View
+from bass.ops import attention
+from bass.ops.attention import Queries, Sinks
 from bass.ops.dispatch import Unsupported, unsupported
+from bass.records import AttentionRule
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,12 @@ class PositionBackend(AttentionBackend[View, SpanPlan]):
 
 @dataclass(frozen=True)
 class KernelBackend(PositionBackend[View]):
-    """A backend that runs a Triton kernel."""
+    """A backend that runs the Triton kernel of its layout."""
+
+    def run(
+        self, q: Queries, view: Any, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
+    ) -> Queries:
+        return attention.triton(q, view, plan.positions, plan.span, rule, sinks)
 
     def check(self, device: torch.device) -> None:
         check_supported(type(self), device, unsupported(device))

@@ -1,7 +1,7 @@
 """Softmax attention in float64 for any dtype of the model: the reference of all other backends."""
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 from bass.attention.kernels import PositionBackend, SpanPlan
 from bass.interfaces import View
@@ -16,6 +16,11 @@ class Float64(PositionBackend[View]):
 
     paper: ClassVar[str] = "this project, in torch"
 
+    def run(
+        self, q: Queries, view: Any, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
+    ) -> Queries:
+        return attention.reference(q, view, plan.positions, plan.span, rule, sinks)
+
 
 @final
 @dataclass(frozen=True)
@@ -23,11 +28,6 @@ class Reference(Float64[PaddedView]):
     """The reference over the padded layout."""
 
     view_type: ClassVar[type] = PaddedView
-
-    def run(
-        self, q: Queries, view: PaddedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
-    ) -> Queries:
-        return attention.reference(q, view, plan.positions, plan.span, rule, sinks)
 
 
 @final
@@ -37,11 +37,6 @@ class ReferenceRagged(Float64[RaggedView]):
 
     view_type: ClassVar[type] = RaggedView
 
-    def run(
-        self, q: Queries, view: RaggedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
-    ) -> Queries:
-        return attention.reference(q, view, plan.positions, plan.span, rule, sinks)
-
 
 @final
 @dataclass(frozen=True)
@@ -49,8 +44,3 @@ class ReferencePaged(Float64[PagedView]):
     """The reference over the paged layout."""
 
     view_type: ClassVar[type] = PagedView
-
-    def run(
-        self, q: Queries, view: PagedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
-    ) -> Queries:
-        return attention.reference(q, view, plan.positions, plan.span, rule, sinks)

@@ -18,11 +18,6 @@ class TritonPad(KernelBackend[PaddedView]):
     paper: ClassVar[str] = "Qian et al., 2024"
     view_type: ClassVar[type] = PaddedView
 
-    def run(
-        self, q: Queries, view: PaddedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
-    ) -> Queries:
-        return attention.triton(q, view, plan.positions, plan.span, rule, sinks)
-
 
 @final
 @dataclass(frozen=True)
@@ -50,11 +45,6 @@ class TritonRagged(KernelBackend[RaggedView]):
     view_type: ClassVar[type] = RaggedView
     reads_lengths: ClassVar[bool] = True
 
-    def run(
-        self, q: Queries, view: RaggedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
-    ) -> Queries:
-        return attention.triton(q, view, plan.positions, plan.span, rule, sinks)
-
     def attend(
         self,
         cache: KVCache[RaggedView],
@@ -80,8 +70,3 @@ class TritonPaged(KernelBackend[PagedView]):
     paper: ClassVar[str] = "Kwon et al., 2023"
     view_type: ClassVar[type] = PagedView
     reads_lengths: ClassVar[bool] = True
-
-    def run(
-        self, q: Queries, view: PagedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
-    ) -> Queries:
-        return attention.triton(q, view, plan.positions, plan.span, rule, sinks)

@@ -10,6 +10,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from bass.caches.split import copy_slots
 from bass.interfaces import KVCache
 from bass.ops import attention
 from bass.records import CacheBudget, DecoderShape, PagedView, Projection, RowAssignment
@@ -136,22 +137,13 @@ class PagedCache(KVCache[PagedView]):
         """As `KVCache.copy_rows`. The follower's table already has the shared full blocks; only the
         shared part of the last block is copied.
         """
-        if not len(assignment.followers):
-            return
         rows, size = assignment.followers, self._block
+        if not len(rows):
+            return
         full, rest = assignment.shared[rows] // size, assignment.shared[rows] % size
-        rows, full, rest = (array[rest > 0] for array in (rows, full, rest))
-        if len(rows):
-            ends = (self._blocks[row, full] * size for row in (assignment.source[rows], rows))
-            index = [
-                np.concatenate(
-                    [np.arange(first, first + n) for first, n in zip(end, rest, strict=True)]
-                )
-                for end in ends
-            ]
-            came, to = (torch.as_tensor(i, device=self.k.device) for i in index)
-            for pool in (_slots(self.k), _slots(self.v)):
-                pool[:, to] = pool[:, came]
+        at = np.minimum(full, self._blocks.shape[1] - 1)  # no rest: the row may have no such block
+        came, to = (self._blocks[row, at] * size for row in (assignment.source[rows], rows))
+        copy_slots((_slots(self.k), _slots(self.v)), came, to, rest)
         self._protect(np.zeros(len(self._blocks), dtype=bool))  # the sources are filled
 
     def _common(self, assignment: RowAssignment) -> Int[np.ndarray, " batch"]:

@@ -63,27 +63,28 @@ class SplitCache(KVCache[RaggedView]):
         capacities, capacity = assignment.capacities, self.k.shape[1] - 1
         assert capacities.sum() <= capacity, f"{capacities.sum()} positions in a pool of {capacity}"
         counts = np.minimum(self.capacities, capacities)
-        self._move(_starts(self.capacities), _starts(capacities), counts)
+        copy_slots((self.k, self.v), _starts(self.capacities), _starts(capacities), counts)
         self.capacities[:] = capacities
         self.starts.copy_(torch.as_tensor(_starts(capacities)))
 
     def copy_rows(self, assignment: RowAssignment) -> None:
         starts = _starts(self.capacities)
-        self._move(starts[assignment.source], starts, assignment.shared)
+        copy_slots((self.k, self.v), starts[assignment.source], starts, assignment.shared)
 
-    def _move(self, came: np.ndarray, to: np.ndarray, counts: np.ndarray) -> None:
-        """Copy `counts[b]` slots from `came[b]` to `to[b]` for every row at once, sources read
-        before any write.
-        """
-        rows = np.flatnonzero((came != to) & (counts > 0))
-        if len(rows):
-            index = [
-                np.concatenate([np.arange(first[b], first[b] + counts[b]) for b in rows])
-                for first in (came, to)
-            ]
-            old, new = (torch.as_tensor(i, device=self.k.device) for i in index)
-            self.k[:, new] = self.k[:, old]
-            self.v[:, new] = self.v[:, old]
+
+def copy_slots(
+    pools: tuple[Tensor, Tensor], came: np.ndarray, to: np.ndarray, counts: np.ndarray
+) -> None:
+    """Copy `counts[i]` slots from `came[i]` to `to[i]` for every i at once, sources read before any
+    write. pools: keys and values [layers, slots, kv_heads, head_dim].
+    """
+    counts = np.where(came == to, 0, counts)
+    if counts.any():
+        ahead = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        index = (np.repeat(first, counts) + ahead for first in (came, to))
+        old, new = (torch.as_tensor(slots, device=pools[0].device) for slots in index)
+        for pool in pools:
+            pool[:, new] = pool[:, old]
 
 
 def _starts(capacities: np.ndarray) -> np.ndarray:

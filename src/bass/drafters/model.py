@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from bass.interfaces import (
@@ -85,17 +85,13 @@ class ModelDrafter(ForwardingRowStore, Drafter):
             drafted[:, i] = self.draw(at, noise, i)
             if self.stop_rule is not None:
                 own = logits[:, 0].to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)
-                lengths = torch.where(self.stops(own, i), lengths.clamp(max=i + 1), lengths)
+                ends = self.stop_rule(own, i)
+                what = f"The answer of `{type(self.stop_rule).__name__}`"
+                check_tensor(ends, what, "truth values", own.shape[:1], own.device)
+                lengths = torch.where(ends, lengths.clamp(max=i + 1), lengths)
                 later = batch_state.draft_positions(sequences.lens, lengths, k)
             if lengths.device.type == "cpu" and int(lengths.max()) <= i + 1:
                 break
             tokens = drafted[:, i : i + 1]
             positions = later[:, i : i + 1]
         return Draft(drafted[:, : len(probs)], torch.stack(probs, 1), lengths)
-
-    def stops(self, own: Float[Tensor, "batch vocab"], so_far: int) -> Bool[Tensor, " batch"]:
-        """The stop rule's result. Raises `StrategyError` for a wrong type or shape."""
-        assert self.stop_rule is not None
-        what = f"The answer of `{type(self.stop_rule).__name__}`"
-        ends = self.stop_rule(own, so_far)
-        return check_tensor(ends, what, "truth values", own.shape[:1], own.device)

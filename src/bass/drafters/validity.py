@@ -100,18 +100,11 @@ def invalid_draft(drafter: Drafter, flag: int) -> StrategyError:
 def invalid_target(warp: Warp, verifier: Verifier, flag: int) -> StrategyError:
     """The error for a distribution of the target with this flag, which is not 0.
 
-    The flag is of the distributions after the call of the verifier. Of a warp and a verifier, the
-    user's own one is the cause; of two own ones, it names the warp.
+    The flag is of the distributions after the call of the verifier.
     """
     reason = next(text for bit, (text, _) in _REASONS.items() if flag & bit)
-    if type(warp).__module__ == "bass.sampling" and not type(verifier).__module__.startswith(
-        "bass.verifiers."
-    ):
-        return StrategyError(
-            f"`{type(verifier).__name__}` wrote to `target_probs`, which is read-only: it then has "
-            f"{reason}; write to a copy."
-        )
     return StrategyError(
-        f"`{type(warp).__name__}` returned a distribution of the target with {reason}: a warp must "
-        "return finite probabilities that sum to 1, unless the target's logits are NaN."
+        f"A distribution of the target has {reason}: `{type(warp).__name__}` must return finite "
+        "probabilities that sum to 1, unless the target's logits are NaN, and "
+        f"`{type(verifier).__name__}` must not write to `target_probs`."
     )

@@ -48,15 +48,12 @@ class BatchAdaptive(DraftLengthPolicy[LengthState]):
         return LengthState(batch_size, self.start)
 
     def lengths(self, state: LengthState) -> np.ndarray:
-        return np.array([state.length] * state.batch, dtype=np.int32)
+        return np.full(state.batch, state.length, dtype=np.int32)
 
     def update(self, state: LengthState, feedback: Feedback) -> LengthState:
-        # for few rows Python is faster than NumPy
-        rows = zip(feedback.accepted.tolist(), feedback.active.tolist(), strict=True)
-        accepted = [count for count, active in rows if active]
-        if not accepted:
+        if not feedback.active.any():
             return state
-        best = max(accepted)
+        best = int(feedback.accepted[feedback.active].max())
         if best >= state.length:
             length = min(state.length + self.increment, self.max_length)
             return LengthState(state.batch, length)

@@ -151,8 +151,8 @@ MUTANTS = (
     Mutant(
         "finished rows count in the batch's maximum",
         "BatchAdaptive.update",
-        "[count for count, active in rows if active]",
-        "[count for count, active in rows]",
+        "feedback.accepted[feedback.active]",
+        "feedback.accepted",
         (POLICIES,),
         trap=15,
     ),
@@ -184,7 +184,7 @@ MUTANTS = (
     Mutant(
         "a drafted token below the threshold is no longer drafted",
         "ModelDrafter.propose",
-        "torch.where(self.stops(own, i), lengths.clamp(max=i + 1), lengths)",
+        "torch.where(ends, lengths.clamp(max=i + 1), lengths)",
         (
             "torch.where(own.gather(1, drafted[:, i:i + 1])[:, 0] < 0.4, lengths.clamp(max=i), "
             "lengths)"
@@ -202,8 +202,8 @@ MUTANTS = (
     Mutant(
         "a stop rule ends the drafts of the whole batch",
         "ModelDrafter.propose",
-        "self.stops(own, i)",
-        "self.stops(own, i).any().expand(len(own))",
+        "self.stop_rule(own, i)",
+        "self.stop_rule(own, i).any().expand(len(own))",
         (STOP_LAWS,),
     ),
     Mutant(

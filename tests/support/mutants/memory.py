@@ -76,7 +76,7 @@ MUTANTS = (
     Mutant(
         "a reserve forgets what rows hold",
         "SplitCache.reserve",
-        "self._move(_starts(self.capacities), _starts(capacities), counts)",
+        "copy_slots((self.k, self.v), _starts(self.capacities), _starts(capacities), counts)",
         "",
         (CACHES,),
     ),
@@ -90,8 +90,8 @@ MUTANTS = (
     Mutant(
         "the block in which a prompt ends is not copied",
         "PagedCache.copy_rows",
-        "pool[:, to] = pool[:, came]",
-        "pool[:, to] = pool[:, to]",
+        "copy_slots((_slots(self.k), _slots(self.v)), came, to, rest)",
+        "",
         (TAKES,),
     ),
     Mutant(
