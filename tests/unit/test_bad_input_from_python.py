@@ -84,6 +84,8 @@ LOADS: list[tuple[dict[str, Any], str]] = [
     ({"num_speculative_tokens": 1.5}, "num_speculative_tokens=1.5"),
     ({"policy": "bass", "num_speculative_tokens": 4}, "contradicts"),
     ({"drafter": "ngram", "stop_rule": "svip"}, "would not be used"),
+    ({"drafter": "ngram"}, "would not be used: `Ngram` runs no draft model"),
+    ({"load_format": "dummy", "lora": "somewhere"}, "random weights take no adapter"),
     ({"drafter": "none"}, "num_speculative_tokens=0"),
 ]
 

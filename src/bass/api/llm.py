@@ -206,6 +206,10 @@ class LLM:
         if prompts is not None:
             self.warm_up_for([(prompts, made(RequestOptions, options))])
             return
+        if options:
+            raise OptionError(
+                f"`{next(iter(options))}` needs `prompts`: leave it out, or give both."
+            )
         storage = self._engines.for_all_requests()
         if storage is not None:
             with self._engines.explained(storage.budget):

@@ -25,7 +25,7 @@ from bass.engine.assembly import Strategies
 from bass.engine.drafter_context import check_features
 from bass.engine.scorer import check_pairing
 from bass.errors import OptionError, PairingError, check_number, unknown_name
-from bass.interfaces import AttentionBackend, DraftLengthPolicy
+from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod
 from bass.models.decoder import CausalDecoder
 from bass.models.first_layers import FirstLayers
 from bass.ops.dispatch import runs_kernels
@@ -60,11 +60,8 @@ class LoadPlan:
                 "A drafter that drafts nothing is autoregressive decoding: give "
                 "`num_speculative_tokens=0` instead."
             )
-        elif rule is not None and not method.obeys_stop_rules:
-            raise OptionError(
-                f"`stop_rule={options.stop_rule!r:.60}` would not be used: "
-                f"`{type(method).__name__}` does not apply stop rules; leave it out."
-            )
+        else:
+            check_used(options, method)
         device = find_device(options.device)
         layout = options.cache
         if layout == "auto":  # the one with the fastest default attention on the device (docs/log)
@@ -152,6 +149,23 @@ class LoadPlan:
             return cache.load(*self.models, self.check())
         self._check_decoders(models.decoders)
         return models
+
+
+def check_used(options: LoadOptions, method: DraftMethod) -> None:
+    """Raise `OptionError` for an option that a run with this drafter would not use."""
+    name, unused = type(method).__name__, dict[str, str]()
+    if options.load_format == "dummy":
+        unused |= dict.fromkeys(("lora", "draft_lora"), "random weights take no adapter")
+    if not method.needs_draft:
+        of_draft = ("draft", "draft_lora", "draft_quantization")
+        unused |= dict.fromkeys(of_draft, f"`{name}` runs no draft model")
+    if not method.obeys_stop_rules:
+        unused["stop_rule"] = f"`{name}` does not apply stop rules"
+    for option, why in unused.items():
+        if (value := getattr(options, option)) is not None:
+            raise OptionError(
+                f"`{option}={str(value)!r:.60}` would not be used: {why}; leave it out."
+            )
 
 
 def check_sinks(decoder: CausalDecoder, backend: AttentionBackend[Any, Any]) -> None:
