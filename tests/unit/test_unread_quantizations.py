@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import bass
-from bass.checkpoints.weights import read_index
+from bass.checkpoints.weights import load_decoder, read_index
 from bass.errors import CheckpointError, OptionError
 from unit.checkpoints import Said
 from unit.stored_quantizations import GPTQ4, METHODS, compressed, write_quantized
@@ -41,6 +42,16 @@ def test_a_quantization_that_is_not_read_is_named(name: str, gptq: Path) -> None
     config, says = UNREAD[name]
     with pytest.raises(CheckpointError, match=says):
         read_index(changed(gptq, quantization_config=config))
+
+
+def test_a_separate_file_of_gptq_is_read(gptq: Path) -> None:
+    expected = load_decoder(gptq, torch.device("cpu"), torch.float32)
+    changed(gptq, quantization_config=None)
+    separate = {name: value for name, value in GPTQ4.items() if name != "quant_method"}
+    (gptq / "quantize_config.json").write_text(json.dumps(separate))
+    found = load_decoder(gptq, torch.device("cpu"), torch.float32)
+    for one, other in zip(found.parameters(), expected.parameters(), strict=True):
+        assert torch.equal(one, other)
 
 
 def test_quantized_tensors_without_a_quantization_config_are_an_error(gptq: Path) -> None:

@@ -36,7 +36,9 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The parsed `config.json` of a checkpoint folder."""
+    """The parsed `config.json` of a checkpoint folder, with the GPTQ config that older exports have
+    in a file of its own.
+    """
     if not (folder / "config.json").exists():
         if folder.exists():
             refuse_other_formats(folder)
@@ -45,7 +47,10 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"`{folder}` {found}: give a Hugging Face folder with config.json and safetensors "
             "files, or a hub id such as org/name."
         )
-    return read_json(folder / "config.json")
+    raw, separate = read_json(folder / "config.json"), folder / "quantize_config.json"
+    if not raw.get("quantization_config") and separate.exists():
+        raw["quantization_config"] = {"quant_method": "gptq"} | read_json(separate)
+    return raw
 
 
 def read_text_config(folder: Path) -> tuple[dict[str, Any], str | None]:
