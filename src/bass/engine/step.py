@@ -127,6 +127,8 @@ class SpeculativeStep(Step):
     warp: Warp
     vocab_size: int
     log: PassLog = field(default_factory=PassLog)
+    # the strategies whose answers have been checked: types and shapes are, once for each run
+    checked: set[str] = field(default_factory=set)
 
     def launch(
         self, sequences: Sequences, lengths: list[int], k: int, span: int
@@ -189,10 +191,11 @@ class SpeculativeStep(Step):
         that decide the emitted tokens.
         """
         warped = self.warp(logits, sequences.history(draft.tokens))
-        probs = check_probs(self.warp, warped, logits)
+        probs = check_probs(self.warp, warped, logits) if self.is_first("warp") else warped
         given = copied((draft, noise)) if self.verifier.writes_inputs else (draft, noise)
         answer = self.verifier(given[0], probs, given[1])
-        check_verdict(self.verifier, answer, logits)
+        if self.is_first("verifier"):
+            check_verdict(self.verifier, answer, logits)
         verdict = Verdict(answer.tokens.to(torch.int64), answer.accepted.to(torch.int64))
         jointly = self.verifier.judges_jointly
         report, emitted = commit_and_report(
@@ -210,8 +213,15 @@ class SpeculativeStep(Step):
         writes = self.drafter.writes_inputs
         requested, given = copied((lengths, noise)) if writes else (lengths, noise)
         draft = self.drafter.propose(sequences, requested, k, given, span)
-        check_answer(self.drafter, draft, lengths, k, self.vocab_size)
+        if self.is_first("drafter"):
+            check_answer(self.drafter, draft, lengths, k, self.vocab_size)
         return in_int64(self.drafter, draft, lengths)
+
+    def is_first(self, strategy: str) -> bool:
+        """Whether a strategy has not been called before."""
+        first = strategy not in self.checked
+        self.checked.add(strategy)
+        return first
 
 
 def check_verdict(verifier: Verifier, verdict: object, logits: Tensor) -> None:
