@@ -21,3 +21,4 @@ QUANTIZATIONS: dict[str, type[Quantization]] = {
     "fp8": Fp8,
     "int8-weight": Int8Weight,
 }
+__all__ = ["QUANTIZATIONS", "Fp8", "Int8", "Int8Weight", "NoQuantization"]
