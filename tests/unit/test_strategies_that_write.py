@@ -20,6 +20,7 @@ from bass.records import (
     Verdict,
 )
 from bass.sampling import Sampling
+from bass.testing.engine import By
 from bass.testing.small_models import SmallLlama
 from bass.verifiers.rejection import Rejection
 from support.engines import PAIRINGS, RunOutput, Setup, mixed_requests, same_prompt
@@ -90,7 +91,7 @@ def test_a_drafter_that_writes_to_lengths_and_assignments(
         each: tuple[Drafter, ...] = (Counts(writes), Counts(False))
         drafter = each[0] if parts == 1 else EnsembleDrafter(each, WORLD.vocab, ((), ()))
         warp = Sampling(temperature=1.0)
-        setup = Setup(WORLD, device, PAIRINGS[pair], Fixed(5), lambda *_: drafter, warp=warp)
+        setup = Setup(WORLD, device, PAIRINGS[pair], Fixed(5), By(drafter), warp=warp)
         requests = mixed_requests(WORLD) + same_prompt([1, 2, 3], 7, 3)
         return account(setup.outcome(requests))
 

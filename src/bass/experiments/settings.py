@@ -16,6 +16,7 @@ from bass.api.options import (
     strategy,
     typed,
 )
+from bass.api.resolve import make
 from bass.errors import OptionError, check_number, unknown_name
 from bass.experiments.problems import NAMES
 from bass.experiments.prompts import Entry, numbers, occurrences, read_prompts
@@ -101,11 +102,15 @@ class Settings(ModelOptions, SamplingParams):
     def load_plan(self) -> "LoadPlan":
         """The checked arguments of `load`; reads no weight.
 
+        A cell whose drafter needs no draft model ignores `draft`, its adapter and its quantization.
         Raises a `BassError` for parts that do not match.
         """
         from bass.api.plan import LoadPlan
 
         options = {f.name: getattr(self, f.name) for f in fields(ModelOptions)}
+        options["drafter"] = make("drafter", options["drafter"])
+        if not options["drafter"].needs_draft:
+            options |= {"draft": None, "draft_lora": None, "draft_quantization": None}
         return LoadPlan.of(LoadOptions(**options, max_batch_size=self.batch))
 
 
