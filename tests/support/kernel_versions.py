@@ -23,7 +23,6 @@ from triton.runtime.jit import JITFunction
 from bass.attention import BACKENDS
 from bass.caches import CACHES
 from bass.checkpoints.weights import dummy_index
-from bass.engine.assembly import batch_sizes
 from bass.engine.prefill import (
     captured_span,
     captured_windows,
@@ -33,7 +32,7 @@ from bass.engine.prefill import (
     prefill_window,
 )
 from bass.engine.scorer import ModelScorer
-from bass.engine.shapes import StepShapes, bucket
+from bass.engine.shapes import StepShapes, bucket, doubled
 from bass.engine.warm_up import caught_up_shapes, prompt_shapes
 from bass.kernels.hopper import attention, gemm, gemm_residual
 from bass.models.decoder import CausalDecoder
@@ -107,7 +106,7 @@ def captured(batch: int, capacity: int) -> set[tuple[int, int, int, int]]:
     """(rows, columns, span, first row) of the windows that are captured."""
     return {
         (rows, columns, captured_span(capacity), 0)
-        for rows in batch_sizes(batch)
+        for rows in doubled(1, batch)
         for columns in captured_windows(rows, capacity)
     }
 
@@ -120,7 +119,7 @@ def needed(batch: int, capacity: int) -> set[tuple[int, int, int, int]]:
         for tokens in lengths(capacity):
             if all(
                 tokens <= most_captured(size, capacity)
-                for size in batch_sizes(batch)
+                for size in doubled(1, batch)
                 if size >= rows
             ):
                 continue
@@ -129,7 +128,7 @@ def needed(batch: int, capacity: int) -> set[tuple[int, int, int, int]]:
                 columns = min(first + size, tokens) - first
                 for start in range(min(2, batch - rows + 1)):
                     found.add((rows, columns, bucket(first + columns, capacity), start))
-    for rows in batch_sizes(batch):
+    for rows in doubled(1, batch):
         for lacking in (3, 5, 9, 17, 40, 100, 200, 300):
             columns = min(caught_up_columns(lacking, CUDA), 256)
             for span in StepShapes.of((0,), capacity, True).spans:
@@ -153,7 +152,7 @@ def main(layout: str = "split", batch: str = "3", capacity: str = "1024", folder
     with torch.inference_mode():
         for window in captured(rows, most):
             fill(*window)
-        for size in batch_sizes(rows):
+        for size in doubled(1, rows):
             for columns, span in (*prompt_shapes(size, rows, most, CUDA), *caught_up_shapes(most)):
                 fill(size, columns, span)
         warm = {*launched}

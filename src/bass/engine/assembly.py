@@ -17,7 +17,7 @@ from bass.engine.drafter_context import RunContext, check_features, draw_for
 from bass.engine.graphs import GraphedStep
 from bass.engine.requests import RunStatus
 from bass.engine.scorer import ModelScorer
-from bass.engine.shapes import StepShapes
+from bass.engine.shapes import StepShapes, doubled
 from bass.engine.step import SpeculativeStep, Step
 from bass.interfaces import (
     AttentionBackend,
@@ -88,11 +88,6 @@ class Engine:
     step: Step
 
 
-def batch_sizes(most: int) -> tuple[int, ...]:
-    """The powers of two up to `most`, and `most`: ascending."""
-    return (*(1 << i for i in range((most - 1).bit_length())), most)
-
-
 @final
 class Storage:
     """Rows and caches, and the engines on them, of which one runs at a time.
@@ -117,7 +112,7 @@ class Storage:
     ) -> None:
         self.models, self.parts, self.budget, self.graphs = models, parts, budget, graphs
         self.end_tokens, self.capacity = end_tokens, int(budget.limits.max())
-        self.sizes = batch_sizes(budget.batch)
+        self.sizes = doubled(1, budget.batch)
         self.pool = torch.cuda.graph_pool_handle() if graphs else None
         self.weights = [tensor.data_ptr() for tensor in models.tensors]
         self.windows_fed = False  # windows of all kinds, by a warm-up

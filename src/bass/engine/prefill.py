@@ -129,7 +129,7 @@ class PrefillGraphs:
 
     def __init__(self, target: RowStore, drafter: Drafter, sequences: Sequences) -> None:
         self.target, self.drafter, self.sequences = target, drafter, sequences
-        # by the number of columns: the window, and what replays its graph
+        # by the number of columns, descending: the window, and what replays its graph
         self.captured: dict[int, tuple[Window, Callable[[], None]]] = {}
 
     @torch.inference_mode()
@@ -141,30 +141,26 @@ class PrefillGraphs:
         if self.captured:
             return
         captured = {}
-        rows, capacity = self.sequences.tokens.shape[0], self.sequences.capacity
+        rows, capacity = len(self.sequences.lens), self.sequences.capacity
+        span, device = captured_span(capacity), self.sequences.tokens.device
         for columns in captured_windows(rows, capacity):
             with torch.inference_mode(False):  # writable inside and outside of it
-                device = self.sequences.tokens.device
-                window = empty_window(rows, columns, captured_span(capacity), device)
+                window = empty_window(rows, columns, span, device)
             replay = record(partial(feed, self.target, self.drafter, window))
             captured[columns] = window, replay
         self.captured = captured
 
     def feed(self, prompts: list[list[int]], start: int) -> bool:
         """Feed the prompts to the rows from `start` on; False if they are too long for it."""
-        rows, capacity = self.sequences.tokens.shape[0], self.sequences.capacity
-        most = max(map(len, prompts)) - 1
-        if not self.captured or most > most_captured(rows, capacity):
+        rows, most = len(self.sequences.lens), max(map(len, prompts)) - 1
+        if not self.captured or most > most_captured(rows, self.sequences.capacity):
             return False
-        sizes = windows_of(most, captured_windows(rows, capacity))
+        sizes = windows_of(most, [*self.captured])
         given = padded(prompts, rows, start, sum(sizes))
         staged = torch.as_tensor(given, device=self.sequences.tokens.device)
-        first = 0
-        for size in sizes:
+        for size, (tokens, positions) in zip(sizes, staged.split(sizes, 2), strict=True):
             window, replay = self.captured[size]
-            tokens, positions = staged[:, :, first : first + size]
             window.tokens.copy_(tokens)
             window.positions.copy_(positions)
             replay()
-            first += size
         return True

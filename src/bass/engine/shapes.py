@@ -14,6 +14,11 @@ def bucket(length: int, capacity: int) -> int:
     return min(-(-length // SPAN_STEP) * SPAN_STEP, capacity)
 
 
+def doubled(least: int, most: int) -> tuple[int, ...]:
+    """`least`, twice it and so on up to `most`, and `most`: ascending."""
+    return (*(least << i for i in range(((most - 1) // least).bit_length())), most)
+
+
 @final
 @dataclass(frozen=True)
 class StepShapes:
@@ -39,14 +44,13 @@ class StepShapes:
         """
         if reads_lengths:
             return cls(lengths, tuple(sorted({min(SHORT_SPAN, capacity), capacity})), True)
-        powers = range((LEAST_SPAN - 1).bit_length(), (capacity - 1).bit_length())
-        return cls(lengths, (*(1 << i for i in powers), capacity))
+        return cls(lengths, doubled(LEAST_SPAN, capacity))
 
     def span(self, length: int, capacity: int) -> int:
         """The span of a step whose longest row has `length` positions, drafted ones included."""
-        return (
-            self.spans[bisect_left(self.spans, length)] if self.spans else bucket(length, capacity)
-        )
+        if not self.spans:
+            return bucket(length, capacity)
+        return self.spans[bisect_left(self.spans, length)]
 
     def positions_read(self, length: int, capacity: int) -> int:
         """The positions of each row that such a step reads from a padded cache, for its record."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import product
 
 import torch
 
@@ -20,13 +21,14 @@ from bass.engine.prefill import (
     most_captured,
     prefill_window,
 )
-from bass.engine.shapes import bucket
+from bass.engine.shapes import bucket, doubled
 from bass.engine.step import Step
 from bass.ops.batch_state import last
 from bass.ops.dispatch import compiled_ahead, compiles_ahead
 
-# positions: from one power of two times it to the next, attention has the same number of splits
-SPAN = 256
+# positions: up to it, and from one power of two times it to the next, attention has the same number
+# of splits
+SPLIT_SPAN = 512
 
 
 def first_prefills(cache: EngineCache, steps: Iterable[Step]) -> None:
@@ -130,24 +132,12 @@ def prompt_shapes(
         least = min(most_captured(batch, capacity) + 1, equal_windows(most + 1, most), most)
     for columns in doubled(1 << (least.bit_length() - 1), most):
         yield columns, bucket(columns, capacity)
-    for span in spans(capacity):
+    for span in doubled(SPLIT_SPAN, capacity):
         if span > most:
             yield most, span
 
 
-def caught_up_shapes(capacity: int) -> Iterator[tuple[int, int]]:
+def caught_up_shapes(capacity: int) -> list[tuple[int, int]]:
     """Columns and spans of what a drafter is fed after steps without drafts."""
-    for span in spans(capacity):
-        for columns in doubled(LEAST_CAUGHT_UP, min(PREFILL_WINDOW, capacity)):
-            yield columns, span
-
-
-def spans(capacity: int) -> list[int]:
-    """The spans whose kernels may differ."""
-    return [span for span in doubled(SPAN, capacity) if span > SPAN or span == capacity]
-
-
-def doubled(least: int, most: int) -> list[int]:
-    """`least`, twice it and so on up to `most`, and `most`."""
-    found = [least << i for i in range((most // least).bit_length()) if least << i < most]
-    return [*found, most]
+    columns = doubled(LEAST_CAUGHT_UP, min(PREFILL_WINDOW, capacity))
+    return [*product(columns, doubled(SPLIT_SPAN, capacity))]

@@ -58,10 +58,10 @@ MUTANTS = (
         (f"{ENGINES}::test_storage_in_which_a_run_failed_is_not_used_again",),
     ),
     Mutant(
-        "a warm-up feeds no windows of long prompts",
-        "warm_up.spans",
-        "span > SPAN or span == capacity",
-        "span == SPAN",
+        "a warm-up feeds windows of the longest span alone",
+        "warm_up.SPLIT_SPAN",
+        "512",
+        "1 << 20",
         (f"{VERSIONS}::test_a_warm_up_launches_every_version_of_a_kernel_that_prefills_launch",),
     ),
     Mutant(
@@ -95,8 +95,8 @@ MUTANTS = (
     Mutant(
         "graphs feed the first part of a prompt again",
         "prefill.PrefillGraphs.feed",
-        "first += size",
-        "first += 0",
+        "staged.split(sizes, 2)",
+        "[staged[..., :size] for size in sizes]",
         (f"{PREFILL}::test_graphs_feed_what_windows_feed",),
     ),
     Mutant(
