@@ -164,13 +164,20 @@ class SpeculativeStep(Step):
         """The draft to verify: up to `lengths[b] <= k` tokens for row b, none for an idle row.
 
         Also returns a flag for each row, 0 for a valid draft: see
-        `bass.ops.batch_state.valid_part`. On a CPU an invalid draft raises `StrategyError` here.
+        `bass.ops.batch_state.valid_part`. Raises `StrategyError` for an answer of another type or
+        shape, and on a CPU for any invalid draft.
         """
         # a step that is launched ahead may include rows that have ended since
         lengths = clipped(lengths, sequences.lens, sequences.limits, sequences.active)
         if not k:
-            return empty_draft(lengths), torch.zeros_like(lengths)
-        proposed = self.proposed(sequences, lengths, k, noise, span)
+            empty = Draft(lengths.new_zeros(len(lengths), 0), None, torch.zeros_like(lengths))
+            return empty, torch.zeros_like(lengths)
+        writes = self.drafter.writes_inputs
+        requested, given = copied((lengths, noise)) if writes else (lengths, noise)
+        answer = self.drafter.propose(sequences, requested, k, given, span)
+        if self.is_first("drafter"):
+            check_answer(self.drafter, answer, lengths, k, self.vocab_size)
+        proposed = in_int64(self.drafter, answer, lengths)
         draft, flags = valid_part(lengths, proposed, self.vocab_size)
         if flags.device.type == "cpu" and (found := max(flags.tolist())):
             raise invalid_draft(self.drafter, found)
@@ -203,20 +210,6 @@ class SpeculativeStep(Step):
         )
         return report, emitted, verdict
 
-    def proposed(
-        self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
-    ) -> Draft:
-        """The drafter's draft of up to k tokens; raises `StrategyError` for an invalid one.
-
-        Its values are checked on a CPU only.
-        """
-        writes = self.drafter.writes_inputs
-        requested, given = copied((lengths, noise)) if writes else (lengths, noise)
-        draft = self.drafter.propose(sequences, requested, k, given, span)
-        if self.is_first("drafter"):
-            check_answer(self.drafter, draft, lengths, k, self.vocab_size)
-        return in_int64(self.drafter, draft, lengths)
-
     def is_first(self, strategy: str) -> bool:
         """Whether a strategy has not been called before."""
         first = strategy not in self.checked
@@ -245,10 +238,3 @@ def unpacked(packed: np.ndarray, passes: tuple[Pass, ...]) -> StepReport:
     """Unpack the report of a step; `packed` must not change afterwards."""
     lens, active, drafted, verdict, emitted, flags = unpack_numbers(packed)
     return StepReport(lens, active, drafted, verdict, emitted, flags, packed, passes)
-
-
-def empty_draft(lengths: Int[Tensor, " batch"]) -> Draft:
-    """The draft of a step in which no row drafts."""
-    return Draft(
-        lengths.new_zeros(len(lengths), 0, dtype=torch.int64), None, torch.zeros_like(lengths)
-    )

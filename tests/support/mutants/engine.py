@@ -329,7 +329,7 @@ MUTANTS = (
     ),
     Mutant(
         "a drafter has the uniforms that the verifier reads",
-        "SpeculativeStep.proposed",
+        "SpeculativeStep.drafted",
         "copied((lengths, noise)) if writes else (lengths, noise)",
         "(lengths, noise)",
         (WRITTEN_DRAFT,),
