@@ -308,13 +308,14 @@ def _of_the_largest(measured: Callable[[int], R], device: torch.device) -> R:
 
 def _seconds(work: Callable[[], object], device: torch.device, repeats: int = 5) -> float:
     """The shortest time of several runs."""
-    times = []
-    for _ in range(repeats):
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        began = time.perf_counter()
-        work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        times.append(time.perf_counter() - began)
-    return min(times)
+    return min(timed(work, device) for _ in range(repeats))
+
+
+def timed(work: Callable[[], object], device: torch.device | None = None) -> float:
+    """Seconds of `work` and of what it launches on the device (None: the current one)."""
+    wait = torch.get_device_module(device).synchronize
+    wait(device)
+    began = time.perf_counter()
+    work()
+    wait(device)
+    return time.perf_counter() - began

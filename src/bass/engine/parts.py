@@ -1,11 +1,11 @@
 """Times the parts of a step separately, on rows in the middle of a generation."""
 
 import statistics
-import time
 from collections.abc import Callable
 
 import torch
 
+from bass.engine.cost import timed
 from bass.engine.graphs import GraphedStep, capture_stream
 from bass.engine.step import SpeculativeStep, Step
 from bass.ops.batch_state import window
@@ -26,13 +26,16 @@ def seconds_of(
     """
     before()
     work()
+    times: list[float] = []
     if not graphed:
-        return _by_the_clock(work, before)
+        while len(times) < LEAST_REPEATS or (len(times) < REPEATS and sum(times) < MOST_SECONDS):
+            before()
+            times.append(timed(work))
+        return statistics.median(times)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=capture_stream()):
         work()
-    times = []
     for _ in range(REPEATS):
         before()
         began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -42,23 +45,6 @@ def seconds_of(
         torch.cuda.synchronize()
         times.append(began.elapsed_time(ended) / 1e3)
     return statistics.median(times)
-
-
-def _by_the_clock(work: Callable[[], object], before: Callable[[], object]) -> float:
-    times: list[float] = []
-    while len(times) < LEAST_REPEATS or (len(times) < REPEATS and sum(times) < MOST_SECONDS):
-        before()
-        _wait()
-        began = time.perf_counter()
-        work()
-        _wait()
-        times.append(time.perf_counter() - began)
-    return statistics.median(times)
-
-
-def _wait() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def without_graphs(step: Step) -> SpeculativeStep | None:
