@@ -8,7 +8,6 @@ import pytest
 import bass
 from bass.api.kinds import KINDS
 from bass.api.resolve import (
-    class_of,
     find_class,
     make,
     names,
@@ -76,7 +75,7 @@ def test_ours_say_all_that_their_protocols_declare() -> None:
         "attention": BACKENDS,
     }.items():
         for cls in registry.values():
-            assert class_of(kind, cls) is cls
+            assert find_class(kind, cls) is cls
 
 
 def test_an_installed_package_offers_strategies_by_name(offer: Offer) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from bass.api.results import Completion, Result, StreamEvent
 from bass.engine.cost import Peaks
-from bass.engine.requests import Emission
+from bass.engine.requests import Emission, Request
 from bass.engine.run import EngineRun
 from bass.progress import advancing
 from bass.text import StopStrings, Tokenizer, Transcript
@@ -15,11 +15,20 @@ from bass.text import StopStrings, Tokenizer, Transcript
 class _Sample:
     """The output of one request so far."""
 
+    request: Request
     transcript: Transcript | None  # None without a tokenizer
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     reason: str | None = None
     ended: float = 0.0
+
+    def rest(self) -> str:
+        """The text that was held back in case a stop string followed."""
+        return "" if self.transcript is None else self.transcript.finish()
+
+    def event(self, text: str, tokens: list[int], logprobs: list[float]) -> StreamEvent:
+        indices = self.request.prompt_index, self.request.sample_index
+        return StreamEvent(*indices, text, tokens, logprobs, self.reason)
 
 
 class Generation:
@@ -42,7 +51,8 @@ class Generation:
         self._claims, self._eos = (lossless, batch_invariant), frozenset(eos)
         stops = StopStrings(stop) if stop else None
         self._samples = [
-            _Sample(Transcript(tokenizer, stops) if tokenizer else None) for _ in run.requests
+            _Sample(one, Transcript(tokenizer, stops) if tokenizer else None)
+            for one in run.requests
         ]
         self._events = self._iterate()
         self._error: Exception | None = None
@@ -62,26 +72,23 @@ class Generation:
                 pass
             if self._error is not None:
                 raise self._error
+        trace = self.run.trace
         completions = [
             Completion(
-                prompt_index=request.prompt_index,
-                sample_index=request.sample_index,
+                prompt_index=sample.request.prompt_index,
+                sample_index=sample.request.sample_index,
                 text=None if sample.transcript is None else sample.transcript.text,
                 token_ids=list(sample.token_ids),
                 logprobs=list(sample.logprobs),
                 finish_reason=sample.reason or "interrupted",
-                seconds=max(sample.ended - self.run.trace.prefilled.get(index, 0.0), 0.0),
-                prompt_tokens=len(request.prompt),
-                prefill_seconds=self.run.trace.prefilled.get(index),
+                seconds=max(sample.ended - trace.prefilled.get(index, 0.0), 0.0),
+                prompt_tokens=len(sample.request.prompt),
+                prefill_seconds=trace.prefilled.get(index),
             )
-            for index, (request, sample) in enumerate(
-                zip(self.run.requests, self._samples, strict=True)
-            )
+            for index, sample in enumerate(self._samples)
         ]
-        trace = self.run.trace
-        return Result(
-            completions, list(trace.steps), self.peaks, *self._claims, trace.capture_seconds
-        )
+        steps = list(trace.steps)
+        return Result(completions, steps, self.peaks, *self._claims, trace.capture_seconds)
 
     def close(self) -> None:
         """Stop: there are no more events, and the rows are free for another request."""
@@ -95,22 +102,14 @@ class Generation:
         except Exception as error:
             self._error = error
             raise
-        yield from [*self._out_of_time()]
-
-    def _out_of_time(self) -> Iterator[StreamEvent]:
-        """The last events of the samples that the time budget ended: nothing else ends a run before
-        its samples.
-        """
-        for request, sample in zip(self.run.requests, self._samples, strict=True):
-            if sample.reason is None:
-                sample.reason = "time"
-                text = "" if sample.transcript is None else sample.transcript.finish()
-                yield StreamEvent(
-                    request.prompt_index, request.sample_index, text, [], [], sample.reason
-                )
+        # nothing but the time budget ends a run before its samples
+        out_of_time = [sample for sample in self._samples if sample.reason is None]
+        for sample in out_of_time:
+            sample.reason = "time"
+        yield from [sample.event(sample.rest(), [], []) for sample in out_of_time]
 
     def _take(self, emission: Emission) -> StreamEvent:
-        request, sample = self.run.requests[emission.request], self._samples[emission.request]
+        sample = self._samples[emission.request]
         count, text = len(emission.tokens), ""
         if sample.transcript is not None:
             count, text = sample.transcript.push(emission.tokens)
@@ -123,12 +122,10 @@ class Generation:
             self.run.finish(emission.request)
         elif emission.done:
             sample.reason = "length"
-            if tokens and tokens[-1] in request.end_tokens:
+            if tokens and tokens[-1] in sample.request.end_tokens:
                 sample.reason = "eos" if tokens[-1] in self._eos else "stop"
-            text += "" if sample.transcript is None else sample.transcript.finish()
-        return StreamEvent(
-            request.prompt_index, request.sample_index, text, tokens, logprobs, sample.reason
-        )
+            text += sample.rest()
+        return sample.event(text, tokens, logprobs)
 
 
 def finished(generation: Generation, progress: bool) -> Result:

@@ -89,15 +89,6 @@ class LoadPlan:
         return self.target, self.draft
 
     @property
-    def folders(self) -> dict[str, str]:
-        """The folders or hub ids that are read, by option: checkpoints and their adapters."""
-        target, draft = self.models
-        found = {"target": target.checkpoint, "lora": target.lora}
-        if draft is not None:
-            found |= {"draft": draft.checkpoint, "draft_lora": draft.lora}
-        return {name: folder for name, folder in found.items() if folder is not None}
-
-    @property
     def strategies(self) -> list[Any]:
         """Everything whose class may be the user's: parts, quantizations, and families."""
         models = [spec for spec in self.models if spec is not None]

@@ -40,9 +40,7 @@ def plugins(kind: str) -> dict[str, EntryPoint]:
 
 def distribution(point: EntryPoint) -> str:
     """Name and version of the distribution that provides an entry point."""
-    return " ".join(
-        filter(None, (point.dist and point.dist.name, point.dist and point.dist.version))
-    )
+    return f"{point.dist.name} {point.dist.version}" if point.dist else ""
 
 
 def names(kind: str) -> list[str]:
@@ -50,18 +48,28 @@ def names(kind: str) -> list[str]:
     return sorted({*KINDS[kind].registry, *plugins(kind)})
 
 
-def find_class(kind: str, spec: str) -> type:
-    """The class for a registered name, an entry point, "package.module:Class" or
+def find_class(kind: str, spec: Any) -> type:
+    """The class for a class, a registered name, an entry point, "package.module:Class" or
     "package.module.Class".
 
-    A registered name of `bass` takes precedence over entry points.
+    A registered name of `bass` takes precedence over entry points. Raises `OptionError`.
     """
-    if spec in KINDS[kind].registry:
-        return KINDS[kind].registry[spec]
+    registry, words = KINDS[kind].registry, KINDS[kind].words
+    if isinstance(spec, type):
+        return _checked(kind, spec, f"`{spec.__name__}`")
+    if not isinstance(spec, str):
+        form = "a subclass" if KINDS[kind].as_class else "an object of a subclass"
+        raise OptionError(
+            f"`{kind}={spec!r}` is no {words}: give a name ({', '.join(names(kind))}), "
+            "`package.module:Class`, "
+            f"or {form} of `bass.interfaces.{KINDS[kind].interface.__name__}`."
+        )
+    if spec in registry:
+        return registry[spec]
     if spec in (offered := plugins(kind)):
         return plugin_class(kind, offered[spec])
     if ":" not in spec and "." not in spec:
-        raise unknown_name(KINDS[kind].words, spec, names(kind))
+        raise unknown_name(words, spec, names(kind))
     module, _, name = spec.rpartition(":" if ":" in spec else ".")
     return _loaded(kind, f"`{spec}`", lambda: find_object(module, name))
 
@@ -72,20 +80,6 @@ def plugin_class(kind: str, point: EntryPoint) -> type:
     return _loaded(kind, called, point.load)
 
 
-def unfold(kind: str, spec: Any) -> tuple[Any, dict[str, Any]]:
-    """Split a spec into a name, class or object, and its arguments: {"class_path": ...,
-    "init_args": {...}}.
-    """
-    if not isinstance(spec, Mapping):
-        return spec, {}
-    if not {"class_path"} <= {*spec} <= {"class_path", "init_args"}:
-        raise OptionError(
-            f"`{kind}={dict(spec)!r}` has the wrong form: give `class_path`, a name, and "
-            "`init_args`, a mapping."
-        )
-    return spec["class_path"], dict(spec.get("init_args") or {})
-
-
 def make(kind: str, spec: Any, where: str | None = None) -> Any:
     """The strategy for `spec`, or its class for a kind that is used as a class.
 
@@ -94,12 +88,18 @@ def make(kind: str, spec: Any, where: str | None = None) -> Any:
     be specs of strategies. where: what is being resolved, such as `policy.policy`, for messages.
     Raises `OptionError`.
     """
-    where = where or kind
-    spec, given = unfold(where, spec)
+    where, given = where or kind, {}
+    if isinstance(spec, Mapping):
+        if not {"class_path"} <= {*spec} <= {"class_path", "init_args"}:
+            raise OptionError(
+                f"`{where}={dict(spec)!r}` has the wrong form: give `class_path`, a name, and "
+                "`init_args`, a mapping."
+            )
+        spec, given = spec["class_path"], spec.get("init_args") or {}
     if isinstance(spec, KINDS[kind].interface) and not given and not KINDS[kind].as_class:
         _check_declared(kind, spec, f"`{type(spec).__name__}`")
         return spec
-    strategy = class_of(kind, spec)
+    strategy = find_class(kind, spec)
     if KINDS[kind].as_class:
         if given:
             raise unknown_parameter(kind, strategy, next(iter(given)), ())
@@ -124,8 +124,8 @@ def make(kind: str, spec: Any, where: str | None = None) -> Any:
 
 def _argument(kind: str, strategy: type, name: str, value: Any, where: str) -> Any:
     """The converted value of a parameter of a strategy's class."""
-    known = parameters(strategy)
-    if name not in known and not takes_any(strategy):
+    known, given = parameters(strategy), inspect.signature(strategy).parameters.values()
+    if name not in known and all(one.kind is not one.VAR_KEYWORD for one in given):
         raise unknown_parameter(kind, strategy, name, known)
     one = known.get(name, Parameter(None))
     if one.kind is not None and value is not None:  # the class decides whether it may be None
@@ -149,20 +149,6 @@ def unknown_parameter(kind: str, strategy: type, name: str, known: Iterable[str]
             f"{words}, as with `{kind}: {having[0]}`, or `{flag(kind)} {having[0]}`."
         )
     return OptionError(error)
-
-
-def class_of(kind: str, spec: Any) -> type:
-    """The class for a name or a class; anything else is an error."""
-    if isinstance(spec, str):
-        return find_class(kind, spec)
-    if isinstance(spec, type):
-        return _checked(kind, spec, f"`{spec.__name__}`")
-    form = "a subclass" if KINDS[kind].as_class else "an object of a subclass"
-    raise OptionError(
-        f"`{kind}={spec!r}` is no {KINDS[kind].words}: give a name ({', '.join(names(kind))}), "
-        "`package.module:Class`, "
-        f"or {form} of `bass.interfaces.{KINDS[kind].interface.__name__}`."
-    )
 
 
 def parameters(strategy: type) -> dict[str, Parameter]:
@@ -194,11 +180,6 @@ def _is_data(value: Any) -> bool:
     if isinstance(value, list):
         return all(map(_is_data, value))
     return value is None or isinstance(value, str | int | float)
-
-
-def takes_any(strategy: type) -> bool:
-    """Whether the class takes arguments of any name."""
-    return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(strategy).parameters.values())
 
 
 def _strategy_in(hint: Any) -> tuple[str, bool] | None:
