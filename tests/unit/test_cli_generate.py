@@ -203,7 +203,7 @@ def test_ctrl_c_prints_the_output_so_far(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Generation, "__iter__", interrupted)
-    monkeypatch.setattr("bass.api.generation.finished", lambda made, _: [*made] and made.result())
+    monkeypatch.setattr("bass.api.generation.finished", lambda made, **_: [*made] and made.result())
     limit = ("--max-new-tokens", "30", "--num-speculative-tokens", "2")
     said = bass_command("generate", *pair.options, *limit, "def f(", *more)
     assert said.status == 130

@@ -21,14 +21,14 @@ from bass.api.options import (
     takes,
 )
 from bass.api.plan import LoadPlan, use_graphs
-from bass.api.requests import Prompts, requests_for
+from bass.api.requests import Prompts, needed, requests_for
 from bass.api.results import Result
 from bass.drafters import NoDrafter
 from bass.engine.assembly import Strategies
 from bass.engine.cost import measure_peaks
 from bass.engine.engines import EngineCache, Memory
 from bass.engine.warm_up import compiled, first_prefills
-from bass.errors import OptionError, RequestError
+from bass.errors import OptionError
 from bass.policies import Fixed
 from bass.progress import counted
 from bass.sampling_params import SamplingFields, stop_strings
@@ -175,12 +175,7 @@ class LLM:
 
         Raises `RequestError` for messages that the template refuses, and without a tokenizer.
         """
-        tokenizer = self.models.tokenizer
-        if tokenizer is None:
-            raise RequestError(
-                "A conversation is text, and the target's folder has no tokenizer: give token ids "
-                "to `generate`, or add the tokenizer's files."
-            )
+        tokenizer = needed(self.models.tokenizer, "A conversation is")
         shown = vars(made(TemplateOptions, options))
         text = tokenizer.chat.render(messages, shown.pop("template"), **shown)
         return tokenizer.encode(text, add_special_tokens=False)
@@ -259,11 +254,8 @@ class LLM:
         calls with the same seed and prompts.
         """
         stops = stop_strings(options.stop)
-        if stops and self.models.tokenizer is None:
-            raise OptionError(
-                "`stop` needs text, and the target's folder has no tokenizer: add one, or use "
-                "`stop_token_ids`."
-            )
+        if stops:
+            needed(self.models.tokenizer, "`stop` needs")
         requests = requests_for(self.models, prompts, options, first_sample, self.max_model_len)
         run = self._engines.run(requests, options.time_budget)
         peaks = functools.partial(measure_peaks, self.models.device, self.models.dtype)

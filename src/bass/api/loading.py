@@ -1,7 +1,7 @@
 """Loads models: specification, checks of a pair, and a cache of the models loaded last."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
@@ -71,30 +71,17 @@ class Models(ModelPair):
 
 
 @final
-@dataclass
 class ModelCache:
     """Holds the models loaded last, for any plan with the same models."""
 
-    _models: Models | None = field(default=None, repr=False)
+    last: Models | None = None
 
     def find(self, target: ModelSpec, draft: ModelSpec | None) -> Models | None:
         """The specified models, if they are loaded; a loaded pair can serve its target alone."""
-        found = self._models
+        found = self.last
         if found is None or found.specs[0] != target or draft not in (None, found.specs[1]):
             return None
         return found if draft is not None else replace(found, draft=None, specs=(target, None))
-
-    def load(
-        self, target: ModelSpec, draft: ModelSpec | None, checkpoints: "Sequence[Checkpoint]"
-    ) -> Models:
-        """Load the specified models from their checkpoints."""
-        self.clear()  # frees the others first: memory may not suffice for both
-        self._models = Models.read(target, draft, checkpoints)
-        return self._models
-
-    def clear(self) -> None:
-        """Drop the cached models."""
-        self._models = None
 
 
 @final

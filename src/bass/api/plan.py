@@ -136,10 +136,13 @@ class LoadPlan:
         """Load the models, or take them from `cache`."""
         cache = ModelCache() if cache is None else cache
         models = cache.find(*self.models)
-        if models is None:
-            return cache.load(*self.models, self.check())
-        self._check_decoders(models.decoders)
-        return models
+        if models is not None:
+            self._check_decoders(models.decoders)
+            return models
+        checkpoints = self.check()
+        cache.last = None  # frees the others first: memory may not suffice for both
+        cache.last = Models.read(*self.models, checkpoints)
+        return cache.last
 
 
 def check_used(options: LoadOptions, method: DraftMethod) -> None:

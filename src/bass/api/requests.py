@@ -90,12 +90,7 @@ def prompt_ids(tokenizer: Tokenizer | None, vocabulary: int, prompt: Any, index:
     if isinstance(prompt, Mapping):
         prompt = _from_mapping(prompt, index)
     if isinstance(prompt, str):
-        if tokenizer is None:
-            raise RequestError(
-                f"Prompt {index} is text, and the target's folder has no tokenizer: give token "
-                "ids, or add the tokenizer's files."
-            )
-        ids = tokenizer.encode(prompt)
+        ids = needed(tokenizer, f"Prompt {index} is").encode(prompt)
     else:
         ids = listed(prompt)
         if not isinstance(ids, Sequence) or isinstance(ids, bytes):
@@ -112,6 +107,16 @@ def prompt_ids(tokenizer: Tokenizer | None, vocabulary: int, prompt: Any, index:
                 f"to {vocabulary - 1}."
             )
     return [int(token) for token in ids]
+
+
+def needed(tokenizer: Tokenizer | None, what: str) -> Tokenizer:
+    """The tokenizer. Raises `RequestError` without one; what: "A conversation is", for example."""
+    if tokenizer is None:
+        raise RequestError(
+            f"{what} text, and the target's folder has no tokenizer: give token ids, or add the "
+            "tokenizer's files."
+        )
+    return tokenizer
 
 
 def _from_mapping(prompt: Mapping[Any, Any], index: int) -> Any:

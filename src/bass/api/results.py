@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
     from bass.analysis.metrics import Measurement
 
-# limits of a notebook's table: completions, characters of each
+# of a notebook's table: completions at most, characters of each at most, and figures below
 MOST_SHOWN, LONGEST_SHOWN = 100, 2000
+FIGURES = ("tau", "acceptance_rate", "tokens_per_second")
 
 
 @dataclass(frozen=True)
@@ -155,34 +156,27 @@ class Result:
         """A table of the completions, for a notebook."""
         import pandas as pd
 
+        columns = ["prompt", "sample", "text", "tokens", "mean logprob", "ended by"]
+        shown = self.completions[:MOST_SHOWN]
         rows = [
-            {
-                "prompt": one.prompt_index,
-                "sample": one.sample_index,
-                "text": _shown(one),
-                "tokens": len(one.token_ids),
-                "mean logprob": one.mean_logprob,
-                "ended by": one.finish_reason,
-            }
-            for one in self.completions[:MOST_SHOWN]
-        ]
-        with pd.option_context("display.max_colwidth", None):
-            table = pd.DataFrame(rows).to_html(index=False, float_format="{:.3f}".format)
+            (c.prompt_index, c.sample_index, _text(c), len(c.token_ids), c.mean_logprob,
+             c.finish_reason)
+            for c in shown
+        ]  # fmt: skip
+        with pd.option_context("display.max_colwidth", LONGEST_SHOWN):
+            table = pd.DataFrame(rows, columns=columns).to_html(
+                index=False, float_format="{:.3f}".format
+            )
         table = table.replace("<td>", '<td style="white-space: pre-wrap">')
-        left = len(self.completions) - len(rows)
-        figures = {
-            "tau": self.stats.tau,
-            "acceptance rate": self.stats.acceptance_rate,
-            "tokens per second": self.stats.tokens_per_second,
-        }
-        remarks = [f"{name} {value:.3g}" for name, value in figures.items() if value is not None]
+        figures = [(name, getattr(self.stats, name)) for name in FIGURES]
+        remarks = [f"{name.replace('_', ' ')} {x:.3g}" for name, x in figures if x is not None]
+        left = len(self.completions) - len(shown)
         remarks += [f"{left} more completions"] if left else []
         remarks += [] if self.lossless else ["NOT LOSSLESS"]
         return f"{table}<p>{', '.join(remarks)}</p>"
 
 
-def _shown(completion: Completion) -> str:
+def _text(completion: Completion) -> str:
     """Text, or token ids without a tokenizer, safe to show."""
     text = str(completion.token_ids) if completion.text is None else completion.text
-    cut = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
-    return printable(cut, "\n\t")
+    return printable(text, "\n\t")

@@ -1,13 +1,12 @@
 """`bass ablate`: runs the cells of a config into a folder, and shows the progress."""
 
-import functools
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, final
 
-from bass.cli.options import Parser, console, taken, write
+from bass.cli.options import Parser, console, write
 from bass.errors import counted, unknown_name
 from bass.experiments.settings import CONFIGS, SETTINGS, Settings
 from bass.option import help_of, option
@@ -46,13 +45,13 @@ class AblateOptions:
 
 def run(argv: Sequence[str]) -> int:
     """Run the config, or list its cells. Nothing is written before the config is checked."""
-    found, rest = taken(argv, _is_setting)
-    whole = ("base.", "axes.")
-    overrides = {k if k.startswith(whole) else f"base.{k}": v for k, v in found.items()}
     made = Parser("ablate", ABOUT, EXAMPLES, AblateOptions, skip=["config"])
     made.add_argument("grid", type=str, metavar="CONFIG", help="YAML file, or one of the package")
-    made.elsewhere = help_of(Settings)
-    options = made.read(rest)
+    made.own, made.elsewhere = _is_setting, help_of(Settings)
+    found, words = made.split(argv)
+    whole = ("base.", "axes.")
+    overrides = {k if k.startswith(whole) else f"base.{k}": v for k, v in found.items()}
+    options = made.read(words)
 
     from bass.analysis.tables import SUFFIXES, to_text
     from bass.experiments import runner
@@ -66,8 +65,7 @@ def run(argv: Sequence[str]) -> int:
     folder = Path(options.output or f"runs/{grid.name}{'-quick' if options.quick else ''}")
     states, retry = runner.preview(grid, folder), options.retry_failed
     left = [one for one in states if one[1] != "finished" and (retry or one[1] != "failed")]
-    plainly = {"markup": False, "soft_wrap": True}
-    show, say = (functools.partial(console(err).print, **plainly) for err in (False, True))
+    show, say = console().print, console(stderr=True).print
     to_run = f"{len(left)} of {counted(len(states), 'cell')} to run into `{folder}`."
     if options.dry_run:
         width = max(len(cell.id) for cell, _ in states)

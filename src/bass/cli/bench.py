@@ -60,7 +60,7 @@ def run(argv: list[str]) -> int:
     from bass.experiments.bench import Bench  # after the options are read
 
     out, bench = console(stderr=config.json), Bench(options, load_options)
-    out.print(*bench.bounds(), sep="\n", markup=False, soft_wrap=True)
+    out.print(*bench.bounds(), sep="\n")
     with progress_bar() as bars:
         tasks: dict[str, Any] = {}
 
@@ -71,9 +71,9 @@ def run(argv: list[str]) -> int:
 
         result = bench.run(watch)
     for columns, caption in zip((LATENCY, USAGE), CAPTIONS, strict=True):
-        out.print(table(result.frame, columns, caption))
+        out.print(table(result.frame, columns, caption), soft_wrap=False)
     for note in result.notes:
-        out.print(note, style="bold red", markup=False, soft_wrap=True)
+        out.print(note, style="bold red")
     if config.json:
         print(result.to_json())
     return 0

@@ -47,5 +47,5 @@ def run(argv: Sequence[str]) -> int:
             found.plot(f"{config.output}/curves.svg")
     print(found.to_text(), end="")
     for sentence in caveats(llm, []):
-        console(stderr=True).print(sentence, style="bold red", markup=False)
+        console(stderr=True).print(sentence, style="bold red")
     return 0

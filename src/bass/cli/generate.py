@@ -1,10 +1,10 @@
 """`bass generate`: one request, its completions and its figures."""
 
-import itertools
 import json
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -25,9 +25,6 @@ if TYPE_CHECKING:  # what loads torch or pandas
     from bass.api.generation import Generation
     from bass.api.llm import LLM
     from bass.api.results import Result
-
-    Runs = tuple[list[Result], list[Result]]  # with speculation, and without
-    Ratios = dict[str, Comparison]
 
 REPEATS, WARM_UP_TOKENS = 3, 8  # of a comparison
 SOURCES = ("prompt", "file", "token_ids", "example", "messages", "prompts")
@@ -71,6 +68,7 @@ def run(argv: list[str]) -> int:
     config = command.read(argv)
     given = read_given(config)
 
+    from bass.api.generation import finished
     from bass.api.llm import serve
     from bass.api.plan import LoadPlan
 
@@ -82,24 +80,43 @@ def run(argv: list[str]) -> int:
     live = out.is_terminal and not config.json
     streams = live and not config.compare_plain and llm.models.tokenizer is not None
     streams = streams and len(prompts) * request.num_return_sequences == 1
-    if config.compare_plain:
-        runs, interrupted = alternated(llm, prompts, request, live)
-    else:
-        generation = llm.start(prompts, request)
-        result, interrupted = followed(generation, live, prompts if streams else None)
-        runs = [result], []
-    ratios = compared(*runs)
+    show = partial(streamed, prompts[0]) if streams else partial(finished, progress=live)
+    runs = followed(llm, prompts, request, config.compare_plain, show)
     below = out if live else console(stderr=True)
     if config.json:
-        sys.stdout.writelines(f"{json.dumps(line)}\n" for line in json_lines(*runs, ratios))
+        sys.stdout.writelines(f"{json.dumps(line)}\n" for line in json_lines(runs))
     else:
         if not streams:
-            print_completions(out, runs[0][0], prompts)
-        below.print(figures(*runs, ratios))
-        below.print(ran_with(llm, interrupted), style="dim", markup=False, soft_wrap=True)
-    for sentence in [*caveats(llm, given), *warnings(ratios)]:
-        below.print(_text(sentence), style="bold red", soft_wrap=True)
-    return 130 if interrupted else 0
+            print_completions(out, runs.own[0], prompts)
+        below.print(figures(runs), soft_wrap=False)
+        below.print(ran_with(llm, runs.interrupted), style="dim")
+    for sentence in [*caveats(llm, given), *warnings(runs.ratios)]:
+        below.print(printable(sentence), style="bold red")
+    return 130 if runs.interrupted else 0
+
+
+@dataclass
+class Runs:
+    """Results with speculation, and in a comparison those without; whether Ctrl-C ended them."""
+
+    own: "list[Result]" = field(default_factory=list)
+    plain: "list[Result]" = field(default_factory=list)
+    interrupted: bool = False
+
+    @cached_property
+    def ratios(self) -> "dict[str, Comparison]":
+        """How many times the tokens/s and the mean latency are better than autoregressive ones."""
+        from bass.analysis.statistics import compare
+
+        if not self.plain:
+            return {}
+        own = self.own[: len(self.plain)]  # the last one may lack its counterpart
+
+        def values(name: str) -> list[list[float]]:
+            return [[getattr(x.stats, name) or 0 for x in side] for side in (own, self.plain)]
+
+        speed = compare(*values("tokens_per_second"))
+        return {"tokens_per_second": speed, "all": compare(*reversed(values("all")))}
 
 
 def read_given(config: Namespace) -> list[Any]:
@@ -162,66 +179,50 @@ def prompts_for(llm: "LLM", given: list[Any], config: Namespace) -> list[str | l
 
 
 def followed(
-    generation: "Generation", live: bool, stream: list[str | list[int]] | None = None
-) -> "tuple[Result, bool]":
-    """The result, and whether Ctrl-C ended it early.
-
-    live: with a progress bar. stream: a prompt, whose text is printed instead as it comes.
-    """
-    from bass.api.generation import finished
-
-    out = console()
-    try:
-        if stream is None:
-            return finished(generation, live), False
-        out.print(_text(stream[0]), end="", style="dim", soft_wrap=True)
-        for event in generation:
-            out.print(_text(event.text), end="", soft_wrap=True)
-        return generation.result(), False
-    except KeyboardInterrupt:
-        return generation.result(interrupted=True), True
-    finally:
-        out.print() if stream else None
-
-
-def alternated(
-    llm: "LLM", prompts: list[Any], request: RequestOptions, live: bool
-) -> "tuple[Runs, bool]":
-    """Runs with and without speculation in turn, after a short warm-up of both, and whether Ctrl-C
-    ended them early; the interrupted run is left out unless it is the first.
+    llm: "LLM", prompts: list[Any], request: RequestOptions, compare: bool, show: Callable[..., Any]
+) -> Runs:
+    """The run, or in a comparison runs with and without speculation in turn, after a short warm-up
+    of both; an interrupted run is left out unless it is the first. show: runs a generation.
     """
     from bass.api.llm import plain
 
-    models, runs = (llm, plain(llm)), ([], [])
-    short = replace(
-        request, max_new_tokens=WARM_UP_TOKENS, min_new_tokens=0, stop=(), time_budget=None,
-        num_return_sequences=min(request.num_return_sequences, llm.max_batch_size),
-    )  # fmt: skip
-    for model in models:
-        model.start(prompts[:1], short).result()
-    for _, side in itertools.product(range(REPEATS), range(2)):
-        result, interrupted = followed(models[side].start(prompts, request), live)
-        if not (interrupted and runs[0]):
-            runs[side].append(result)
-        if interrupted:
-            return runs, True
-    return runs, False
+    runs = Runs()
+    turns = [(llm, runs.own)]
+    if compare:
+        turns = [*turns, (plain(llm), runs.plain)]
+        short = replace(
+            request, max_new_tokens=WARM_UP_TOKENS, min_new_tokens=0, stop=(), time_budget=None,
+            num_return_sequences=min(request.num_return_sequences, llm.max_batch_size),
+        )  # fmt: skip
+        for model, _ in turns:
+            model.start(prompts[:1], short).result()
+        turns *= REPEATS
+    for model, results in turns:
+        generation = model.start(prompts, request)
+        try:
+            result = show(generation)
+        except KeyboardInterrupt:
+            result, runs.interrupted = generation.result(interrupted=True), True
+        if not (runs.interrupted and runs.own):
+            results.append(result)
+        if runs.interrupted:
+            break
+    return runs
 
 
-def compared(own: "list[Result]", plain: "list[Result]") -> "Ratios":
-    """How many times the tokens/s and the mean latency are better than autoregressive ones."""
-    if not plain:
-        return {}
-    from bass.analysis.statistics import compare
+def streamed(prompt: str | list[int], generation: "Generation") -> "Result":
+    """The result of one sample, whose text is printed as it comes, after its prompt."""
+    out = console()
+    try:
+        out.print(_shown(prompt), end="", style="dim")
+        for event in generation:
+            out.print(_shown(event.text), end="")
+        return generation.result()
+    finally:
+        out.print()
 
-    def values(name: str) -> list[list[float]]:  # the last one of `own` may lack its counterpart
-        return [[getattr(x.stats, name) or 0 for x in runs[: len(plain)]] for runs in (own, plain)]
 
-    speed = compare(*values("tokens_per_second"))
-    return {"tokens_per_second": speed, "all": compare(*reversed(values("all")))}
-
-
-def warnings(ratios: "Ratios") -> Iterator[str]:
+def warnings(ratios: "Mapping[str, Comparison]") -> Iterator[str]:
     """Where throughput is decided to be lower than without speculation; mean latency may win."""
     if ratios and ratios["tokens_per_second"].bounds[1] < 1:
         speed, latency = ratios["tokens_per_second"], ratios["all"]
@@ -232,37 +233,36 @@ def warnings(ratios: "Ratios") -> Iterator[str]:
         )
 
 
-def figures(own: "list[Result]", plain: "list[Result]", ratios: "Ratios") -> Table:
+def figures(runs: Runs) -> Table:
     """The figures of the runs, means over repeats, and the ratios to autoregressive decoding."""
     from bass.analysis.metrics import METRICS, number
 
-    grid = Table("", "speculative" if own[0].stats.drafted else "plain")
-    for title in ("plain", "times faster (95 % interval)", "median") if plain else ():
+    first = runs.own[0]
+    grid = Table("", "speculative" if first.stats.drafted else "plain")
+    for title in ("plain", "times faster (95 % interval)", "median") if runs.plain else ():
         grid.add_column(title)
     for metric in map(METRICS.__getitem__, FIGURES):
         cells = []
-        for runs in filter(None, (own, plain)):
-            values = [v for one in runs if (v := getattr(one.stats, metric.name)) is not None]
+        for results in filter(None, (runs.own, runs.plain)):
+            values = [v for one in results if (v := getattr(one.stats, metric.name)) is not None]
             cells.append(metric.show(fmean(values) if values else None))
-        if (ratio := ratios.get(metric.name)) is not None:
+        if (ratio := runs.ratios.get(metric.name)) is not None:
             cells += [ratio.text, f"{ratio.median:.2f}"]
         grid.add_row(metric.heading.replace("_", " "), *cells)
-    rates = [number(rate, "share") for rate in own[0].stats.acceptance_by_position[:6]]
+    rates = [number(rate, "share") for rate in first.stats.acceptance_by_position[:6]]
     grid.add_row("accepted by position, %", " ".join(rates))
-    grid.add_row("lossless", "yes" if own[0].lossless else "[bold red]NO[/]")
+    grid.add_row("lossless", "yes" if first.lossless else Text("NO", "bold red"))
     return grid
 
 
-def json_lines(
-    own: "list[Result]", plain: "list[Result]", ratios: "Ratios"
-) -> Iterator[dict[str, Any]]:
+def json_lines(runs: Runs) -> Iterator[dict[str, Any]]:
     """One line per completion of the first run, then its statistics and those of the comparison."""
-    for one in own[0].completions:
+    for one in runs.own[0].completions:
         yield {"type": "completion"} | vars(one) | {"mean_logprob": one.mean_logprob}
-    stats = {"type": "stats"} | own[0].stats.as_dict()
-    if ratios:
+    stats = {"type": "stats"} | runs.own[0].stats.as_dict()
+    if ratios := runs.ratios:
         stats |= {"speedup": ratios["tokens_per_second"].ratio, "speedup_all": ratios["all"].ratio}
-        stats |= {"plain": plain[0].stats.as_dict(), "warnings": [*warnings(ratios)]}
+        stats |= {"plain": runs.plain[0].stats.as_dict(), "warnings": [*warnings(ratios)]}
         stats["comparisons"] = {name: vars(one) for name, one in ratios.items()}
     yield stats
 
@@ -275,8 +275,8 @@ def print_completions(out: Console, result: "Result", prompts: list[Any]) -> Non
         if len(result.completions) > 1:
             print(f"=== {which}: {len(one.token_ids)} tokens, {one.finish_reason} ===")
         if out.is_terminal:
-            out.print(_text(prompts[one.prompt_index]), end="", style="dim", soft_wrap=True)
-            text = printable(text, keep="\n\t")
+            out.print(_shown(prompts[one.prompt_index]), end="", style="dim")
+            text = _shown(text)
         print(text)
 
 
@@ -323,6 +323,6 @@ def caveats(llm: "LLM", given: list[Any]) -> Iterator[str]:
         yield f"WARNING: BATCH-WIDE: by `{called(drafter)}`, tokens of a row depend on its batch."
 
 
-def _text(text: str | list[int]) -> Text:
-    """A text; nothing for the token ids of a prompt."""
-    return Text(printable(text, keep="\n\t") if isinstance(text, str) else "")
+def _shown(text: str | list[int]) -> str:
+    """A text as a terminal may show it; nothing for the token ids of a prompt."""
+    return printable(text, keep="\n\t") if isinstance(text, str) else ""

@@ -4,12 +4,12 @@ writes the weights of pickle files as safetensors.
 
 import contextlib
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.table import Table
-from rich.text import Text
 
 from bass.api.loading import Checkpoint
 from bass.api.options import LoadOptions
@@ -63,10 +63,10 @@ def run(argv: list[str]) -> int:
         return 1 if problem else 0
     table = Table(show_header=False)
     for name in dict.fromkeys(name for one in figures for name in one):
-        table.add_row(name, *(Text(printable(one.get(name, ""))) for one in figures))
-    console().print(table)
+        table.add_row(name, *(printable(one.get(name, "")) for one in figures))
+    console().print(table, soft_wrap=False)
     if verdict:
-        console().print(Text(printable(verdict)), soft_wrap=True)
+        console().print(printable(verdict))
     return 1 if problem else 0
 
 
@@ -131,12 +131,11 @@ def text_half(index: CheckpointIndex) -> str:
 
 def by_layer(rules: tuple[AttentionRule, ...], name: str) -> str:
     """The values of a field of the rules, each with its number of layers; empty without values."""
-    values = [getattr(rule, name) for rule in rules]
-    counts = {value: values.count(value) for value in dict.fromkeys(values)}
-    if set(counts) == {None}:
+    counts = Counter(getattr(rule, name) for rule in rules)
+    if {*counts} == {None}:
         return ""
-    texts = {value: "none" if value is None else f"{value:,}" for value in counts}
-    return ", ".join(f"{texts[one]} in {counted(n, 'layer')}" for one, n in counts.items())
+    texts = (("none" if x is None else f"{x:,}", counted(n, "layer")) for x, n in counts.items())
+    return ", ".join(f"{value} in {layers}" for value, layers in texts)
 
 
 def convert(argv: list[str]) -> int:

@@ -72,13 +72,11 @@ class Listed:
         found: Any = None
         with contextlib.suppress(Exception):  # `problem` has it
             found = find_object(*self.path.split(":"))
-        known = {}
+        given = []
         if found is not None and self.kind != FAMILY and not KINDS[self.kind].as_class:
-            known = {name: one.default for name, one in parameters(found).items()}
-        given = [
-            f"  --{self.kind}.{name}" + ("" if default is REQUIRED else f" {default!r}")
-            for name, default in known.items()
-        ]
+            for name, one in parameters(found).items():
+                default = "" if one.default is REQUIRED else f" {one.default!r}"
+                given.append(f"  --{self.kind}.{name}{default}")
         paper = getattr(found, "paper", "")
         title = f"{self.kind} {self.name} ({', '.join(filter(None, (self.path, paper)))})"
         options = ["parameters, with their defaults:", *given] if given else ["no parameters"]
@@ -150,23 +148,17 @@ def run(argv: list[str]) -> int:
     command = Parser("list", about, EXAMPLES, skip=("config",))
     text = "only this kind, or this strategy, also as module:Class"
     command.add_argument("name", nargs="?", type=str, help=text)
-    config = command.read(argv)
-    if ":" in (config.name or ""):
-        print(printable(by_path(config.name).described(), keep="\n"))
-        return 0
-    all_entries = [one for kind in ABOUT for one in entries(kind)]
-    chosen = [one for one in all_entries if config.name in (None, one.kind, one.name)]
-    if not chosen and config.name not in ABOUT:
-        raise unknown_name(
-            "strategy", str(config.name), {*ABOUT, *(one.name for one in all_entries)}
-        )
-    out = console()
-    if config.name not in (None, *ABOUT):
-        print(printable("\n".join(one.described() for one in chosen), keep="\n"))
-    else:
-        for kind in dict.fromkeys(one.kind for one in chosen):
-            out.print(f"{kind}: {ABOUT[kind]}", style="bold", markup=False)
-            for one in (one for one in chosen if one.kind == kind):
+    name, out = command.read(argv).name, console()
+    found = [one for kind in ABOUT for one in entries(kind)]
+    if name is None or name in ABOUT:
+        for kind in ABOUT if name is None else (name,):
+            out.print(f"{kind}: {ABOUT[kind]}", style="bold")
+            for one in (one for one in found if one.kind == kind):
                 line = Text.assemble(f"  {one.name:17} ", one.line())
                 out.print(line, overflow="ellipsis", no_wrap=True, soft_wrap=not out.is_terminal)
+        return 0
+    chosen = [by_path(name)] if ":" in name else [one for one in found if one.name == name]
+    if not chosen:
+        raise unknown_name("strategy", name, {*ABOUT, *(one.name for one in found)})
+    print(printable("\n".join(one.described() for one in chosen), keep="\n"))
     return 0

@@ -55,8 +55,8 @@ class Parser(ArgumentParser):
 
     about: a sentence. examples: three, each a whole command line. options, skip: see
     `add_options`; without "config" in `skip`, there is `--config FILE.yaml`. alternatives: options
-    of which one on the command line replaces all in a file. elsewhere: options that the command
-    reads itself, with their help, for suggestions.
+    of which one on the command line replaces all in a file. own: whether `split` takes an option
+    out, by its name. elsewhere: such options that `--help` leaves out, with their help.
     """
 
     def __init__(
@@ -74,6 +74,7 @@ class Parser(ArgumentParser):
         self.strategies: dict[str, str] = {}  # kind of each option that names one
         self.hints: dict[str, Any] = {}  # types of the other options
         self.alternatives: Collection[str] = ()
+        self.own: Callable[[str], bool] = self._is_parameter
         self.elsewhere: Mapping[str, str] = {}
         for one in options:
             self.add_options(one, skip)
@@ -112,8 +113,8 @@ class Parser(ArgumentParser):
 
         Raises `OptionError`.
         """
-        dotted, words = taken(argv, self._is_parameter)
-        given = self._parsed([*self._hyphened(words)])
+        dotted, words = self.split(argv)
+        given = self._parsed(words)
         layers = [self._of_file(name) for name in given.pop("config", [])]
         replaced = {*self.alternatives} if given.keys() & {*self.alternatives} else set()
         layers = [{k: v for k, v in layer.items() if k not in replaced} for layer in layers]
@@ -130,6 +131,29 @@ class Parser(ArgumentParser):
         if config.get("stop"):
             config["stop"] = [_unescaped(text) for text in config["stop"]]
         return Namespace(**config)
+
+    def split(self, argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+        """The options that are `own`, with their values as YAML; and the other words, with hyphens
+        in the names of options. Raises `OptionError`.
+        """
+        found, rest, words = dict[str, Any](), list[str](), iter(argv)
+        for word in words:
+            name, equals, text = word.partition("=")
+            if word == "--":
+                rest += [word, *words]
+            elif name.startswith("--") and self.own(_key(name)):
+                try:
+                    found[_key(name)] = yaml.safe_load(text if equals else next(words))
+                except (StopIteration, yaml.YAMLError) as error:
+                    sentence = f"`{name}` needs a value, such as 4 or '[1, 2]' {error}."
+                    raise OptionError(sentence) from error
+            elif not re.fullmatch(r"--\w[\w.-]*", name):
+                rest.append(word)
+            elif hyphened(name) in self._option_string_actions:
+                rest.append(hyphened(name) + equals + text)
+            else:
+                raise self._unknown(name)
+        return found, rest
 
     def format_help(self, formatter: Any = None) -> str:
         """A line for each option: its first clause and its default."""
@@ -151,20 +175,6 @@ class Parser(ArgumentParser):
 
     def _is_parameter(self, key: str) -> bool:
         return "." in key and key.partition(".")[0] in self.strategies
-
-    def _hyphened(self, words: Sequence[str]) -> Iterator[str]:
-        """The words, with hyphens in the names of options. Raises `OptionError`."""
-        rest = iter(words)
-        for word in rest:
-            name, equals, value = word.partition("=")
-            if word == "--":
-                yield from (word, *rest)
-            elif not re.fullmatch(r"--\w[\w.-]*", name):
-                yield word
-            elif hyphened(name) in self._option_string_actions:
-                yield hyphened(name) + equals + value
-            else:
-                raise self._unknown(name)
 
     def _unknown(self, name: str) -> OptionError:
         options = {a.dest: str(a.help) for a in self._actions if a.option_strings}
@@ -209,26 +219,6 @@ class Parser(ArgumentParser):
         return found
 
 
-def taken(argv: Sequence[str], own: Callable[[str], bool]) -> tuple[dict[str, Any], list[str]]:
-    """The options that the command reads itself, with their values as YAML; and the other words."""
-    found: dict[str, Any] = {}
-    rest: list[str] = []
-    words = iter(argv)
-    for word in words:
-        name, equals, text = word.partition("=")
-        if word == "--":
-            rest += [word, *words]
-        elif not (name.startswith("--") and own(_key(name))):
-            rest.append(word)
-        else:
-            try:
-                found[_key(name)] = yaml.safe_load(text if equals else next(words))
-            except (StopIteration, yaml.YAMLError) as error:
-                sentence = f"`{name}` needs a value, such as 4 or '[1, 2]' {error}."
-                raise OptionError(sentence) from error
-    return found, rest
-
-
 def build(options: type[T], config: Namespace, **others: Any) -> T:
     """The dataclass with the parsed options; `others` replace them."""
     names = [f.name for f in dataclasses.fields(options)]  # pyright: ignore[reportArgumentType]
@@ -236,9 +226,12 @@ def build(options: type[T], config: Namespace, **others: Any) -> T:
 
 
 def console(stderr: bool = False) -> Console:
-    """A console of rich; 200 columns where it is no terminal, so that no line is wrapped."""
+    """A console of rich for plain sentences, of any length; tables need `soft_wrap=False`. It has
+    200 columns where it is no terminal, so that no row of a table is wrapped.
+    """
     width = None if (sys.stderr if stderr else sys.stdout).isatty() else 200
-    return Console(stderr=stderr, highlight=False, emoji=False, width=width)
+    plainly: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
+    return Console(stderr=stderr, width=width, soft_wrap=True, **plainly)
 
 
 def write(option: str, path: str | Path, text: str) -> None:

@@ -143,7 +143,7 @@ class Worker:
             return self._kept.pop(cell.id), None
         if self._models.find(*cell.load_plan.models) is None:
             self._kept.clear()  # frees the memory of the models first
-            self._models.clear()
+            self._models.last = None
         llm, device = serve(cell.load_plan, self._models), cell.load_plan.target.device
         if device.type != "cuda":
             return llm, None
