@@ -19,11 +19,8 @@ from bass.experiments.prompts import (
     SETS,
     SLACK,
     Entry,
-    Message,
-    answer_tokens,
-    lengths,
+    longest_prompts,
     numbers,
-    occurrences,
     plain_turns,
     read_prompts,
     rendered,
@@ -125,7 +122,7 @@ ENTRIES = st.lists(st.tuples(st.integers(0, 3), st.sampled_from("abc")), min_siz
 def test_a_selection_is_what_a_reader_would_tick(
     drawn: list[tuple[int, str]], chosen: set[str] | None, per: int | None, most: int | None
 ) -> None:
-    """Also: numbers are equal for equal prompts, and with occurrences they name each entry."""
+    """Also: numbers are equal for equal prompts."""
     entries = [Entry(f"{i}", category=name) for i, name in drawn]
     named = None if chosen is None else sorted(chosen & {name for _, name in drawn})
     seen, expected = Counter[str](), list[Entry]()
@@ -140,26 +137,23 @@ def test_a_selection_is_what_a_reader_would_tick(
     own = numbers(entries)
     assert [texts[own.index(number)] for number in own] == texts
     assert {*own} == {*range(len({*texts}))}
-    assert len({*zip(own, occurrences(entries), strict=True)}) == len(entries)
 
 
 @given(st.lists(st.sampled_from(["user", "assistant", "system"]), max_size=6))
 def test_a_turn_is_a_user_message_without_an_answer(roles: list[str]) -> None:
-    messages = [Message(role, f"m{i}") for i, role in enumerate([*roles, "user"])]
+    messages = [(role, f"m{i}") for i, role in enumerate([*roles, "user"])]
     entry = Entry(None, tuple(messages), "c")
     answers = [f"answer {i}" for i in range(entry.turns)]
     last = entry.conversation(entry.turns - 1, answers)
     added = [one for one in last if one["content"].startswith("answer")]
     assert [one["content"] for one in added] == answers[:-1]
-    assert [one for one in last if one not in added] == [vars(message) for message in messages]
+    assert [one for one in last if one not in added] == [
+        {"role": role, "content": content} for role, content in messages
+    ]
     for one, then in itertools.pairwise(last):
         assert (one["role"], then["role"]) != ("user", "user")
     for turn in range(entry.turns):
         assert entry.conversation(turn, answers)[-1]["role"] == "user"
-    only = entry.first_turn()
-    assert (only.turns, only.category) == (1, "c")
-    assert only.conversation(0, []) == entry.conversation(0, [])
-    assert answer_tokens(entry, 10) == (entry.turns - 1) * (10 + SLACK)
 
 
 def test_a_conversation_is_rendered_by_its_template_or_as_plain_text(
@@ -167,28 +161,27 @@ def test_a_conversation_is_rendered_by_its_template_or_as_plain_text(
 ) -> None:
     entries = read_prompts(["def f(", [1, 2], TURNS])
     plain = Tokenizer.read(pair.target)
-    made = rendered(plain, entries)
+    made = [rendered(plain, entry) for entry in entries]
     assert made == ["def f(", [1, 2], "User: Write.\nAssistant:"]
     assert plain_turns(entries, plain)
     assert not plain_turns(entries[:2], plain)
-    talks = [entry.conversation(entry.turns - 1, ["Done."]) for entry in entries]
     text = "User: Write.\nAssistant: Done.\nUser: Again.\nAssistant:"
-    assert rendered(plain, entries, talks)[2] == text
+    assert rendered(plain, entries[2], 1, ["Done."]) == text
 
     folder = pair.copy(tmp_path).target
     (folder / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
     chat = Tokenizer.read(folder)
     assert chat is not None
     expected = chat.encode("<user>Write.<assistant>", add_special_tokens=False)
-    assert rendered(chat, entries)[2] == expected
+    assert rendered(chat, entries[2]) == expected
     assert not plain_turns(entries, chat)
     whole = "<user>Write.<assistant><user>Again.<assistant>"  # with an empty answer
-    found = lengths(chat, 400, entries)
-    assert found[1:] == [2, len(chat.encode(whole, add_special_tokens=False))]
+    found = longest_prompts(chat, 400, entries, 10)
+    assert found[1:] == [2, len(chat.encode(whole, add_special_tokens=False)) + 10 + SLACK]
     with pytest.raises(RequestError, match="integers from 0 to 1"):
-        lengths(chat, 2, entries[1:2])
+        longest_prompts(chat, 2, entries[1:2], 10)
     with pytest.raises(RequestError, match="has no tokenizer"):
-        rendered(None, entries)
+        rendered(None, entries[2])
 
 
 COUNTS = {

@@ -13,10 +13,9 @@ and P.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from bass.analysis.metrics import Measurement
+from bass.analysis.metrics import PER_ROW, Measurement
 
 LETTERS = {
     "A": "accepted",
@@ -40,7 +39,7 @@ def kinds(drafted: int, accepted: int, emitted: int) -> str:
     return "A" * accepted + rest + added
 
 
-def picture(title: str, measurement: "Measurement", most_tokens: int = MOST) -> dict[str, Any]:
+def picture(title: str, measurement: Measurement, most_tokens: int = MOST) -> dict[str, Any]:
     """The first call of a cell: its first steps, up to `most_tokens` drafted and emitted ones."""
     first = measurement.where(repeat=measurement.repeats[0], call=0)
     steps = first.steps.sort_values("step")
@@ -71,8 +70,9 @@ def embedded(pictures: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> str
     rows = [row for p in pictures for step in p["steps"] for row in step.get("tokens", [])]
     rows += [request["tokens"] for p in pictures for request in p["requests"].values()]
     used = sorted({token for row in rows for token in row if token < len(texts)})
+    found = {"pictures": pictures, "pieces": {token: texts[token] for token in used}}
     return (
-        _compact({"pictures": pictures, "pieces": {token: texts[token] for token in used}})
+        json.dumps(found, ensure_ascii=False, separators=(",", ":"))
         .replace("<", "\\u003c")
         .replace("\u2028", "\\u2028")
         .replace("\u2029", "\\u2029")
@@ -80,8 +80,7 @@ def embedded(pictures: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> str
 
 
 def _step(step: Mapping[Any, Any]) -> dict[str, Any]:
-    names = ("requests", "drafted", "accepted", "emitted")
-    rows = {name: [int(value) for value in step[name]] for name in names}
+    rows = {name: [int(value) for value in step[name]] for name in PER_ROW}
     painted: dict[str, Any] = {"k": int(step["k"]), "seconds": _digits(step["seconds"], 4), **rows}
     painted["kinds"] = [
         kinds(drafted, accepted, emitted) if request >= 0 else ""
@@ -108,7 +107,3 @@ def _request(line: Mapping[Any, Any], count: int) -> dict[str, Any]:
 def _digits(value: float | None, digits: int) -> float | None:
     """A number for JSON; None for a probability that is none, as of a deterministic draft."""
     return None if value is None or math.isnan(value) else float(f"{value:.{digits}g}")
-
-
-def _compact(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -7,7 +7,7 @@ A method is what distinguishes the cells of one work. Works that differ on anoth
 import functools
 import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -46,7 +46,6 @@ BY_BATCH = {  # column of the table: title, label of the axis, caption
     "all": ("Mean latency", "ms per token", f"{_LATENCY} 95 % intervals over repeats."),
     "tokens_per_second": ("Throughput", "tokens/s", f"{_RATE} 95 % intervals over repeats."),
 }
-Panels = Mapping[str, Mapping[str, Mapping[int, str]]]  # panel to method to batch to cell
 
 
 def asset(name: str) -> str:
@@ -124,15 +123,19 @@ def series(ax: "Axes", number: int, x: ArrayLike, y: ArrayLike, name: str, **opt
     ax.plot(x, y, label=name, color=colours()[SERIES[n]], **chosen | options)
 
 
-def _lines(panels: Panels) -> "tuple[Figure, list[tuple[Axes, int, str, Mapping[int, str]]]]":
-    """A figure with the panels, and what each line has: axes, number, method, cells by batch."""
+def _lines(where: pd.DataFrame) -> "tuple[Figure, list[tuple[Axes, int, str, pd.Series]]]":
+    """A figure with a panel for each of `places`, and what each line has: axes, number, method, and
+    its batches by cell.
+    """
+    panels, methods = (where[name].unique().tolist() for name in ("panel", "method"))
     figure, axes = new_figure(len(panels))
-    names = [*dict.fromkeys(name for methods in panels.values() for name in methods)]
-    lines = []
-    for ax, (title, methods) in zip(axes, panels.items(), strict=True):
+    for ax, title in zip(axes, panels, strict=True):
         ax.set_title(title, fontsize=9)
-        lines += [(ax, names.index(name), name, cells) for name, cells in methods.items()]
-    return figure, lines
+    groups = where.groupby(["panel", "method"], sort=False)["batch"]
+    return figure, [
+        (axes[panels.index(panel)], methods.index(name), name, batches)
+        for (panel, name), batches in groups
+    ]
 
 
 def _legend(figure: "Figure") -> None:
@@ -150,11 +153,7 @@ def plots(run: "Run", frame: pd.DataFrame) -> list[Plot]:
     ranks = frame["all"].groupby(where["work"]).rank().groupby(where["method"]).mean()
     ranks[where.loc[[*run.plains.values()], "method"].unique()] = 0.0
     shown = ranks.sort_values(kind="stable").index[: len(SERIES)]
-    panels: dict[str, dict[str, dict[int, str]]] = {}
-    for cell, row in (
-        where[where["method"].isin(shown)].sort_values("batch", kind="stable").iterrows()
-    ):
-        panels.setdefault(row["panel"], {}).setdefault(row["method"], {})[row["batch"]] = str(cell)
+    where = where[where["method"].isin(shown)].sort_values("batch", kind="stable")
     left = ""
     if len(shown) < len(ranks):
         left = (
@@ -162,8 +161,8 @@ def plots(run: "Run", frame: pd.DataFrame) -> list[Plot]:
             "with the lowest mean latencies, ranked within each work."
         )
     with style():
-        found = [by_batch(frame, panels, column) for column in BY_BATCH]
-        found += [acceptance(run, panels)]
+        found = [by_batch(frame, where, column) for column in BY_BATCH]
+        found += [acceptance(run, where)]
     return [replace(plot, caption=plot.caption + left) for plot in found if plot is not None]
 
 
@@ -187,22 +186,20 @@ def places(run: "Run") -> pd.DataFrame:
     return pd.DataFrame(found, index=run.finished, columns=columns)
 
 
-def by_batch(frame: pd.DataFrame, panels: Panels, column: str) -> Plot | None:
+def by_batch(frame: pd.DataFrame, where: pd.DataFrame, column: str) -> Plot | None:
     """A column of the table by batch: a line for each method, with its intervals."""
     if frame[column].isna().all():
         return None
     title, ylabel, caption = BY_BATCH[column]
     scale = 1e3 if column == "all" else 1.0  # seconds in ms
-    figure, lines = _lines(panels)
-    batches = sorted({batch for *_, cells in lines for batch in cells})
-    last = max(number for _, number, *_ in lines)
-    for ax, number, name, cells in lines:
-        rows = frame.loc[[*cells.values()], [column, f"{column}_low", f"{column}_high"]]
+    figure, lines = _lines(where)
+    batches, methods = sorted(where["batch"].unique()), where["method"].nunique()
+    for ax, number, name, own in lines:
+        rows = frame.loc[own.index, [column, f"{column}_low", f"{column}_high"]]
         mean, low, high = scale * rows.to_numpy(dtype=float).T
         low = np.where(high > MOST_SPAN * low, np.nan, low)
         # shifted, so that intervals do not hide each other
-        shift = 0.06 * (number - last / 2)
-        x = np.array([batches.index(batch) + shift for batch in cells])
+        x = np.searchsorted(batches, own) + 0.06 * (number - (methods - 1) / 2)
         series(ax, number, x, mean, name)
         ax.vlines(x, low, high, color=ax.lines[-1].get_color(), linewidth=1.2)
     for ax in figure.axes:
@@ -213,11 +210,11 @@ def by_batch(frame: pd.DataFrame, panels: Panels, column: str) -> Plot | None:
     return Plot(column, title, f"{caption} {_WIDE}", figure)
 
 
-def acceptance(run: "Run", panels: Panels) -> Plot | None:
+def acceptance(run: "Run", where: pd.DataFrame) -> Plot | None:
     """Conditional acceptance by position, over all batches of a method."""
-    figure, lines = _lines(panels)
-    for ax, number, name, cells in lines:
-        all_rows = pd.concat([run.measurement(cell).rows for cell in cells.values()])
+    figure, lines = _lines(where)
+    for ax, number, name, own in lines:
+        all_rows = pd.concat([run.measurement(cell).rows for cell in own.index])
         shares = by_position(all_rows)[lambda frame: frame["reached_by_position"] >= FEW]
         line = 100 * shares["acceptance_by_position"]
         if len(line):

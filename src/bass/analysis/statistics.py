@@ -110,11 +110,11 @@ def _fieller(x: np.ndarray, y: np.ndarray) -> tuple[float, float] | tuple[None, 
     return (float(low), float(high)) if low > 0 else (None, None)
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values of a family of tests, adjusted by Holm (1979)."""
-    order = np.argsort(p_values)
-    m, adjusted, largest = len(order), [0.0] * len(order), 0.0
-    for rank, i in enumerate(order):
-        largest = max(largest, min(1.0, (m - rank) * p_values[i]))
-        adjusted[int(i)] = largest
+def holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
+    """The p-values of a family of tests, adjusted by Holm (1979); NaN stands for no test."""
+    p = np.asarray(p_values, dtype=float)
+    order = np.argsort(p)  # NaN last
+    left = np.isfinite(p).sum() - np.arange(len(p))
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.maximum.accumulate(np.minimum(1.0, left * p[order]))
     return adjusted

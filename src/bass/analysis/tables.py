@@ -65,7 +65,7 @@ def table(run: "Run", categories: bool = True) -> pd.DataFrame:
     frame = pd.DataFrame(rows).set_index("cell")
     family = ["work", *(["category"] if names else [])]
     for column in SPEEDUPS:
-        frame[f"{column}_p"] = frame.groupby(family)[f"{column}_p"].transform(_holm)
+        frame[f"{column}_p"] = frame.groupby(family)[f"{column}_p"].transform(holm)
     frame = frame.drop(columns="work")
     frame.attrs["notes"] = [*_notes(run, frame)]
     return frame
@@ -90,11 +90,6 @@ def _figures(part: "Measurement") -> dict[str, Any]:
         if name in WITH_INTERVAL:
             row |= {f"{name}_low": found.low, f"{name}_high": found.high}
     return row | {"repeats": len(part.repeats)}
-
-
-def _holm(p: pd.Series) -> pd.Series:
-    known = p.astype(float).dropna()
-    return pd.Series(holm(known.tolist()), known.index, dtype=float).reindex(p.index)
 
 
 def _notes(run: "Run", frame: pd.DataFrame) -> Iterator[str]:

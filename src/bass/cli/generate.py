@@ -164,7 +164,7 @@ def _read(option: str, name: str, load: Callable[[str], Any] = json.loads) -> An
 def prompts_for(llm: "LLM", given: list[Any], config: Namespace) -> list[str | list[int]]:
     """The prompts that the model reads."""
     if not (config.chat or config.messages):
-        return rendered(llm.models.tokenizer, given)
+        return [rendered(llm.models.tokenizer, one) for one in given]
     files = {n: _read(n, config[n]) for n in ("tools", "documents") if config[n]}
     template = vars(build(TemplateOptions, config, **files))
     before = [{"role": "system", "content": config.system}] if config.system else []

@@ -122,8 +122,8 @@ def prompts_for(models: Models, options: BenchOptions) -> tuple[dict[str, list[A
         rows, length = max(options.batches), options.prompt_length
         ids = np.random.default_rng(options.seed).integers(0, vocabulary, rows * length).tolist()
         if options.prompts is not None:
-            [text] = rendered(tokenizer, read_prompts(options.prompts))
-            ids = prompt_ids(tokenizer, vocabulary, text, 0)
+            [text] = read_prompts(options.prompts)
+            ids = prompt_ids(tokenizer, vocabulary, rendered(tokenizer, text), 0)
         check_context(0, length, options.max_new_tokens, models.context)
         if len(ids) < rows * length:
             raise OptionError(
@@ -132,10 +132,9 @@ def prompts_for(models: Models, options: BenchOptions) -> tuple[dict[str, list[A
             )
         return {"": np.array(ids[: rows * length]).reshape(rows, length).tolist()}, []
     entries = read_prompts(options.prompts, options.data, options.categories)
-    first = [entry.first_turn() for entry in entries]
     by: dict[str, list[Any]] = {}
-    for i, (entry, prompt) in enumerate(zip(first, rendered(tokenizer, first), strict=True)):
-        ids = prompt_ids(tokenizer, vocabulary, prompt, i)
+    for i, entry in enumerate(entries):
+        ids = prompt_ids(tokenizer, vocabulary, rendered(tokenizer, entry), i)
         if len(ids) + options.max_new_tokens <= models.context:
             by.setdefault(entry.category, []).append(ids)
     if not by:
@@ -143,12 +142,14 @@ def prompts_for(models: Models, options: BenchOptions) -> tuple[dict[str, list[A
             f"No prompt fits the context of {models.context} tokens next to "
             f"{options.max_new_tokens} new ones: lower `--max-new-tokens`."
         )
-    left, several = len(first) - sum(map(len, by.values())), sum(one.turns > 1 for one in entries)
+    left, several = len(entries) - sum(map(len, by.values())), sum(one.turns > 1 for one in entries)
     used = min(options.batches) * options.repeats
     notes = {
-        f"{left} of {len(first)} prompts do not fit the context, and are left out.": left,
+        f"{left} of {len(entries)} prompts do not fit the context, and are left out.": left,
         f"Of {several} prompts with several turns only the first is answered.": several,
-        "Conversations are plain text, for want of a chat template.": plain_turns(first, tokenizer),
+        "Conversations are plain text, for want of a chat template.": plain_turns(
+            entries, tokenizer
+        ),
         f"Only the first {used} prompts of a category are used at the smallest batch size: raise "
         "`--repeats` for more.": used < max(map(len, by.values())),
     }

@@ -27,7 +27,7 @@ from bass.api.requests import Prompts
 from bass.engine.cost import measure_peaks
 from bass.engine.graphs import capture_stream
 from bass.errors import BassError, is_out_of_memory
-from bass.experiments.prompts import Prompt, answer_tokens, lengths, rendered
+from bass.experiments.prompts import Prompt, longest_prompts, rendered
 from bass.experiments.provenance import device_name
 from bass.experiments.settings import LIMITS, Call, Settings
 from bass.files import append, write_atomically
@@ -187,29 +187,25 @@ def _prompts(llm: LLM, call: Call, answers: Answers) -> list[Prompt]:
     """The prompts of a call. In a later turn each sample continues its own answers."""
     tokenizer = llm.models.tokenizer
     if call.turn == 0:
-        return rendered(tokenizer, call.entries)
-    rows = [
-        (entry, answers[call.group, place, sample])
+        return [rendered(tokenizer, entry) for entry in call.entries]
+    return [
+        rendered(tokenizer, entry, call.turn, answers[call.group, place, sample])
         for entry, place in zip(call.entries, call.places, strict=True)
         for sample in range(call.samples)
     ]
-    talks = [entry.conversation(call.turn, own) for entry, own in rows]
-    return rendered(tokenizer, [entry for entry, _ in rows], talks)
 
 
 def _reserve(llm: LLM, settings: Settings, repeat: int) -> None:
     """Capture the CUDA graphs of the calls, with prompts as long as theirs can be."""
-    most, size = llm.max_model_len - settings.max_new_tokens, llm.models.target.shape.vocab_size
+    new, size = settings.max_new_tokens, llm.models.target.shape.vocab_size
     calls: list[tuple[Prompts, RequestOptions]] = []
     for call in settings.calls if llm.graphs else ():
         if call.turn == 0:
             prompts = _prompts(llm, call, {})
         else:
-            pairs = zip(
-                lengths(llm.models.tokenizer, size, call.entries), call.entries, strict=True
-            )
-            longest = [n + answer_tokens(entry, settings.max_new_tokens) for n, entry in pairs]
-            prompts = [[0] * min(n, most) for n in longest for _ in range(call.samples)]
+            longest = longest_prompts(llm.models.tokenizer, size, call.entries, new)
+            longest = [min(n, llm.max_model_len - new) for n in longest]
+            prompts = [[0] * n for n in longest for _ in range(call.samples)]
         calls.append((prompts, call.options(settings, repeat)))
     llm.warm_up_for(calls)
 

@@ -26,7 +26,7 @@ import yaml
 from bass.api.loading import Checkpoint
 from bass.errors import BassError, OptionError, ProblemsError, RequestError, counted, unknown_name
 from bass.experiments.cell import Cell
-from bass.experiments.prompts import answer_tokens, lengths, plain_turns
+from bass.experiments.prompts import longest_prompts, plain_turns
 from bass.experiments.settings import CONFIGS, DEFAULTS, SETTINGS, Settings, overlaid
 from bass.option import check_value
 
@@ -359,8 +359,7 @@ def _long(settings: Settings, pair: list[Checkpoint], remarks: dict[str, None]) 
         remarks[f"`num_prompts` is {settings.num_prompts}, and there are {len(entries)}."] = None
     if plain_turns(entries, tokenizer):
         remarks["Conversations are plain text (`User:`), since there is no chat template."] = None
-    own = lengths(tokenizer, shapes[0].vocab_size, entries)
-    needed = [n + answer_tokens(entry, new) for n, entry in zip(own, entries, strict=True)]
+    needed = longest_prompts(tokenizer, shapes[0].vocab_size, entries, new)
     long = [i for i, length in enumerate(needed) if length + new > context]
     if long and not (settings.skip_long and len(long) < len(entries)):
         raise RequestError(

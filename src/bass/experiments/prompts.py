@@ -52,33 +52,25 @@ PYTHON = [
 
 @final
 @dataclass(frozen=True)
-class Message:
-    """A message of a conversation; its role is one of `ROLES`."""
-
-    role: str
-    content: str
-
-
-@final
-@dataclass(frozen=True)
 class Entry:
     """A prompt (text or token ids), or the messages of a conversation; and its category, if any.
 
-    Raises `ValueError` for messages whose last is not a user's.
+    messages: of each its role, of `ROLES`, and its content. Raises `ValueError` if the last is not
+    a user's.
     """
 
     prompt: str | tuple[int, ...] | None
-    messages: tuple[Message, ...] = ()
+    messages: tuple[tuple[str, str], ...] = ()
     category: str = ""
 
     def __post_init__(self) -> None:
-        if self.prompt is None and (not self.messages or self.messages[-1].role != "user"):
+        if self.prompt is None and (not self.messages or self.messages[-1][0] != "user"):
             raise ValueError("its last message must be a user's")
 
     @property
     def _user_turns(self) -> list[int]:
         """Indices of the messages that the model answers."""
-        roles = [*(message.role for message in self.messages), ""]
+        roles = [*(role for role, _ in self.messages), ""]
         pairs = enumerate(itertools.pairwise(roles))
         return [i for i, (role, then) in pairs if role == "user" and then != "assistant"]
 
@@ -87,18 +79,14 @@ class Entry:
         """The number of answers of the model; 1 for a prompt."""
         return len(self._user_turns) or 1
 
-    def first_turn(self) -> "Entry":
-        """The entry without its later turns."""
-        return replace(self, messages=self.messages[: ([*self._user_turns, 0])[0] + 1])
-
     def conversation(self, turn: int, answers: Sequence[str]) -> list[dict[str, str]]:
         """The messages up to a turn, from 0, with the answers before it; none of a prompt."""
         if not self.messages:
             return []
         places, given = self._user_turns, iter(answers)
         found: list[dict[str, str]] = []
-        for i, message in enumerate(self.messages[: places[turn] + 1]):
-            found.append({"role": message.role, "content": message.content})
+        for i, (role, content) in enumerate(self.messages[: places[turn] + 1]):
+            found.append({"role": role, "content": content})
             if i in places[:turn]:
                 found.append({"role": "assistant", "content": next(given)})
         return found
@@ -266,38 +254,28 @@ def entry_of(record: Any) -> Entry:
     """The entry of a text, token ids, or a mapping with one of `FORMS`. Raises `ValueError`."""
     if isinstance(record, Entry):
         return record
-    if not isinstance(record, Mapping):
-        return Entry(_prompt(record))
-    found = replace(_of_mapping(record), category=str(record.get("category") or ""))
-    texts = [found.prompt, *(message.content for message in found.messages)]
-    if any(isinstance(text, str) and text.startswith(PLACEHOLDER) for text in texts):
-        raise ValueError(
-            "its text is a placeholder of SPEED-Bench: complete the file with prepare_data.py of "
-            "examples/specdec_bench in NVIDIA's Model-Optimizer"
-        )
-    return found
-
-
-def _of_mapping(record: Mapping[str, Any]) -> Entry:
-    given = {name for name, value in record.items() if value is not None}
-    if {"code", "test_list"} <= given:
-        text = record["text" if "text" in given else "prompt"]
-        return Entry(mbpp_prompt(text, record["test_list"]))
+    record = record if isinstance(record, Mapping) else {"prompt": record}
+    given = {name: value for name, value in record.items() if value is not None}
+    if {"code", "test_list"} <= given.keys():  # of MBPP
+        text = given["text" if "text" in given else "prompt"]
+        given["prompt"] = mbpp_prompt(text, given["test_list"])
     name = next((name for name in FORMS if name in given), None)
     if name is None:
         raise ValueError(f"it has none of {', '.join(FORMS)}")
-    value = record[name]
+    prompt, messages, value = None, (), given[name]
     match name:
         case "turns":
             turns = [value] if isinstance(value, str) else value
-            return Entry(None, tuple(Message("user", _text(turn)) for turn in turns))
+            messages = tuple(("user", _text(turn)) for turn in turns)
         case "messages":
-            return Entry(None, tuple(map(_message, value)))
+            messages = tuple(map(_message, value))
         case "question":
-            return Entry(f"Question: {_text(value)}\nAnswer:")
+            prompt = f"Question: {_text(value)}\nAnswer:"
         case "document" | "article":
-            return Entry(f"Document: {_text(value).strip()}\nSummary:")
-    return Entry(_prompt(value))
+            prompt = f"Document: {_text(value).strip()}\nSummary:"
+        case _:
+            prompt = _prompt(value)
+    return Entry(prompt, messages, str(given.get("category") or ""))
 
 
 def dedented(code: str) -> str:
@@ -311,12 +289,12 @@ def mbpp_prompt(text: str, tests: Sequence[str]) -> str:
     return '"""\n' + whole.replace("\\", "\\\\").replace('"""', "'''") + '\n"""\n'
 
 
-def _message(given: Any) -> Message:
+def _message(given: Any) -> tuple[str, str]:
     if not isinstance(given, Mapping) or not {"role", "content"} <= given.keys():
         raise ValueError("one of its `messages` has no `role` and `content`")
     if given["role"] not in ROLES:
         raise ValueError(f"the role {given['role']!r:.60} is none of {', '.join(ROLES)}")
-    return Message(given["role"], _text(given["content"]))
+    return given["role"], _text(given["content"])
 
 
 def _prompt(value: Any) -> str | tuple[int, ...]:
@@ -328,51 +306,48 @@ def _prompt(value: Any) -> str | tuple[int, ...]:
 def _text(value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(f"{value!r:.60} is no prompt: give a text or token ids, not empty")
+    if value.startswith(PLACEHOLDER):
+        raise ValueError(
+            "its text is a placeholder of SPEED-Bench: complete the file with prepare_data.py of "
+            "examples/specdec_bench in NVIDIA's Model-Optimizer"
+        )
     return value
 
 
 def rendered(
-    tokenizer: "Tokenizer | None",
-    entries: Sequence[Entry],
-    talks: Sequence[Sequence[Mapping[str, str]]] | None = None,
-) -> list[Prompt]:
-    """The prompts that a model reads: of a conversation the token ids of its chat template, or
-    plain text (`User:`, `Assistant:`) for a tokenizer without one.
+    tokenizer: "Tokenizer | None", entry: Entry, turn: int = 0, answers: Sequence[str] = ()
+) -> Prompt:
+    """What a model reads in a turn, after the answers before it: of a conversation the token ids of
+    its chat template, or plain text (`User:`, `Assistant:`) for a tokenizer without one.
 
-    talks: of each entry `entry.conversation(turn, answers)`; None: its first turn. Raises
-    `RequestError` or `CheckpointError`.
+    Raises `RequestError` or `CheckpointError`.
     """
-    if talks is None:
-        talks = [entry.conversation(0, []) for entry in entries]
-    prompts: list[Prompt] = []
-    for entry, talk in zip(entries, talks, strict=True):
-        if entry.prompt is not None:
-            prompts.append(entry.prompt if isinstance(entry.prompt, str) else [*entry.prompt])
-        elif tokenizer is not None:
-            prompts.append(tokenizer.prompt_of(talk))
-        else:
-            raise RequestError(
-                "The prompts are conversations, and the target's folder has no tokenizer: add the "
-                "tokenizer's files, or give prompts of token ids."
-            )
-    return prompts
+    if entry.prompt is not None:
+        return entry.prompt if isinstance(entry.prompt, str) else [*entry.prompt]
+    if tokenizer is None:
+        raise RequestError(
+            "The prompts are conversations, and the target's folder has no tokenizer: add the "
+            "tokenizer's files, or give prompts of token ids."
+        )
+    return tokenizer.prompt_of(entry.conversation(turn, answers))
 
 
-def lengths(tokenizer: "Tokenizer | None", vocabulary: int, entries: Sequence[Entry]) -> list[int]:
-    """Tokens of each entry's last prompt, with empty answers.
+def longest_prompts(
+    tokenizer: "Tokenizer | None", vocabulary: int, entries: Sequence[Entry], max_new_tokens: int
+) -> list[int]:
+    """The most tokens of each entry's last prompt, in which earlier answers are.
 
     Raises `RequestError`, such as for a token id outside the vocabulary.
     """
     from bass.api.requests import prompt_ids
 
-    talks = [entry.conversation(entry.turns - 1, [""] * entry.turns) for entry in entries]
-    prompts = enumerate(rendered(tokenizer, entries, talks))
-    return [len(prompt_ids(tokenizer, vocabulary, prompt, i)) for i, prompt in prompts]
-
-
-def answer_tokens(entry: Entry, max_new_tokens: int) -> int:
-    """The most tokens that earlier answers add to an entry's last prompt."""
-    return (entry.turns - 1) * (max_new_tokens + SLACK)
+    found = []
+    for i, entry in enumerate(entries):
+        last = entry.turns - 1
+        prompt = rendered(tokenizer, entry, last, [""] * last)
+        own = len(prompt_ids(tokenizer, vocabulary, prompt, i))
+        found.append(own + last * (max_new_tokens + SLACK))
+    return found
 
 
 def plain_turns(entries: Sequence[Entry], tokenizer: "Tokenizer | None") -> bool:
@@ -385,9 +360,3 @@ def numbers(entries: Sequence[Entry]) -> list[int]:
     """For each entry, its number among the different ones (in anything but category), from 0."""
     seen: dict[Entry, int] = {}
     return [seen.setdefault(replace(entry, category=""), len(seen)) for entry in entries]
-
-
-def occurrences(entries: Sequence[Entry]) -> list[int]:
-    """For each entry, the number of equal ones before it."""
-    own = numbers(entries)
-    return [own[:i].count(number) for i, number in enumerate(own)]

@@ -19,7 +19,7 @@ from bass.api.options import (
 from bass.api.resolve import make
 from bass.errors import OptionError, check_number, unknown_name
 from bass.experiments.problems import NAMES
-from bass.experiments.prompts import Entry, numbers, occurrences, read_prompts
+from bass.experiments.prompts import Entry, numbers, read_prompts
 from bass.option import check_options, for_one_prompt, help_of, kinds_of, like, option
 from bass.sampling_params import SamplingParams
 
@@ -87,10 +87,12 @@ class Settings(ModelOptions, SamplingParams):
     def calls(self) -> "list[Call]":
         """The calls of one repeat: of each group of prompts one for each turn."""
         entries, samples = self.entries, self.samples or self.batch
-        groups = [(entries, numbers(entries), 0)]
+        each = numbers(entries)
+        groups = [(entries, each, 0)]
         if self.samples is None:  # a repeated prompt gets further samples, as within one call
-            each = zip(entries, numbers(entries), occurrences(entries), strict=True)
-            groups = [([entry], [number], before * samples) for entry, number, before in each]
+            before = (each[:i].count(number) for i, number in enumerate(each))
+            numbered = zip(entries, each, before, strict=True)
+            groups = [([entry], [number], count * samples) for entry, number, count in numbered]
         found: list[Call] = []
         for group, (own, prompts, first) in enumerate(groups):
             for turn in range(max(entry.turns for entry in own)):

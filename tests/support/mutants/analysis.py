@@ -119,8 +119,8 @@ MUTANTS = (
     Mutant(
         "Holm's p-values may fall",
         "statistics.holm",
-        "max(largest, min(1.0, (m - rank) * p_values[i]))",
-        "min(1.0, (m - rank) * p_values[i])",
+        "np.maximum.accumulate(np.minimum(1.0, left * p[order]))",
+        "np.minimum(1.0, left * p[order])",
         (f"{STATISTICS}::test_holm_adjusts_as_by_hand",),
     ),
     Mutant(
