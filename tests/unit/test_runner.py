@@ -126,7 +126,7 @@ def test_a_run_has_every_request_and_every_step(whole: Path) -> None:
 def test_a_cell_ends_with_facts_and_what_it_was_made_with(whole: Path) -> None:
     found = Run(whole)
     for cell in found.entries:
-        summary = found.summary(cell)
+        summary = found.summaries[cell]
         assert summary is not None
         assert (summary["cell"], summary["state"], summary["error"]) == (cell, "done", None)
         assert summary["repeats"] == 2
@@ -230,7 +230,7 @@ def test_a_repeat_has_the_time_of_its_run_and_the_table_names_comparisons_across
     assert watch.turns[0][0].startswith("warm")
     assert [name for name, _ in watch.turns][-1].startswith("cold")
     found = Run(tmp_path)
-    runs = {found.entries[one]["labels"]["method"]: found.summary(one) for one in found.entries}
+    runs = {found.entries[one]["labels"]["method"]: found.summaries[one] for one in found.entries}
     first, second = "2026-01-01", "2026-01-02"
     assert {name: one and one["runs"] for name, one in runs.items()} == {
         "cold plain": [second] * 2, "cold fixed": [second] * 2,

@@ -164,22 +164,17 @@ class Run:
         self._alone: dict[str, Measurement] = {}  # of each cell, without the plain one
         self._compared: dict[str, Measurement] = {}
 
-    def summary(self, cell: str) -> dict[str, Any] | None:
-        """The `summary.json` of a cell; None where it has not ended."""
-        path = self._folder_of(cell) / SUMMARY
-        found = json.loads(path.read_text()) if path.exists() else None
-        return found if found and found["state"] in ENDED else None
-
-    def _folder_of(self, cell: str) -> Path:
-        if cell not in self.entries:
-            raise unknown_name("cell", cell, self.entries)
-        return self.folder / "cells" / cell
+    @functools.cached_property
+    def summaries(self) -> dict[str, dict[str, Any]]:
+        """The `summary.json` of each cell that has ended, in the order of the plan."""
+        paths = {cell: self.folder / "cells" / cell / SUMMARY for cell in self.entries}
+        found = {cell: json.loads(p.read_text()) for cell, p in paths.items() if p.exists()}
+        return {cell: one for cell, one in found.items() if one["state"] in ENDED}
 
     @functools.cached_property
     def finished(self) -> list[str]:
         """The ids of the cells that have ended without an error, in the order of the plan."""
-        summaries = {cell: self.summary(cell) for cell in self.entries}
-        return [cell for cell, one in summaries.items() if one and one["state"] == "done"]
+        return [cell for cell, one in self.summaries.items() if one["state"] == "done"]
 
     @functools.cached_property
     def works(self) -> dict[str, list[str]]:
@@ -214,9 +209,12 @@ class Run:
 
     def _own(self, cell: str) -> Measurement:
         """The measurement of a cell without its plain one."""
+        if cell not in self.entries:
+            raise unknown_name("cell", cell, self.entries)
         if cell not in self._alone:
-            folder, facts = self._folder_of(cell), (self.summary(cell) or {}).get("facts") or {}
-            steps, requests = (read_lines(folder / name) for name in (STEPS, REQUESTS))
+            facts = self.summaries.get(cell, {}).get("facts") or {}
+            paths = (self.folder / "cells" / cell / name for name in (STEPS, REQUESTS))
+            steps, requests = map(read_lines, paths)
             self._alone[cell] = Measurement(steps_frame(steps), requests_frame(requests), facts)
         return self._alone[cell]
 
@@ -252,7 +250,7 @@ class Run:
         """
         found = []
         for cell, entry in self.entries.items():
-            summary = self.summary(cell) or {"state": "not finished", "error": None}
+            summary = self.summaries.get(cell, {"state": "not finished", "error": None})
             row = {"id": cell} | entry["labels"]
             row |= {name: summary[name] for name in ("state", "error")}
             row |= {name: entry[name] for name in _OF_CELL} | {"plain": self.plains.get(cell)}
@@ -296,7 +294,6 @@ class Run:
         return f"<Run {str(self.folder)!r}: {self.manifest['name']}, {done}>"
 
     def _repr_html_(self) -> str:
-        """The table, for a notebook."""
         return self.to_pandas().to_html()
 
 

@@ -97,7 +97,6 @@ class Measurement:
 
     @functools.cached_property
     def counts(self) -> Counts:
-        """The sums over all rows."""
         rows = self.rows
         reached = np.minimum(rows["judged"], rows["accepted"] + 1)
         sums = (rows["drafted"], rows["accepted"], rows["emitted"], reached)
@@ -175,7 +174,6 @@ class Measurement:
 
     @property
     def repeats(self) -> list[int]:
-        """The repeats, in order."""
         return sorted(self.requests["repeat"].unique().tolist())
 
     @property
@@ -209,7 +207,6 @@ class Metric:
 
     @property
     def doc(self) -> str:
-        """Its definition."""
         return " ".join((inspect.getdoc(self.function) or "").split())
 
     @property

@@ -27,10 +27,9 @@ def report(run: "Run") -> str:
     It has the fastest setting of each work, the table, the plots, the batch step by step, and the
     cells that failed.
     """
-    summaries = {cell: run.summary(cell) for cell in run.entries}
-    failed = {c: s["error"] for c, s in summaries.items() if s and s["state"] == "failed"}
-    missing = sum(summary is None for summary in summaries.values())
-    left = f"The run is not finished: {missing} of {len(summaries)} cells have no figures."
+    failed = {c: one["error"] for c, one in run.summaries.items() if one["state"] == "failed"}
+    missing = len(run.entries) - len(run.summaries)
+    left = f"The run is not finished: {missing} of {len(run.entries)} cells have no figures."
     warnings = [*([left] if missing else []), *run.manifest["remarks"]]
     found = verdicts(run)
     tables, drawn = [], []

@@ -61,7 +61,12 @@ def table(run: "Run", categories: bool = True) -> pd.DataFrame:
             row |= {"lossless": run.entries[cell]["lossless"]}
             for column, metric in SPEEDUPS.items():
                 row |= _speedup(column, part, metric, run.plains.get(cell) == cell)
-            rows.append(row | _figures(part))
+            for column in COLUMNS:
+                found = mean(independent(part, column))
+                row[column] = found.mean
+                if column in WITH_INTERVAL:
+                    row |= {f"{column}_low": found.low, f"{column}_high": found.high}
+            rows.append(row | {"repeats": len(part.repeats)})
     frame = pd.DataFrame(rows).set_index("cell")
     family = ["work", *(["category"] if names else [])]
     for column in SPEEDUPS:
@@ -79,17 +84,6 @@ def _speedup(column: str, part: "Measurement", metric: str, is_plain: bool) -> d
         found = speedup(independent(part, metric), independent(part.plain, metric), metric)
         values = (found.ratio, *found.bounds, found.median, found.p)
     return {f"{column}{end}": value for end, value in zip(PARTS, values, strict=True)}
-
-
-def _figures(part: "Measurement") -> dict[str, Any]:
-    """The metrics with their intervals, and the number of repeats."""
-    row: dict[str, Any] = {}
-    for name in COLUMNS:
-        found = mean(independent(part, name))
-        row[name] = found.mean
-        if name in WITH_INTERVAL:
-            row |= {f"{name}_low": found.low, f"{name}_high": found.high}
-    return row | {"repeats": len(part.repeats)}
 
 
 def _notes(run: "Run", frame: pd.DataFrame) -> Iterator[str]:
@@ -135,7 +129,7 @@ def _notes(run: "Run", frame: pd.DataFrame) -> Iterator[str]:
     if missing := len(run.entries) - len(run.finished):
         yield f"{missing} of {len(run.entries)} cells have failed or are not finished."
     for name in ("bass", "commit", "torch", "device"):
-        values = {str((run.summary(cell) or {})["made_with"][name]) for cell in run.finished}
+        values = {str(run.summaries[cell]["made_with"][name]) for cell in run.finished}
         if len(values) > 1:
             yield f"Cells were made with several values of `{name}`: {', '.join(sorted(values))}."
     yield from made["remarks"]
@@ -143,7 +137,7 @@ def _notes(run: "Run", frame: pd.DataFrame) -> Iterator[str]:
 
 def _runs(run: "Run", cell: str, plain: bool = False) -> list[Any]:
     """The times at which the runs of the repeats that a cell and its plain one share began."""
-    both = [run.summary(one) or {} for one in (cell, run.plains.get(cell, cell))]
+    both = [run.summaries[one] for one in (cell, run.plains.get(cell, cell))]
     pairs = zip(*(one.get("runs", ()) for one in both), strict=False)
     return [pair[plain] for pair in pairs]
 

@@ -182,7 +182,6 @@ class Timing:
         return time.perf_counter() - began
 
     def call(self, seed: int) -> None:
-        """Time one more call."""
         group = self.groups[len(self.calls) % len(self.groups)]
         self.last = None  # its storage is free for this call
         self.last = self.llm.stream(group, **self.request, seed=seed)
@@ -309,7 +308,6 @@ class Bench:
         return lines
 
     def run(self, watch: Watch = lambda name, done, total: None) -> BenchResult:
-        """Measure everything."""
         settings = product(self.options.batches, self.prompts)
         frame = pd.DataFrame([row for one in settings for row in self._compared(*one, watch)])
         return BenchResult(self.about, frame, [*self.notes, *self._remarks()])
@@ -335,7 +333,6 @@ class Bench:
         return rows
 
     def _remarks(self) -> list[str]:
-        """What the figures do not say."""
         options, verifier, dummy = self.options, self.plan.parts.verifier, self.plan.target.dummy
         found = [] if verifier.lossless else [f"NOT LOSSLESS: {verifier.caveat}."]
         random = dummy or not options.prompts

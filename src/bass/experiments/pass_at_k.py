@@ -25,10 +25,12 @@ from bass.analysis.tables import markdown, shown
 from bass.api.llm import LLM, plain
 from bass.api.requests import requests_for
 from bass.errors import OptionError, RequestError, RunFolderError
+from bass.experiments.cell import write_json
 from bass.experiments.problems import CodingProblem, read_problems
 from bass.experiments.programs import check_all, isolation
 from bass.experiments.provenance import device_name, here
 from bass.experiments.settings import METHODS, PLAIN, EvalOptions
+from bass.files import append, write_atomically
 from bass.sampling_params import stop_strings
 
 # options that change no sample: a folder is continued with other values of them
@@ -82,7 +84,7 @@ def evaluate(
     found = Evaluation(folder, options.budgets)
     tables = {"scores": found.scores(), "curve": found.curve()}
     records = {name: json.loads(one.to_json(orient="records")) for name, one in tables.items()}
-    (folder / frames.SUMMARY).write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
+    write_json(folder / frames.SUMMARY, records)
     return found
 
 
@@ -118,13 +120,13 @@ def _opened(
         raise RunFolderError(f"`{folder}` has another {named}: give the same, or a new folder.")
     folder.mkdir(parents=True, exist_ok=True)
     manifest["config"] = config
-    path.write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    write_json(path, manifest)
     lines = {name: frames.read_lines(folder / name) for name in (frames.REQUESTS, frames.STEPS)}
     counts = Counter((line["method"], line["problem"]) for line in lines[frames.REQUESTS])
     done = {pair for pair, n in counts.items() if n == options.num_return_sequences}
     for name, found in lines.items():
         left = [one for one in found if (one["method"], one["problem"]) in done]
-        _write(folder / name, left, "w")
+        write_atomically(folder / name, _text(left))
     return done
 
 
@@ -139,13 +141,13 @@ def _add(
     place |= {"problem": problem.name, "repeat": 0}
     lines = frames.request_lines(result.completions, seed=options.seed, **place)
     marks = [{"passed": one, "prompt": place["call"]} for one in passed]
-    _write(folder / frames.STEPS, frames.step_lines(result.trace, drafts=False, **place))
-    _write(folder / frames.REQUESTS, [x | y for x, y in zip(lines, marks, strict=True)])
+    steps = frames.step_lines(result.trace, drafts=False, **place)
+    append(folder / frames.STEPS, _text(steps))
+    append(folder / frames.REQUESTS, _text(x | y for x, y in zip(lines, marks, strict=True)))
 
 
-def _write(path: Path, lines: Iterable[Mapping[str, Any]], mode: str = "a") -> None:
-    with path.open(mode, encoding="utf-8") as file:
-        file.write("".join(json.dumps(line) + "\n" for line in lines))
+def _text(lines: Iterable[Mapping[str, Any]]) -> str:
+    return "".join(json.dumps(line) + "\n" for line in lines)
 
 
 def pass_at_k(samples: int, passed: int, k: int) -> float:

@@ -7,7 +7,6 @@ that has ended stays while its settings and the files that it depends on are the
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,19 +86,17 @@ def turns(
     begun: works of which an earlier run has measured a part, which come first.
     """
     pairs: dict[str, Pair] = {cell.id: cell.load_plan.models for cell in cells}
-    places: dict[Any, int] = {}
-    for i, pair in enumerate(pairs.values()):
-        places.setdefault(pair[0], i)
-        places.setdefault(pair, i)
+    order = [*pairs.values()]
+    targets = [target for target, _ in order]
+    needed: dict[str, set[Pair]] = {works[cell.id]: set() for cell in cells}  # those with a draft
+    for cell in cells:
+        if pairs[cell.id][1] is not None:
+            needed[works[cell.id]].add(pairs[cell.id])
 
     def place(cell: Cell) -> tuple[int, bool, int]:
         target, draft = pair = pairs[cell.id]
-        return places[target], draft is None, places[pair]
+        return targets.index(target), draft is None, order.index(pair)
 
-    needed: dict[str, set[Pair]] = {}  # of a work, those with a draft
-    for cell in cells:
-        own = {pairs[cell.id]} if pairs[cell.id][1] is not None else set[Pair]()
-        needed.setdefault(works[cell.id], set()).update(own)
     groups: dict[Any, list[Cell]] = {}
     for cell in sorted(cells, key=place):
         several = frozenset(needed[works[cell.id]])
@@ -118,17 +115,13 @@ def turns(
     ]
 
 
-def _files(cell: Cell) -> dict[str, str]:
-    return files_of(cell.load_plan, replace(cell.settings))  # without values that it caches
-
-
 def _record(folder: Path) -> dict[str, Any] | None:
     path = folder / SUMMARY
     return json.loads(path.read_text()) if path.exists() else None
 
 
 def _state(cell: Cell, folder: Path) -> str:
-    record, files = _record(folder), _files(cell)
+    record, files = _record(folder), files_of(cell.load_plan, cell.settings)
     if record is None:
         return "new"
     if record["key"] != digest([identity(cell.settings), files]):
@@ -147,7 +140,7 @@ def _begin(cell: Cell, run: Path, made: Mapping[str, str]) -> int:
 
     Results of other files are deleted; others are continued.
     """
-    folder, files = run / "cells" / cell.id, _files(cell)
+    folder, files = run / "cells" / cell.id, files_of(cell.load_plan, cell.settings)
     record, key = _record(folder), digest([identity(cell.settings), files])
     folder.mkdir(parents=True, exist_ok=True)
     if record is None or record["key"] != key:

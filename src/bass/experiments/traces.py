@@ -62,7 +62,6 @@ class Trace:
         return RecordedAcceptance(accepted, self.censored.to_numpy(), rates, tail)
 
     def save(self, path: str | Path) -> None:
-        """Write the trace as JSON."""
         frames = {name: getattr(self, name).to_dict(orient="list") for name in ("calls", "steps")}
         Path(path).write_text(json.dumps({"batch": self.batch} | frames) + "\n", encoding="utf-8")
 
