@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from bass.drafters import ModelDraft, ModelDrafter
-from bass.engine.drafter_context import OwnDraw
+from bass.engine.assembly import OwnDraw
 from bass.engine.requests import Request
 from bass.interfaces import DraftLengthPolicy
 from bass.ops.noise import exponential_race, exponentials, minus_log, philox, uniforms

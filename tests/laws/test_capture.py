@@ -16,8 +16,8 @@ import bass
 from bass.attention import SDPA
 from bass.caches import CACHES, PaddedCache
 from bass.drafters import Ensemble, ModelDraft, ModelDrafter, Ngram, Replay, SelfDraft
+from bass.engine.assembly import OwnDraw
 from bass.engine.cost import NO_WORK
-from bass.engine.drafter_context import OwnDraw
 from bass.engine.graphs import GraphedStep
 from bass.engine.scorer import ModelScorer
 from bass.engine.step import SpeculativeStep

@@ -128,7 +128,7 @@ class Built(DraftMethod):
 
 def by_the_target(context: Any) -> ModelDrafter:
     """A drafter by another scorer of the target, from the same storage as that of the draft."""
-    scorer = context.make_draft.func(context.target.decoder)
+    scorer = context.scorer_of(context.target.decoder)
     return ModelDrafter(scorer, context.warp, context.draw, context.stop_rule)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import bass
 from bass.drafters import Ensemble, ModelDrafter, Ngram, Replay
 from bass.drafters.ensemble import EnsembleDrafter
-from bass.engine.drafter_context import OwnDraw
+from bass.engine.assembly import OwnDraw
 from bass.interfaces import Drafter, DrafterContext, Scorer, StopRule
 from bass.ops.noise import step_noise
 from bass.records import Draft, Scored, Sequences, Window

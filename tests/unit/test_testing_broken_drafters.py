@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bass.drafters import ModelDrafter
-from bass.engine.drafter_context import SharedDraw
+from bass.engine.assembly import SharedDraw
 from bass.errors import PairingError
 from bass.interfaces import Drafter, DraftMethod, ForwardingRowStore, RowStore
 from bass.ops import batch_state

@@ -21,8 +21,7 @@ from bass.api.resolve import imported, make
 from bass.attention import ON_CUDA
 from bass.checkpoints.folder import DTYPES
 from bass.drafters import NoDrafter
-from bass.engine.assembly import Strategies
-from bass.engine.drafter_context import check_features
+from bass.engine.assembly import Strategies, check_features
 from bass.engine.scorer import check_pairing
 from bass.errors import OptionError, PairingError, check_number, unknown_name
 from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod

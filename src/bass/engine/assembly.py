@@ -1,35 +1,45 @@
-"""Builds engines (rows, step) from a loaded pair and strategies, on storage that they share."""
+"""Builds engines (rows, step, drafter) from a loaded pair and strategies, on storage that they
+share.
+"""
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from bass.drafters.ensemble import is_ours
 from bass.drafters.validity import built
-from bass.engine.cost import PassLog, pass_cost
-from bass.engine.drafter_context import RunContext, check_features, draw_for
+from bass.engine.cost import LoggedScorer, PassLog, pass_cost
 from bass.engine.graphs import GraphedStep
 from bass.engine.requests import RunStatus
-from bass.engine.scorer import ModelScorer
+from bass.engine.scorer import ModelScorer, WidenedScorer
 from bass.engine.shapes import StepShapes, doubled
 from bass.engine.step import SpeculativeStep, Step
+from bass.errors import PairingError
 from bass.interfaces import (
     AttentionBackend,
+    DrafterContext,
     DraftLengthPolicy,
     DraftMethod,
+    Draw,
     KVCache,
+    Scorer,
     StopRule,
     Verifier,
+    Warp,
 )
 from bass.interfaces.policy import captured_lengths
 from bass.models.decoder import CausalDecoder
-from bass.records import CacheBudget, Sequences
+from bass.models.first_layers import FirstLayers
+from bass.ops.noise import exponential_race
+from bass.ops.sampling import draw
+from bass.records import CacheBudget, Noise, Sequences
 from bass.sampling import RowSampling
 
 MOST_SCORERS = 32  # of one storage, each with its recorded passes
@@ -86,6 +96,89 @@ class Engine:
 
     sequences: Sequences
     step: Step
+
+
+@final
+@dataclass(frozen=True)
+class OwnDraw(Draw):
+    """Draws with the draft stream of the step's noise, which the verifier does not use."""
+
+    def __call__(self, probs: Tensor, noise: Noise, i: int) -> Int[Tensor, " batch"]:
+        return draw(probs, noise.draft[:, i])
+
+
+@final
+@dataclass(frozen=True)
+class SharedDraw(Draw):
+    """Draws with the noise of the token's position, which a coupled verifier shares (Daliri et al.,
+    2025).
+    """
+
+    def __call__(self, probs: Tensor, noise: Noise, i: int) -> Int[Tensor, " batch"]:
+        return exponential_race(probs[:, None], noise.keys, noise.first + i)[:, 0]
+
+
+def check_features(method: DraftMethod, layers: int) -> tuple[int, ...]:
+    """The target states that the drafter reads.
+
+    Raises `PairingError` for a state that a target with `layers` layers does not have.
+    """
+    states = tuple(method.target_features)
+    if bad := [i for i in states if i not in range(layers + 1)]:
+        raise PairingError(
+            f"`{type(method).__name__}` reads state `{bad[0]}` of the target "
+            f"(`target_features`), and the target has {layers} layers: give 0 to {layers - 1} for "
+            f"the input of a layer, or {layers} for the final state."
+        )
+    return states
+
+
+@final
+@dataclass(frozen=True)
+class RunContext(DrafterContext):
+    """The resources that one run of a loaded pair offers to its drafter.
+
+    scorer_of: the scorer of a decoder, for which it allocates a cache.
+    """
+
+    models: ModelPair
+    target: ModelScorer
+    scorer_of: Callable[[CausalDecoder], Scorer]
+    warp: Warp
+    draw: Draw
+    stop_rule: StopRule | None
+    batch: int
+    capacity: int
+    log: PassLog
+
+    @property
+    def device(self) -> torch.device:
+        return self.models.device
+
+    @property
+    def vocab_size(self) -> int:
+        return self.models.target.shape.vocab_size
+
+    def draft(self) -> Scorer:
+        decoder = self.models.draft
+        if decoder is None:
+            raise PairingError(
+                "The drafter requests a draft model, and none is loaded: declare "
+                "`needs_draft = True` in its class."
+            )
+        fill_cost = pass_cost(decoder, decoder.shape.layers - 1, has_head=False)
+        scorer, known = self.scorer_of(decoder), decoder.shape.vocab_size
+        logged = LoggedScorer(scorer, self.log, pass_cost(decoder), fill_cost)
+        return logged if known == self.vocab_size else WidenedScorer(logged, known, self.vocab_size)
+
+    def first_layers(self, count: int) -> Scorer:
+        """A scorer of the target's first `count` layers, which shares the target's cache.
+
+        The target overwrites its keys and values at drafted positions when it verifies them.
+        """
+        t, decoder = self.target, self.models.target
+        own = ModelScorer(FirstLayers(decoder, count), t.cache, t.backend, t.batch)
+        return LoggedScorer(own, self.log, pass_cost(decoder, count), None)
 
 
 @final
@@ -200,10 +293,11 @@ class Storage:
 
         target = scorer(models.target, check_features(parts.drafter, models.target.shape.layers))
         context = RunContext(
+            models,
             target,
-            None if models.draft is None else functools.partial(scorer, models.draft),
+            scorer,
             warp := RowSampling(),
-            draw_for(parts.verifier),
+            SharedDraw() if parts.verifier.coupled else OwnDraw(),  # which is accepted more often
             parts.stop_rule,
             batch,
             sequences.capacity,

@@ -146,16 +146,19 @@ class WidenedScorer(ForwardingRowStore, Scorer):
         return replace(window, tokens=window.tokens.clamp(max=self.known - 1))
 
 
-def check_pairing(cache: type, backend: type, known: tuple[type, ...]) -> None:
+def check_pairing(
+    cache: type[KVCache[Any]],
+    backend: type[AttentionBackend[Any, Any]],
+    known: tuple[type[AttentionBackend[Any, Any]], ...],
+) -> None:
     """Raise `PairingError` for a cache and a backend with different view types.
 
     known: the backends to name as a remedy.
     """
-    if cache.view_type is not backend.view_type:  # pyright: ignore[reportAttributeAccessIssue]
-        valid = [b.__name__ for b in known if b.view_type is cache.view_type]  # pyright: ignore[reportAttributeAccessIssue]
+    if cache.view_type is not backend.view_type:
+        valid = [b.__name__ for b in known if b.view_type is cache.view_type]
         raise PairingError(
             f"Cannot pair `{backend.__name__}` with `{cache.__name__}`: the backend reads "
-            f"{backend.view_type.__name__}, "  # pyright: ignore[reportAttributeAccessIssue]
-            f"the cache gives {cache.view_type.__name__}. Backends for `{cache.__name__}`: "
-            f"{', '.join(valid) or 'none registered'}."  # pyright: ignore[reportAttributeAccessIssue]
+            f"{backend.view_type.__name__}, the cache gives {cache.view_type.__name__}. Backends "
+            f"for `{cache.__name__}`: {', '.join(valid) or 'none registered'}."
         )

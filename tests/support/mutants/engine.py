@@ -301,14 +301,14 @@ MUTANTS = (
     ),
     Mutant(
         "a joint verdict relies on distributions that are none",
-        "checks.check_emitted",
+        "run.check_emitted",
         "impossible & judged",
         "impossible & emitted",
         (f"{IMPOSSIBLE}::test_a_distribution_of_the_target_that_is_none_changes_no_law",),
     ),
     Mutant(
         "a step whose report has flags is emitted",
-        "checks.check_draft",
+        "run.check_draft",
         "raise invalid_draft(step.drafter, found)",
         "pass",
         (f"{SOON}::test_nothing_of_a_flagged_step_or_of_one_launched_ahead_is_emitted",),

@@ -276,14 +276,14 @@ MUTANTS = (
     ),
     Mutant(
         "a step in which the target is no distribution is emitted",
-        "checks.check_emitted",
+        "run.check_emitted",
         "raise invalid_target(step.warp, step.verifier, found)",
         "pass",
         (f"{IMPOSSIBLE}::test_a_warp_that_makes_no_distribution_of_finite_logits_is_named",),
     ),
     Mutant(
         "a target that excludes tokens is called damaged",
-        "checks.check_emitted",
+        "run.check_emitted",
         "impossible & judged",
         "~np.isfinite(report.text.logprobs) & judged",
         (f"{IMPOSSIBLE}::test_a_target_may_exclude_tokens",),
@@ -297,7 +297,7 @@ MUTANTS = (
     ),
     Mutant(
         "a verdict of more than was drafted passes where a limit cuts it",
-        "checks.check_accepted",
+        "run.check_accepted",
         "zip(serving, report.verdict, report.drafted, strict=True)",
         "zip(serving, report.accepted, report.drafted, strict=True)",
         (
@@ -306,15 +306,15 @@ MUTANTS = (
     ),
     Mutant(
         "a verdict may accept tokens that were not drafted",
-        "checks.check_prefix",
+        "run.check_prefix",
         "accepted & ~same",
         "accepted & False",
         ("unit/test_broken_strategies.py::test_an_answer_that_is_no_verdict",),
     ),
     Mutant(
         "every draft is drawn with the noise of positions",
-        "draw_for",
-        "SharedDraw() if verifier.coupled else OwnDraw()",
+        "Storage._assembled",
+        "SharedDraw() if parts.verifier.coupled else OwnDraw()",
         "SharedDraw()",
         (REJECTED,),
         trap=11,
