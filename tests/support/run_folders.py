@@ -103,11 +103,9 @@ def write_run(
                 for call, category in enumerate(categories or ("", "")):
                     made = one_call(rng, k, batch, tokens, slower.get(method, 1.0))
                     at = {"repeat": repeat, "call": call}
-                    of = [call] * batch, [category] * batch  # prompts and categories
+                    of = [{"prompt": call, "category": category}] * batch
                     _append(where / "steps.jsonl", step_lines(made[0], repeat == 0, **at))
-                    _append(
-                        where / "requests.jsonl", request_lines(made[1], *of, **at, seed=repeat)
-                    )
+                    _append(where / "requests.jsonl", request_lines(made[1], of, **at, seed=repeat))
             if name not in new:
                 ended = ("failed", "Out of memory.") if name in failed else ("done", None)
                 summary = {"cell": name, "key": "", "seconds": 1.0, "facts": FACTS}

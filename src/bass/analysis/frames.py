@@ -9,6 +9,7 @@ different prompts of a cell. A `Result` in memory makes the same frames of the s
 """
 
 import functools
+import itertools
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -82,25 +83,17 @@ def step_lines(
 
 def request_lines(
     completions: Iterable["Completion"],
-    prompts: Sequence[int] | None = None,
-    categories: Sequence[str] | None = None,
+    each: Iterable[Mapping[str, Any]] = itertools.repeat({}),
     **coordinates: Any,
 ) -> list[dict[str, Any]]:
     """One mapping per completion of a call, ready for JSON.
 
-    prompts, categories: of each completion; by default its `prompt_index`, and none.
+    each: further fields of each completion, such as its `prompt`, by default its `prompt_index`.
     """
-    defaults = {"turn": 0, "category": "", "seed": None}
+    shared = {"turn": 0, "category": "", "seed": None} | coordinates
     return [
-        defaults
-        | coordinates
-        | {
-            "request": index,
-            "prompt": completion.prompt_index if prompts is None else prompts[index],
-            "category": "" if categories is None else categories[index],
-        }
-        | vars(completion)
-        for index, completion in enumerate(completions)
+        shared | {"request": index, "prompt": one.prompt_index, **own} | vars(one)
+        for index, (one, own) in enumerate(zip(completions, each, strict=False))
     ]
 
 

@@ -103,11 +103,6 @@ class Measurement:
         return Counts(len(rows), *(int(values.sum()) for values in sums))
 
     @functools.cached_property
-    def tokens(self) -> int:
-        """Tokens of all requests, without those after a stop string."""
-        return int(sum(map(len, self.requests["token_ids"])))
-
-    @functools.cached_property
     def call_seconds(self) -> pd.Series:
         """Of each call: seconds from its start to its last token, without captures and warm-up."""
         last = [self.requests.groupby(CALL)["ended"].max()]
@@ -256,9 +251,9 @@ def emitted(m: Measurement) -> Value:
     return m.counts.emitted
 
 
-def tokens(m: Measurement) -> Value:
+def tokens(m: Measurement) -> int:
     """Tokens of all sequences: committed ones, without those that a stop string cut off."""
-    return m.tokens
+    return int(m.requests["token_ids"].map(len).sum())
 
 
 def tau(m: Measurement) -> Value:
@@ -398,7 +393,7 @@ def _itl(m: Measurement, percentile: float) -> Value:
 
 def tokens_per_second(m: Measurement) -> Value:
     """Tokens of all sequences over the whole time, prefill included. vLLM: output_throughput."""
-    return _ratio(m.tokens, float(m.call_seconds.sum()))
+    return _ratio(tokens(m), float(m.call_seconds.sum()))
 
 
 def tokens_per_second_per_user(m: Measurement) -> Value:
@@ -531,9 +526,9 @@ def speedup_limit(m: Measurement) -> Value:
     both have the same cache, attention and graphs, since no step is faster than an autoregressive
     one.
     """
-    if m.plain is None or not (len(m.steps) and len(m.plain.steps) and m.plain.tokens):
+    if m.plain is None or not (len(m.steps) and len(m.plain.steps) and tokens(m.plain)):
         return None
-    return (m.tokens / len(m.steps)) / (m.plain.tokens / len(m.plain.steps))
+    return (tokens(m) / len(m.steps)) / (tokens(m.plain) / len(m.plain.steps))
 
 
 def exact_match_rate(m: Measurement) -> Value:

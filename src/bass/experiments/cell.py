@@ -176,9 +176,8 @@ def _measured(llm: LLM, cell: Cell, repeat: int, watch: Watch) -> dict[str, list
         where = {"repeat": repeat, "call": call.number}
         lines[STEPS] += step_lines(generation.run.trace.steps, repeat == 0, **where)
         where |= {"turn": call.turn, "seed": options.seed}
-        categories = [call.entries[i].category for i, _ in rows]
-        numbers = [call.prompts[i] for i, _ in rows]
-        lines[REQUESTS] += request_lines(completions, numbers, categories, **where)
+        each = [{"prompt": call.prompts[i], "category": call.entries[i].category} for i, _ in rows]
+        lines[REQUESTS] += request_lines(completions, each, **where)
     watch(cell, repeat + 1, None)
     return lines
 

@@ -139,11 +139,11 @@ def _add(
     programs = [problem.program(one.text or "") for one in result.completions]
     passed = check_all(programs, options.program_seconds, options.allow_code_execution)
     place |= {"problem": problem.name, "repeat": 0}
-    lines = frames.request_lines(result.completions, seed=options.seed, **place)
     marks = [{"passed": one, "prompt": place["call"]} for one in passed]
+    lines = frames.request_lines(result.completions, marks, seed=options.seed, **place)
     steps = frames.step_lines(result.trace, drafts=False, **place)
     append(folder / frames.STEPS, _text(steps))
-    append(folder / frames.REQUESTS, _text(x | y for x, y in zip(lines, marks, strict=True)))
+    append(folder / frames.REQUESTS, _text(lines))
 
 
 def _text(lines: Iterable[Mapping[str, Any]]) -> str:
