@@ -43,10 +43,8 @@ def run(
     devices = dict.fromkeys(device_name(cell.load_plan.target.device) for cell in plan.cells)
     made = here() | {"device": ", ".join(devices)}
     folder.mkdir(parents=True, exist_ok=True)
-    manifest = {
-        "name": plan.name, "about": plan.about, "axes": plan.axes, "config": plan.config, **made,
-        "remarks": plan.remarks, "cells": [_entry(cell, works[cell.id]) for cell in plan.cells],
-    }  # fmt: skip
+    entries = [_entry(cell, works[cell.id]) for cell in plan.cells]
+    manifest = vars(plan) | made | {"cells": entries}
     if (folder / MANIFEST).exists():
         manifest["created"] = json.loads((folder / MANIFEST).read_text())["created"]
     write_json(folder / MANIFEST, manifest)
@@ -63,7 +61,7 @@ def preview(plan: Plan, folder: str | Path) -> list[tuple[Cell, str]]:
     """The cells with their states: `new`, `2 of 3 repeats done`, `finished`, `failed`, or
     `changed: ` and the files that have changed.
     """
-    return [(cell, _state(cell, Path(folder) / "cells" / cell.id)) for cell in plan.cells]
+    return [(cell, _state(cell, Path(folder))) for cell in plan.cells]
 
 
 def work_of(cell: Cell) -> str:
@@ -115,16 +113,18 @@ def turns(
     ]
 
 
-def _record(folder: Path) -> dict[str, Any] | None:
-    path = folder / SUMMARY
-    return json.loads(path.read_text()) if path.exists() else None
+def _record(cell: Cell, run: Path) -> tuple[dict[str, Any] | None, str, dict[str, str]]:
+    """The summary of a cell, if it has one; the key that its files of now give it; and those."""
+    path, files = run / "cells" / cell.id / SUMMARY, files_of(cell.load_plan, cell.settings)
+    record = json.loads(path.read_text()) if path.exists() else None
+    return record, digest([identity(cell.settings), files]), files
 
 
-def _state(cell: Cell, folder: Path) -> str:
-    record, files = _record(folder), files_of(cell.load_plan, cell.settings)
+def _state(cell: Cell, run: Path) -> str:
+    record, key, files = _record(cell, run)
     if record is None:
         return "new"
-    if record["key"] != digest([identity(cell.settings), files]):
+    if record["key"] != key:
         before = record["made_with"]["files"]
         paths = [path for path in before | files if before.get(path) != files.get(path)]
         return f"changed: {', '.join(paths) or 'the prompts that are left out'}"
@@ -140,17 +140,14 @@ def _begin(cell: Cell, run: Path, made: Mapping[str, str]) -> int:
 
     Results of other files are deleted; others are continued.
     """
-    folder, files = run / "cells" / cell.id, files_of(cell.load_plan, cell.settings)
-    record, key = _record(folder), digest([identity(cell.settings), files])
+    folder, (record, key, files) = run / "cells" / cell.id, _record(cell, run)
     folder.mkdir(parents=True, exist_ok=True)
     if record is None or record["key"] != key:
         for name in (STEPS, REQUESTS):
             (folder / name).unlink(missing_ok=True)
         made_with = {name: made[name] for name in _SOFTWARE} | {"files": files}
         record = {"key": key, "repeats": 0, "runs": [], "seconds": 0.0, "made_with": made_with}
-    names = ("key", "repeats", "runs", "seconds", "made_with", "peak_memory_bytes")
-    kept = {name: record[name] for name in names if name in record}
-    write_json(folder / SUMMARY, kept | {"state": "not finished", "run": made["created"]})
+    write_json(folder / SUMMARY, record | {"state": "not finished", "run": made["created"]})
     (folder / ERROR).unlink(missing_ok=True)
     return record["repeats"]
 
