@@ -12,7 +12,7 @@ from bass.engine.requests import Request
 from bass.policies import BatchAdaptive, Fixed
 from bass.records import CacheBudget, Sequences
 from bass.sampling import Sampling
-from bass.testing.doubles import ByRow, Cycle, OwnPast
+from bass.testing.doubles import ByRow, OwnPast
 from bass.testing.small_models import (
     Pairing,
     SmallLlama,
@@ -20,7 +20,7 @@ from bass.testing.small_models import (
     SmallTable,
     dense_logits,
 )
-from support.doubles import CheckedScorer, SmallCounting
+from support.doubles import CheckedScorer, Cycle, SmallCounting
 from support.engines import (
     DRAFTER_MAKERS,
     LOSSLESS,

@@ -16,14 +16,14 @@ from bass.engine.requests import Request
 from bass.policies import Fixed
 from bass.records import CacheBudget, Sequences
 from bass.sampling import RowSampling, Sampling
-from bass.testing.doubles import Cycle, OwnPast
+from bass.testing.doubles import OwnPast
 from bass.testing.small_models import SmallLlama, SmallModel, SmallTable
+from support.doubles import Cycle
 from support.engines import (
     BY_STEP,
     DRAFTER_MAKERS,
     EVERY_VERIFIER,
     PAIRINGS,
-    RunOutput,
     Setup,
     mixed_requests,
 )
@@ -43,10 +43,6 @@ PLACES: dict[str, tuple[SmallModel, Any]] = {name: (LLAMA, pair) for name, pair 
 PLACES["table"] = (TABLE, next(iter(PAIRINGS.values())))
 
 
-def histories(outcome: RunOutput) -> list[list[tuple[int, int, int]]]:
-    return [outcome.history(i) for i in range(len(outcome.tokens))]
-
-
 @pytest.mark.usefixtures("small_buckets")
 @matrix(strength=1, own=OWN_POLICIES, warp=WARPS, drafter=("model", "model that stops"))
 def test_every_layout_and_backend_gives_the_same_tokens(
@@ -58,7 +54,7 @@ def test_every_layout_and_backend_gives_the_same_tokens(
         for pairing in PAIRINGS.values()
     ]
     assert len({str(outcome.tokens) for outcome in outcomes}) == 1
-    assert all(histories(outcome) == histories(outcomes[0]) for outcome in outcomes)
+    assert all(outcome.histories() == outcomes[0].histories() for outcome in outcomes)
 
 
 @pytest.mark.usefixtures("small_buckets")
@@ -106,10 +102,10 @@ def test_a_request_alone_and_in_any_batch_gives_the_same_tokens_and_acceptance(
     for batch in (2, 9):
         together = setup.but(batch=batch).outcome(requests)
         assert together.tokens == tokens
-        assert histories(together) == steps
+        assert together.histories() == steps
     backwards = setup.but(batch=3).outcome(requests[::-1])
     assert backwards.tokens[::-1] == tokens
-    assert histories(backwards)[::-1] == steps
+    assert backwards.histories()[::-1] == steps
 
 
 ROWS = [
@@ -134,7 +130,7 @@ def test_a_request_with_options_of_its_own_gets_the_same_tokens_in_any_batch(
     alone = [setup.but(batch=1).outcome([request]) for request in requests]
     together, backwards = setup.outcome(requests), setup.outcome(requests[::-1])
     assert together.tokens == backwards.tokens[::-1] == [one.tokens[0] for one in alone]
-    assert histories(together) == [one.history(0) for one in alone]
+    assert together.histories() == [one.history(0) for one in alone]
     for request, tokens in zip(requests, together.tokens, strict=True):
         new, least = request.limit - len(request.prompt), int(request.sampling[-1])
         ends = [i for i, token in enumerate(tokens) if token in request.end_tokens]
@@ -166,7 +162,7 @@ def test_a_verifiers_tokens_depend_neither_on_layout_nor_on_batch(
         setup.but(pairing=PAIRINGS[pairing], batch=4).outcome(requests),
     ]
     assert all(outcome.tokens == outcomes[0].tokens for outcome in outcomes)
-    assert all(histories(outcome) == histories(outcomes[0]) for outcome in outcomes)
+    assert all(outcome.histories() == outcomes[0].histories() for outcome in outcomes)
 
 
 @matrix(strength=1, drafter=("model", "none"), pairing=PAIRINGS, verifier=BY_STEP)

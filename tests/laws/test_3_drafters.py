@@ -17,11 +17,11 @@ from bass.models.llama import Llama, LlamaConfig
 from bass.policies import Fixed
 from bass.records import Sequences
 from bass.sampling import Sampling
-from bass.testing.doubles import ByRow, Cycle, OwnPast
+from bass.testing.doubles import ByRow, OwnPast
 from bass.testing.engine import By
 from bass.testing.small_models import SmallLlama, SmallModel, SmallTable, dense_logits
 from bass.testing.statistics import assert_law, count
-from support.doubles import CheckedScorer
+from support.doubles import CheckedScorer, Cycle
 from support.engines import PAIRINGS, Built, Setup, by_the_target, mixed_requests, watched
 from support.matrix import night
 from support.oracle import greedy, joint_law
@@ -110,7 +110,7 @@ def test_a_request_alone_and_in_any_batch_and_layout_has_the_same_history(
             requests
         )
         assert together.tokens == [a.tokens[0] for a in alone]
-        assert [together.history(i) for i in range(len(requests))] == [a.history(0) for a in alone]
+        assert together.histories() == [a.history(0) for a in alone]
 
 
 @pytest.mark.parametrize(

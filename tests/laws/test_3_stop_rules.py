@@ -20,10 +20,11 @@ from bass.interfaces import DraftLengthPolicy, StopRule
 from bass.policies import BatchAdaptive, Fixed
 from bass.sampling import Sampling
 from bass.stop_rules import STOP_RULES
-from bass.testing.doubles import ByRow, Cycle, OwnPast
+from bass.testing.doubles import ByRow, OwnPast
 from bass.testing.engine import By
 from bass.testing.small_models import SmallLlama, SmallTable
 from bass.testing.statistics import assert_law, count
+from support.doubles import Cycle
 from support.engines import COUPLED, PAIRINGS, Setup, mixed_requests
 from support.matrix import matrix
 from support.oracle import greedy, joint_law
@@ -185,7 +186,7 @@ def test_a_request_alone_and_in_any_batch_and_layout_has_the_same_history(
             requests
         )
         assert together.tokens == [a.tokens[0] for a in alone]
-        assert [together.history(i) for i in range(len(requests))] == [a.history(0) for a in alone]
+        assert together.histories() == [a.history(0) for a in alone]
 
 
 def test_a_rule_asks_the_draft_model_and_not_the_warped_distribution(
@@ -201,7 +202,5 @@ def test_a_rule_asks_the_draft_model_and_not_the_warped_distribution(
         setup.but(warp=warp).outcome(requests) for warp in (Sampling(0.0), Sampling(1.0, top_k=1))
     )
     unruled = setup.but(drafter=By(ModelDraft())).outcome(requests)
-    assert [greedily.history(i) for i in range(len(requests))] == [
-        narrowly.history(i) for i in range(len(requests))
-    ]
+    assert greedily.histories() == narrowly.histories()
     assert greedily.acceptance()[0] < unruled.acceptance()[0]

@@ -20,10 +20,11 @@ from bass.ops.noise import exponential_race, exponentials, minus_log, philox, un
 from bass.policies import BatchAdaptive, Fixed
 from bass.sampling import Sampling
 from bass.testing import engine
-from bass.testing.doubles import ByRow, Cycle, OwnPast, Scripted
+from bass.testing.doubles import ByRow, OwnPast
 from bass.testing.engine import By
 from bass.testing.small_models import SmallLlama, SmallTable
 from bass.testing.statistics import assert_law, count
+from support.doubles import Cycle, Scripted
 from support.engines import (
     COUPLED,
     DRAFTER_MAKERS,

@@ -32,9 +32,10 @@ from bass.records import (
     Window,
 )
 from bass.sampling import Sampling
-from bass.testing.doubles import ByRow, Cycle
+from bass.testing.doubles import ByRow
 from bass.testing.engine import By
 from bass.testing.small_models import SmallLlama
+from support.doubles import Cycle
 from support.engines import FIRST_PAIRING, Setup, mixed_requests
 
 CPU = torch.device("cpu")

@@ -26,9 +26,10 @@ from bass.interfaces import Verifier
 from bass.models.llama import Llama, LlamaConfig
 from bass.records import CacheBudget, Sequences
 from bass.sampling import Sampling
-from bass.testing.doubles import OwnPast, Scripted
+from bass.testing.doubles import OwnPast
 from bass.testing.small_models import SmallLlama
 from bass.verifiers import VERIFIERS
+from support.doubles import Scripted
 from support.engines import DRAFTER_MAKERS, EVERY_PAIRING, Setup, mixed_requests
 from unit.checkpoints import write_checkpoint
 

@@ -1,19 +1,37 @@
-"""Doubles that only the laws use: a scorer that checks every pass, and a model whose outputs repeat
-no token.
+"""Doubles that only the laws use: a scorer that checks every pass, a model whose outputs repeat no
+token, a policy, and a drafter that knows the output.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, final
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
-from bass.interfaces import Attend, ForwardingRowStore, RowStore, Scorer
+from bass.interfaces import (
+    Attend,
+    Drafter,
+    DraftLengthPolicy,
+    ForwardingRowStore,
+    RowStore,
+    Scorer,
+)
 from bass.models.decoder import CausalDecoder
-from bass.records import Features, RowAssignment, Scored, Sequences, Window
+from bass.records import (
+    Draft,
+    Features,
+    Feedback,
+    Noise,
+    RowAssignment,
+    Scored,
+    Sequences,
+    Window,
+)
 from bass.testing.small_models import (
     Logits,
     Pairing,
@@ -113,3 +131,58 @@ class _Counting(TableDecoder):
         self, window: Window, attend: Attend, layers: tuple[int, ...] = ()
     ) -> tuple[Tensor, Features]:
         return self.embed[window.tokens], ()
+
+
+@final
+@dataclass(frozen=True)
+class Cycle(DraftLengthPolicy[tuple[int, int]]):
+    """One length for the batch, from a repeated list with runs of zeros between drafts. A state is
+    (batch, step).
+    """
+
+    cycle: tuple[int, ...] = (3, 0, 0, 2, 0, 4)
+
+    @property
+    def max_length(self) -> int:
+        return max(self.cycle)
+
+    def init(self, batch_size: int) -> tuple[int, int]:
+        return batch_size, 0
+
+    def lengths(self, state: tuple[int, int]) -> np.ndarray:
+        batch, step = state
+        return np.full(batch, self.cycle[step % len(self.cycle)], dtype=np.int32)
+
+    def update(self, state: tuple[int, int], feedback: Feedback) -> tuple[int, int]:
+        return state[0], state[1] + 1
+
+
+@final
+@dataclass(frozen=True)
+class Scripted(Drafter):
+    """Replays each row's known output (by its noise key), with an error wherever `errs(key,
+    position)` is true.
+
+    With `soft`, it reports a one-hot distribution, else None, which is equivalent. Beyond a row's
+    length its tokens are right, so a test detects code that counts them.
+    """
+
+    outputs: dict[int, list[int]]
+    errs: Callable[[int, int], bool]
+    vocab: int
+    soft: bool = False
+
+    def propose(
+        self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
+    ) -> Draft:
+        rows: list[list[int]] = []
+        for key, length in zip(sequences.keys.tolist(), sequences.lens.tolist(), strict=True):
+            known = self.outputs.get(key, [])
+            at = range(length, length + k)
+            right = [known[p] if p < len(known) else 0 for p in at]
+            rows.append(
+                [(t + self.errs(key, p)) % self.vocab for t, p in zip(right, at, strict=True)]
+            )
+        tokens = torch.tensor(rows, dtype=torch.int64, device=lengths.device).reshape(len(rows), k)
+        probs = F.one_hot(tokens, self.vocab).to(torch.float32) if self.soft else None
+        return Draft(tokens, probs, lengths)

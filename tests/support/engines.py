@@ -41,11 +41,12 @@ from bass.policies import POLICIES
 from bass.records import Sequences
 from bass.stop_rules import STOP_RULES
 from bass.testing import engine
-from bass.testing.doubles import ByRow, Cycle, OwnPast, Scripted, Unsure
-from bass.testing.engine import By, RunOutput, same_prompt
+from bass.testing.doubles import ByRow, OwnPast, Unsure
+from bass.testing.engine import By, same_prompt
 from bass.testing.small_models import Pairing, SmallLlama, SmallModel
 from bass.verifiers import VERIFIERS
 from bass.verifiers.coupled import Coupled
+from support.doubles import Cycle, Scripted
 from support.oracle import greedy
 
 __all__ = ["DrafterMaker", "RunOutput", "Setup", "mixed_requests", "same_prompt"]
@@ -110,6 +111,42 @@ class Setup(engine.Setup):
         host = isinstance(by.method, Scripted) or not self.pairing[1]().capturable
         setup = replace(self, drafter=by, graphs=self.graphs and capturable and not host)
         return super(Setup, setup).engine(requests)
+
+    def outcome(self, requests: list[Request]) -> "RunOutput":
+        """Run the engine on these requests."""
+        return RunOutput(self.engine(requests))
+
+
+class RunOutput:
+    """Runs an engine: new tokens and their log-probabilities, by request, and the trace."""
+
+    def __init__(self, run: EngineRun) -> None:
+        self.tokens: list[list[int]] = [[] for _ in run.requests]
+        self.logprobs: list[list[float]] = [[] for _ in run.requests]
+        self.steps, self.done = run.trace.steps, [False] * len(run.requests)
+        for emission in run:
+            assert not self.done[emission.request], "a finished request emitted again"
+            assert emission.tokens, "a step emitted nothing for an active row"
+            self.tokens[emission.request].extend(emission.tokens)
+            self.logprobs[emission.request].extend(emission.logprobs)
+            self.done[emission.request] = emission.done
+
+    def history(self, request: int) -> list[tuple[int, int, int]]:
+        """(drafted, accepted, emitted) of each step that the request took part in."""
+        return [
+            (int(step.drafted[row]), int(step.accepted[row]), int(step.emitted[row]))
+            for step in self.steps
+            for row in np.flatnonzero(step.requests == request)
+        ]
+
+    def histories(self) -> list[list[tuple[int, int, int]]]:
+        """The history of each request."""
+        return [self.history(request) for request in range(len(self.tokens))]
+
+    def acceptance(self) -> tuple[int, int]:
+        """(drafted, accepted) of the whole run."""
+        drafted = sum(int(step.drafted.sum()) for step in self.steps)
+        return drafted, sum(int(step.accepted.sum()) for step in self.steps)
 
 
 @dataclass(frozen=True)

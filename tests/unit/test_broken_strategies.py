@@ -246,6 +246,6 @@ def test_a_policy_that_writes_to_its_feedback_and_to_the_rows_changes_its_own_vi
 ) -> None:
     def found(policy: DraftLengthPolicy[Any]) -> Any:
         outcome = Setup(TABLE, device, PAIRINGS[pair], policy).outcome(mixed_requests(TABLE))
-        return outcome.tokens, [outcome.history(i) for i in range(len(outcome.tokens))]
+        return outcome.tokens, outcome.histories()
 
     assert found(Blots()) == found(Fixed(3))

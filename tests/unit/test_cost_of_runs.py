@@ -17,7 +17,8 @@ from bass.models.decoder import CausalDecoder
 from bass.models.first_layers import FirstLayers
 from bass.policies import Fixed
 from bass.stop_rules import Confidence, Svip
-from bass.testing.doubles import ByRow, Cycle, OwnPast
+from bass.testing.doubles import ByRow, OwnPast
+from support.doubles import Cycle
 from unit.checkpoints import Pair
 
 PROMPTS = [[5, 6, 7, 5, 6], [9], [30, 2, 4, 8, 30, 2], [11, 12, 11, 12]]

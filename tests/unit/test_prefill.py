@@ -20,8 +20,8 @@ from bass.engine.prefill import PrefillGraphs, captured_windows, feed_prompts, w
 from bass.engine.warm_up import keeps_nothing, prompt_shapes
 from bass.interfaces import RowStore
 from bass.records import CacheBudget, Features, RowAssignment, Sequences, Window
-from bass.testing.doubles import Scripted
 from bass.verifiers import Rejection
+from support.doubles import Scripted
 from unit.checkpoints import Pair
 
 CPU = torch.device("cpu")

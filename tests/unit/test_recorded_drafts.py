@@ -8,8 +8,8 @@ from bass.engine.parts import parts_at
 from bass.engine.requests import Request, StepRecord
 from bass.records import History
 from bass.sampling import Sampling
-from bass.testing.doubles import Cycle
 from bass.testing.small_models import SmallLlama, SmallTable
+from support.doubles import Cycle
 from support.engines import DRAFTER_MAKERS, RunOutput, Setup, mixed_requests
 
 TABLE, LLAMA = SmallTable(), SmallLlama()

@@ -109,13 +109,11 @@ def test_what_comes_out_is_what_comes_out_of_one_step_after_the_other(
         requests = far(count)
         expected = setup.outcome(requests)
         run, step = queued(setup, requests)
-        found = RunOutput.of(run)
+        found = RunOutput(run)
         assert found.tokens == expected.tokens
         assert found.logprobs == expected.logprobs
         assert found.done == expected.done
-        assert [found.history(i) for i in range(count)] == [
-            expected.history(i) for i in range(count)
-        ]
+        assert found.histories() == expected.histories()
         assert found.acceptance() == expected.acceptance()
         assert max(step.told) <= 1, "never a third one"
         assert step.told[0] == 0

@@ -77,7 +77,7 @@ class Scribbles(Verifier):
 
 def account(outcome: RunOutput) -> Any:
     """Tokens, and what each step drafted, accepted and emitted for each request."""
-    return outcome.tokens, [outcome.history(i) for i in range(len(outcome.tokens))]
+    return outcome.tokens, outcome.histories()
 
 
 @pytest.mark.parametrize("pair", PAIRINGS)

@@ -9,8 +9,9 @@ from bass.drafters import DRAFTERS, Replay
 from bass.policies import POLICIES
 from bass.stop_rules import STOP_RULES
 from bass.testing import check_drafter, check_pair, check_policy, check_stop_rule, check_verifier
-from bass.testing.doubles import ByRow, Cycle, OwnPast, Unsure
+from bass.testing.doubles import ByRow, OwnPast, Unsure
 from bass.verifiers import VERIFIERS
+from support.doubles import Cycle
 from support.engines import PAIRINGS
 from support.matrix import by_day, night
 

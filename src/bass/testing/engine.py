@@ -16,7 +16,7 @@ from bass.attention import SDPA
 from bass.caches import PaddedCache
 from bass.drafters import ModelDraft
 from bass.engine.assembly import ModelPair, Storage, Strategies
-from bass.engine.requests import Request, StepRecord
+from bass.engine.requests import Request
 from bass.engine.run import EngineRun
 from bass.engine.schedule import room_for
 from bass.engine.step import SpeculativeStep
@@ -154,45 +154,13 @@ class Setup:
             step = self.wrap(step, engine.sequences)
         return EngineRun(requests, engine.sequences, step, self.policy)
 
-    def outcome(self, requests: list[Request]) -> "RunOutput":
-        """Run the engine on these requests."""
-        return RunOutput.of(self.engine(requests))
-
-
-@dataclass
-class RunOutput:
-    """New tokens and their log-probabilities, by request, and the trace."""
-
-    tokens: list[list[int]]
-    logprobs: list[list[float]]
-    steps: list[StepRecord]
-    done: list[bool]
-
-    @classmethod
-    def of(cls, run: EngineRun) -> "RunOutput":
-        """Run the engine and collect its output."""
-        tokens, logprobs = ([[] for _ in run.requests] for _ in range(2))
-        outcome = cls(tokens, logprobs, run.trace.steps, [False] * len(tokens))
-        for emission in run:
-            outcome.tokens[emission.request].extend(emission.tokens)
-            outcome.logprobs[emission.request].extend(emission.logprobs)
-            assert not outcome.done[emission.request], "a finished request emitted again"
+    def tokens(self, requests: list[Request]) -> list[list[int]]:
+        """The new tokens of each request."""
+        found: list[list[int]] = [[] for _ in requests]
+        for emission in self.engine(requests):
             assert emission.tokens, "a step emitted nothing for an active row"
-            outcome.done[emission.request] = emission.done
-        return outcome
-
-    def history(self, request: int) -> list[tuple[int, int, int]]:
-        """(drafted, accepted, emitted) of each step that the request took part in."""
-        return [
-            (int(step.drafted[row]), int(step.accepted[row]), int(step.emitted[row]))
-            for step in self.steps
-            for row in np.flatnonzero(step.requests == request)
-        ]
-
-    def acceptance(self) -> tuple[int, int]:
-        """(drafted, accepted) of the whole run."""
-        drafted = sum(int(step.drafted.sum()) for step in self.steps)
-        return drafted, sum(int(step.accepted.sum()) for step in self.steps)
+            found[emission.request].extend(emission.tokens)
+        return found
 
 
 def same_prompt(prompt: list[int], new: int, samples: int, seed: int = 0) -> list[Request]:
@@ -213,7 +181,7 @@ def require_greedy(
 
     def attempt(batch: RequestBatch) -> None:
         expected = [greedy(setup.model, r.prompt, r.limit, batch.eos) for r in batch.requests]
-        got = setup.but(batch=batch.rows, eos=batch.eos).outcome(batch.requests).tokens
+        got = setup.but(batch=batch.rows, eos=batch.eos).tokens(batch.requests)
         checker.equal(property, got, expected)
 
     for_requests(checker, attempt, examples, setup.model.vocab, sizes)
@@ -270,7 +238,7 @@ def require_law(
     )
     with checker.on(case):
         requests = same_prompt(list(prompt), new + BEYOND, samples, checker.seed)
-        tokens = mixed.outcome(with_options(requests, kinds)).tokens
+        tokens = mixed.tokens(with_options(requests, kinds))
         # an output that ended is filled with its last token, as in `SamplingReference`
         first = np.array([(row + row[-1:] * new)[:new] for row in tokens])
         for i, kind in enumerate(kinds):
@@ -330,13 +298,11 @@ def cells(law: np.ndarray, difference: np.ndarray, most: int = 4) -> str:
 
 # Functions of a setup and requests that give the tokens of each, by what is other in them.
 Ways = dict[str, Callable[[Setup, list[Request]], list[list[int]]]]
-REPEATED: Ways = {"again": lambda setup, requests: setup.outcome(requests).tokens}
-REVERSED: Ways = {
-    "in the other order": lambda setup, requests: setup.outcome(requests[::-1]).tokens[::-1]
-}
+REPEATED: Ways = {"again": lambda setup, requests: setup.tokens(requests)}
+REVERSED: Ways = {"in the other order": lambda setup, requests: setup.tokens(requests[::-1])[::-1]}
 ALONE: Ways = {
     "when each is alone": lambda setup, requests: [
-        setup.but(batch=1).outcome([request]).tokens[0] for request in requests
+        setup.but(batch=1).tokens([request])[0] for request in requests
     ]
 }
 
@@ -346,7 +312,7 @@ def require_same(checker: Checker, setup: Setup, examples: int, property: str, w
 
     def attempt(batch: RequestBatch) -> None:
         together = setup.but(batch=batch.rows, eos=batch.eos, warp=RowSampling())
-        expected = together.outcome(batch.requests).tokens
+        expected = together.tokens(batch.requests)
         for text, way in ways.items():
             got = way(together, batch.requests)
             checker.equal(property, got, expected, f"{text} too")

@@ -14,6 +14,7 @@ The draft stream's uniform of slot i has the value that drew d_i, so a verifier 
 fails the test.
 """
 
+import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,17 +55,18 @@ class Problem:
             self.draft[prefix] if self.path is None else np.eye(self.vocab)[self.path[len(prefix)]]
         )
 
-    def continuation(self, tokens: Prefix, first: int = 0) -> float:
-        """The probability of tokens from index `first` on, given those before, by the target."""
-        at = range(first, len(tokens))
-        return float(np.prod([self.target[tokens[:i]][tokens[i]] for i in at]))
+    def continued(self, law: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
+        """The joint distribution of length + 1 tokens: of the first ones `law`, an array with one
+        axis per token, then the target's.
+        """
+        while law.ndim <= self.length:
+            following = laws_after(self.target, self.vocab, law.ndim)
+            law = law[..., None] * following.reshape(*law.shape, self.vocab)
+        return law
 
     def target_law(self) -> Float[np.ndarray, "..."]:
         """The target's joint distribution of length + 1 tokens."""
-        law = np.zeros((self.vocab,) * (self.length + 1))
-        for tokens in np.ndindex(law.shape):
-            law[tokens] = self.continuation(tokens)
-        return law
+        return self.continued(np.ones(()))
 
 
 # The breakpoints of the accept and of the residual stream at slots 0..length, given the drafted
@@ -118,74 +120,55 @@ def edges(probs: Float[np.ndarray, " vocab"]) -> list[float]:
     return (np.cumsum(positive) / positive.sum()).tolist() if positive.sum() > 0 else []
 
 
-@dataclass(frozen=True)
-class VerifierInput:
-    """The arguments of a verifier, in NumPy."""
+Arguments = tuple[Draft, torch.Tensor, Noise]  # of a verifier
 
-    tokens: Int[np.ndarray, "rows k"]
-    draft_probs: Float[np.ndarray, "rows k vocab"] | None
-    target_probs: Float[np.ndarray, "rows window vocab"]
-    lengths: Int[np.ndarray, " rows"]
-    uniforms: Float[np.ndarray, "rows window 4"]
 
-    @classmethod
-    def of(
-        cls,
-        problems: list[Problem],
-        tokens: list[np.ndarray],
-        uniforms: list[np.ndarray],
-        k: int,
-        junk: int = 0,
-        garbage: tuple = (),
-    ) -> "VerifierInput":
-        """Rows of each problem, with drafts of up to `k` tokens.
+def verifier_input(
+    problems: list[Problem],
+    tokens: list[np.ndarray],
+    uniforms: list[np.ndarray],
+    k: int,
+    junk: int = 0,
+    garbage: tuple = (),
+    device: torch.device = CPU,
+) -> Arguments:
+    """Rows of each problem, with drafts of up to `k` tokens. The first positions of rows are from 1
+    to 199, which must not bias a verifier.
 
-        `tokens`: of each problem, [rows, length]. `uniforms`: [rows, length + 1, 4]. Values beyond
-        a row's own length are random, with the seed `junk`. `garbage`: numbers in place of the
-        probabilities there.
-        """
-        random, vocab = np.random.default_rng(1000 + junk), problems[0].vocab
-        each = [*map(len, tokens)]
-        rows, probabilistic = sum(each), problems[0].path is None
-        target, guess = (random.dirichlet(np.ones(vocab), (rows, n)) for n in (k + 1, k))
-        if garbage:
-            target, guess = np.resize(garbage, target.shape), np.resize(garbage, guess.shape)
-        drafted = random.integers(0, vocab, (rows, k))
-        noise = random.uniform(size=(rows, k + 1, 4))
-        for problem, end, own, drawn in zip(
-            problems, np.cumsum(each), tokens, uniforms, strict=True
-        ):
-            here, length = slice(end - len(own), end), problem.length
-            drafted[here, :length], noise[here, : length + 1] = own, drawn
-            for slot in range(length + 1):
-                target[here, slot] = looked_up(problem.target, own[:, :slot], vocab)
-                if probabilistic and slot < length:
-                    guess[here, slot] = looked_up(problem.draft, own[:, :slot], vocab)
-        lengths = np.repeat([problem.length for problem in problems], each)
-        return cls(drafted, guess if probabilistic else None, target, lengths, noise)
+    `tokens`: of each problem, [rows, length]. `uniforms`: [rows, length + 1, 4]. Values beyond a
+    row's own length are random, with the seed `junk`. `garbage`: numbers in place of the
+    probabilities there.
+    """
+    random, vocab = np.random.default_rng(1000 + junk), problems[0].vocab
+    each = [*map(len, tokens)]
+    rows, probabilistic = sum(each), problems[0].path is None
+    target, guess = (random.dirichlet(np.ones(vocab), (rows, n)) for n in (k + 1, k))
+    if garbage:
+        target, guess = np.resize(garbage, target.shape), np.resize(garbage, guess.shape)
+    drafted = random.integers(0, vocab, (rows, k))
+    noise = random.uniform(size=(rows, k + 1, 4))
+    for problem, end, own, drawn in zip(problems, np.cumsum(each), tokens, uniforms, strict=True):
+        here, length = slice(end - len(own), end), problem.length
+        drafted[here, :length], noise[here, : length + 1] = own, drawn
+        for slot in range(length + 1):
+            target[here, slot] = looked_up(problem.target, own[:, :slot], vocab)
+            if probabilistic and slot < length:
+                guess[here, slot] = looked_up(problem.draft, own[:, :slot], vocab)
+    lengths = np.repeat([problem.length for problem in problems], each)
+    keys, on = np.arange(rows), functools.partial(torch.tensor, device=device)
+    draft = Draft(on(drafted), on(guess) if probabilistic else None, on(lengths))
+    return draft, on(target), Noise(on(keys), on(keys * 37 % 199 + 1), on(noise))
 
-    def tensors(
-        self, order: np.ndarray | None = None, device: torch.device = CPU
-    ) -> tuple[Draft, torch.Tensor, Noise]:
-        """The arguments as new tensors, with the rows in this order. A row keeps its key and its
-        first position, from 1 to 199, which must not bias a verifier.
-        """
-        rows = np.arange(len(self.lengths)) if order is None else order
 
-        def on(array: np.ndarray) -> torch.Tensor:
-            return torch.as_tensor(array[rows].copy(), device=device)
-
-        probs = None if self.draft_probs is None else on(self.draft_probs)
-        keys = np.arange(len(self.lengths))
-        noise = Noise(on(keys), on(keys * 37 % 199 + 1), on(self.uniforms))
-        return Draft(on(self.tokens), probs, on(self.lengths)), on(self.target_probs), noise
+def laws_after(laws: dict, vocab: int, length: int) -> Float[np.ndarray, "prefixes vocab"]:
+    """The distributions after all prefixes of this length, in their order."""
+    return np.array([laws[p] for p in itertools.product(range(vocab), repeat=length)])
 
 
 def looked_up(laws: dict, before: np.ndarray, vocab: int) -> Float[np.ndarray, "rows vocab"]:
     """The distribution after each row's prefix."""
     length = before.shape[1]
-    table = np.array([laws[p] for p in itertools.product(range(vocab), repeat=length)])
-    return table[before @ vocab ** np.arange(length)[::-1]]
+    return laws_after(laws, vocab, length)[before @ vocab ** np.arange(length)[::-1]]
 
 
 @dataclass(frozen=True)
@@ -219,9 +202,7 @@ def boxes(problem: Problem, cuts: Cuts) -> Boxes:
 
 
 def _cells(breakpoints: list[float]) -> list[tuple[float, float]]:
-    """The intervals into which the breakpoints cut 0..1; those thinner than rounding are
-    dropped.
-    """
+    """The intervals into which the breakpoints cut 0..1, but those thinner than rounding."""
     cut = [0.0, *sorted(b for b in breakpoints if 0 < b < 1), 1.0]
     return [(a, b) for a, b in itertools.pairwise(cut) if b - a > 1e-12]
 
@@ -230,57 +211,71 @@ def judge(
     verifier: Verifier,
     problems: list[Problem],
     k: int,
-    inside: Callable[[Boxes], Float[np.ndarray, "rows slots two"]],
-    device: torch.device,
+    device: torch.device = CPU,
     cuts: Cuts | None = None,
+    place: Callable[[tuple[int, ...]], np.ndarray] = lambda shape: np.full(shape, 0.5),
 ) -> list[tuple[Boxes, Int[np.ndarray, "rows window"], Int[np.ndarray, " rows"]]]:
     """Each problem's boxes, with the emitted tokens (then -1) and the number of accepted ones, for
-    all problems as one batch of drafts of up to k tokens, at the points that `inside` picks.
+    all problems as one batch of drafts of up to k tokens.
 
     The problems share a vocabulary, and their drafts are all probabilistic or all deterministic.
-    `cuts`: for a verifier without an entry in `CUTS`.
+    `cuts`: for a verifier without an entry in `CUTS`. `place`: fractions in 0..1 of a shape, which
+    say where in each box its point lies; its middle by default.
     """
     rows = [boxes(problem, CUTS[type(verifier)] if cuts is None else cuts) for problem in problems]
     spare = np.random.default_rng(0)
-    uniforms = [
-        np.concatenate((r.drawn[..., None], inside(r), spare.uniform(size=(*r.drawn.shape, 1))), 2)
-        for r in rows
-    ]
-    given = VerifierInput.of(problems, [r.tokens for r in rows], uniforms, k)
-    verdict = verifier(*given.tensors(device=device))
+    uniforms = []
+    for row in rows:
+        points = row.low + (row.high - row.low) * place(row.low.shape)
+        uniforms.append(np.dstack((row.drawn, points, spare.uniform(size=row.drawn.shape))))
+    tokens = [row.tokens for row in rows]
+    verdict = verifier(*verifier_input(problems, tokens, uniforms, k, device=device))
     accepted, slots = verdict.accepted.cpu().numpy(), np.arange(k + 1)
     emitted = np.where(slots <= accepted[:, None], verdict.tokens.cpu().numpy(), -1)
     ends = np.cumsum([len(r.weight) for r in rows])[:-1]
     return [*zip(rows, np.split(emitted, ends), np.split(accepted, ends), strict=True)]
 
 
-def middle(rows: Boxes) -> Float[np.ndarray, "rows slots two"]:
-    """The middle of every box."""
-    return (rows.low + rows.high) / 2
+def constant_in_boxes(
+    verifier: Verifier,
+    problems: list[Problem],
+    k: int,
+    device: torch.device = CPU,
+    cuts: Cuts | None = None,
+    seed: int = 0,
+) -> bool:
+    """Whether random points of each box, and points near its corners, have its middle's verdict."""
+    random = np.random.default_rng(seed)
+    places = (
+        lambda shape: np.full(shape, 0.5),
+        lambda shape: random.uniform(0.01, 0.99, shape),
+        lambda shape: random.choice([1e-6, 1 - 1e-6], shape),
+    )
+    verdicts = (judge(verifier, problems, k, device, cuts, place) for place in places)
+    middle, *others = ([tokens for _, tokens, _ in verdict] for verdict in verdicts)
+    return all(all(map(np.array_equal, middle, other)) for other in others)
 
 
 def output_laws(
     verifier: Verifier,
     problems: list[Problem],
     k: int,
-    device: torch.device,
+    device: torch.device = CPU,
     cuts: Cuts | None = None,
 ) -> list[Float[np.ndarray, "..."]]:
     """Each problem's distribution of its next length + 1 tokens: those that the verifier emits,
     then the target's.
     """
     laws = []
-    judged = judge(verifier, problems, k, middle, device, cuts)
+    judged = judge(verifier, problems, k, device, cuts)
     for problem, (part, tokens, accepted) in zip(problems, judged, strict=True):
-        law = np.zeros((problem.vocab,) * (problem.length + 1))
         assert (accepted >= 0).all(), "a negative number of tokens was accepted"
         assert (accepted <= problem.length).all(), "more tokens were accepted than the row's length"
+        law = np.zeros((problem.vocab,) * (problem.length + 1))
         for count in range(1, problem.length + 2):
             some = accepted == count - 1
             mass = np.zeros((problem.vocab,) * count)
             np.add.at(mass, tuple(tokens[some, :count].T), part.weight[some])
-            for sequence in np.ndindex(law.shape):
-                if mass[sequence[:count]] > 0:
-                    law[sequence] += mass[sequence[:count]] * problem.continuation(sequence, count)
+            law += problem.continued(mass)
         laws.append(law)
     return laws

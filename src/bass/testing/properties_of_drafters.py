@@ -21,7 +21,7 @@ from bass.testing import engine
 from bass.testing.checking import Checker
 from bass.testing.doubles import ByRow, OwnPast, Unsure
 from bass.testing.engine import By, Setup
-from bass.testing.small_models import DecoderPair, SmallModel
+from bass.testing.small_models import DecoderPair, SmallModel, tensors_of
 from bass.testing.strategies import MIXED
 from bass.verifiers.block import Block
 
@@ -202,8 +202,8 @@ class CheckedDrafter(ForwardingRowStore, Drafter):
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
     ) -> Draft:
         requested = lengths.clone()
-        own = () if self.drafter.writes_inputs else (lengths, *vars(noise).values())
-        given = [*vars(sequences).values(), *own]
+        own = () if self.drafter.writes_inputs else (lengths, noise)
+        given = [*tensors_of((sequences, own))]
         before = [tensor.clone() for tensor in given]
         draft = self.drafter.propose(sequences, lengths, k, noise, span)
         same = all(map(torch.equal, before, given))

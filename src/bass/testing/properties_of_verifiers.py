@@ -5,11 +5,10 @@ between steps; and it is not computed in the engine's precision.
 """
 
 import functools
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
+import torch
 from jaxtyping import Int
 
 from bass.api.resolve import make
@@ -17,6 +16,7 @@ from bass.drafters import Ngram
 from bass.engine.step import check_verdict
 from bass.interfaces import Verifier
 from bass.policies import Fixed
+from bass.records import Draft, Noise
 from bass.sampling import Sampling
 from bass.testing import engine
 from bass.testing.checking import COSTLY, Checker
@@ -24,19 +24,16 @@ from bass.testing.doubles import ByRow, OwnPast
 from bass.testing.engine import By, Setup
 from bass.testing.enumeration import (
     CUTS,
+    Arguments,
     Cuts,
-    VerifierInput,
-    judge,
+    constant_in_boxes,
     looked_up,
-    middle,
     output_laws,
+    verifier_input,
 )
+from bass.testing.small_models import tensors_of
 from bass.testing.statistics import FALSE_FAILURE, count
-from bass.testing.strategies import (
-    MIXED,
-    batches,
-    single_problems,
-)
+from bass.testing.strategies import MIXED, Batch, batches, single_problems
 
 # sizes of vocabularies and long drafts, by samples and by enumeration
 LONG, LONG_BOXES = (((2, 4), (2, 5), (2, 6)), ((2, 4),))
@@ -112,17 +109,15 @@ def check_verifier(
     checker = Checker(type(made).__name__, examples, seed)
     by_cuts = made.lossless and not made.coupled
     for deterministic in (False, True):
-        drawn = st.builds(
-            lambda b, seed: Batch(b[0], b[1], seed), batches(deterministic), st.integers(0, 9)
-        )
-        checker.for_all(drawn, lambda b: contract(checker, made, b), most=COSTLY)
+        drawn = batches(deterministic)
+        checker.for_all(drawn, lambda batch: contract(checker, made, batch), most=COSTLY)
         if by_cuts:
             known = CUTS.get(type(made)) if cuts is None else cuts
             require_output_law(checker, made, known, deterministic)
     setup = Setup(engine.WHOLE_MEMORY, engine.CPU, policy=ByRow(), verifier=made)
     if made.coupled and made.lossless:
         ways: engine.Ways = {
-            f"with {policy}": lambda s, r, p=policy: s.but(policy=p).outcome(r).tokens
+            f"with {policy}": lambda s, r, p=policy: s.but(policy=p).tokens(r)
             for policy in (OwnPast(), ByRow(), Fixed(3))
         }
         engine.require_same(checker, setup.but(policy=Fixed(0)), examples // 4, SEED, ways)
@@ -137,16 +132,7 @@ def check_verifier(
         require_run_law(checker, setup)
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Problems of one batch, whose drafts have up to k tokens. `seed`: of the noise."""
-
-    problems: list
-    k: int
-    seed: int = 0
-
-
-def sample(batch: Batch, each: int, junk: int = 0, garbage: tuple = ()) -> VerifierInput:
+def sample(batch: Batch, each: int, junk: int = 0, garbage: tuple = ()) -> Arguments:
     """`each` samples of every problem: drafts drawn by the draft stream's uniforms, as a drafter
     draws them.
 
@@ -164,7 +150,7 @@ def sample(batch: Batch, each: int, junk: int = 0, garbage: tuple = ()) -> Verif
             drafted[:, slot] = drawn(probs, noise[:, slot, 0])
         tokens.append(drafted)
         uniforms.append(noise)
-    return VerifierInput.of(batch.problems, tokens, uniforms, batch.k, junk, garbage)
+    return verifier_input(batch.problems, tokens, uniforms, batch.k, junk, garbage)
 
 
 def drawn(probs: np.ndarray, uniforms: np.ndarray) -> Int[np.ndarray, " rows"]:
@@ -178,7 +164,7 @@ def contract(checker: Checker, verifier: Verifier, batch: Batch) -> None:
     each = 8
     given = sample(batch, each)
 
-    def emitted(given: VerifierInput, order: np.ndarray | None = None) -> list[list[int]]:
+    def emitted(given: Arguments, order: np.ndarray | None = None) -> list[list[int]]:
         return judged(checker, verifier, given, order)[0].tolist()
 
     first = emitted(given)
@@ -194,24 +180,21 @@ def contract(checker: Checker, verifier: Verifier, batch: Batch) -> None:
 
 
 def judged(
-    checker: Checker, verifier: Verifier, given: VerifierInput, order: np.ndarray | None = None
+    checker: Checker, verifier: Verifier, given: Arguments, order: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """The emitted tokens of each row, then -1, and its accepted count, after the checks of a single
-    verdict.
+    verdict. `order`: rows, as which the verifier gets these; all by default.
     """
-    draft, target_probs, noise = given.tensors(order)
-    verdict = verifier(draft, target_probs, noise)
-    before, probs_before, noise_before = given.tensors(order)
-    values = (*vars(draft).values(), target_probs, *vars(noise).values())
-    old = (*vars(before).values(), probs_before, *vars(noise_before).values())
-    same = verifier.writes_inputs or all(
-        a is None or np.array_equal(a, b, equal_nan=True) for a, b in zip(old, values, strict=True)
-    )
+    draft, target_probs, _ = before = in_order(given, order)
+    arguments = in_order(given, order)
+    verdict = verifier(*arguments)
+    pairs = zip(tensors_of(before), tensors_of(arguments), strict=True)
+    same = verifier.writes_inputs or all(np.array_equal(*pair, equal_nan=True) for pair in pairs)
     checker.require(LEAVES, same, "what was given, as before", "other values in it")
     check_verdict(verifier, verdict, target_probs)
     tokens, accepted = verdict.tokens.numpy(), verdict.accepted.numpy()
     slots, count, vocab = np.arange(tokens.shape[1]), accepted[:, None], target_probs.shape[2]
-    lengths, drafted = before.lengths.numpy(), np.pad(before.tokens.numpy(), ((0, 0), (0, 1)))
+    lengths, drafted = draft.lengths.numpy(), np.pad(draft.tokens.numpy(), ((0, 0), (0, 1)))
     for property, holds in (
         (COUNTS, (count >= 0) & (count <= lengths[:, None])),
         (TOKENS, (tokens >= 0) & (tokens < vocab) | (slots > count)),
@@ -224,13 +207,24 @@ def judged(
     return np.where(slots <= count, tokens, -1), accepted
 
 
+def in_order(given: Arguments, order: np.ndarray | None) -> Arguments:
+    """New tensors of these rows, or of all."""
+    draft, target_probs, noise = given
+    rows = torch.arange(len(target_probs)) if order is None else torch.tensor(order.copy())
+    probs = None if draft.probs is None else draft.probs[rows]
+    return (
+        Draft(draft.tokens[rows], probs, draft.lengths[rows]),
+        target_probs[rows],
+        Noise(noise.keys[rows], noise.first[rows], noise.uniforms[rows]),
+    )
+
+
 def require_output_law(
     checker: Checker, verifier: Verifier, cuts: Cuts | None, deterministic: bool
 ) -> None:
     """Check the output distribution on drawn batches, on long drafts, and, by samples, on wide
     vocabularies.
     """
-
     every = checker.examples
     sizes, few = (LONG, every // 2) if cuts is None else (LONG_BOXES, every // 5)
     kinds = [(batches(deterministic), every), (single_problems(deterministic, sizes), few)]
@@ -240,7 +234,7 @@ def require_output_law(
     else:
         law = functools.partial(require_law_of_boxes, checker, verifier, cuts)
     for cases, some in kinds:
-        checker.for_all(cases.map(lambda b: Batch(*b)), law, some, COSTLY)
+        checker.for_all(cases, law, some, COSTLY)
 
 
 def require_law_of_samples(checker: Checker, verifier: Verifier, batch: Batch) -> None:
@@ -251,7 +245,7 @@ def require_law_of_samples(checker: Checker, verifier: Verifier, batch: Batch) -
     With a large vocabulary, only the first token is tested.
     """
     share = FALSE_FAILURE / (9 * checker.examples)
-    given = sample(replace(batch, seed=batch.seed + checker.seed), SAMPLES)
+    given = sample(batch._replace(seed=batch.seed + checker.seed), SAMPLES)
     tokens, accepted = judged(checker, verifier, given)
     for i, problem in enumerate(batch.problems):
         here = slice(i * SAMPLES, (i + 1) * SAMPLES)
@@ -271,17 +265,10 @@ def require_law_of_samples(checker: Checker, verifier: Verifier, batch: Batch) -
 def require_law_of_boxes(checker: Checker, verifier: Verifier, cuts: Cuts, batch: Batch) -> None:
     """Check the output distribution by enumeration."""
     problems, k = batch.problems, batch.k
-    random, whole = np.random.default_rng(0), judge(verifier, problems, k, middle, engine.CPU, cuts)
-    for inside in (
-        lambda shape: random.uniform(0.01, 0.99, shape),
-        lambda shape: random.choice([1e-6, 1 - 1e-6], shape),
-    ):
-        points = lambda r, inside=inside: r.low + (r.high - r.low) * inside(r.low.shape)  # noqa: E731
-        others = judge(verifier, problems, k, points, engine.CPU, cuts)
-        same = all(np.array_equal(a[1], b[1]) for a, b in zip(whole, others, strict=True))
-        found = "two verdicts in one: a breakpoint is missing"
-        checker.require(BOXES, same, "one verdict in each box", found)
-    laws = output_laws(verifier, problems, k, engine.CPU, cuts)
+    same = constant_in_boxes(verifier, problems, k, cuts=cuts)
+    found = "two verdicts in one: a breakpoint is missing"
+    checker.require(BOXES, same, "one verdict in each box", found)
+    laws = output_laws(verifier, problems, k, cuts=cuts)
     for i, (problem, law) in enumerate(zip(problems, laws, strict=True)):
         expected = problem.target_law()
         near = bool(np.abs(law - expected).max() <= TOLERANCE)

@@ -7,7 +7,7 @@ values by this seed.
 import itertools
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
@@ -70,25 +70,31 @@ def problem(
     return Problem(vocab, length, target, guess, path)
 
 
+class Batch(NamedTuple):
+    """Problems of one batch, whose drafts have up to k tokens. `seed`: of the noise."""
+
+    problems: list
+    k: int
+    seed: int = 0
+
+
 @st.composite
-def batches(draw: Draw, deterministic: bool) -> tuple:
-    """Problems of one batch with separate lengths, including 0, and a common k, which may exceed
-    all lengths.
-    """
+def batches(draw: Draw, deterministic: bool) -> Batch:
+    """Problems with separate lengths, including 0, and a common k, which may exceed all lengths."""
     vocab, longest = draw(st.sampled_from(SMALL))
     lengths = draw(st.lists(st.integers(0, longest), min_size=1, max_size=3))
     random = np.random.default_rng(draw(SEEDS))
     rows = [problem(random, vocab, length, deterministic) for length in lengths]
-    return rows, max(lengths) + draw(st.integers(0, 2))
+    return Batch(rows, max(lengths) + draw(st.integers(0, 2)), draw(st.integers(0, 9)))
 
 
 @st.composite
 def single_problems(
     draw: Draw, deterministic: bool, sizes: tuple[tuple[int, int], ...], generic: bool = False
-) -> tuple:
+) -> Batch:
     """One problem of one of these sizes of vocabulary and draft."""
     (vocab, length), random = draw(st.sampled_from(sizes)), np.random.default_rng(draw(SEEDS))
-    return [problem(random, vocab, length, deterministic, generic)], length
+    return Batch([problem(random, vocab, length, deterministic, generic)], length)
 
 
 @dataclass(frozen=True)
