@@ -87,7 +87,7 @@ def child(arguments: argparse.Namespace) -> dict[str, float]:
     CheckpointIndex.load = timed
     models = plan.read()
     loaded = time.perf_counter()
-    llm = LLM(models, plan.parts, plan.max_batch_size, plan.cuda_graphs, plan.max_model_len)
+    llm = LLM(models, plan)
     if arguments.captures == "all" and llm.graphs:
         llm.warm_up()
     warm = time.perf_counter()

@@ -14,6 +14,7 @@ import gc
 import json
 import statistics
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,8 @@ def measured(llm: LLM, batch: int, new_tokens: int, bandwidth: float) -> dict[st
     vocabulary = llm.models.target.shape.vocab_size
     prompts = torch.randint(1, vocabulary, (batch, PROMPT_LENGTH), generator=drawn).tolist()
     request = {"max_new_tokens": new_tokens, "temperature": 1.0, "ignore_eos": True}
-    timing = Timing(LLM(llm.models, llm.parts, batch, llm.graphs), [prompts], request)
+    one = LLM(llm.models, replace(llm.plan, max_batch_size=batch))
+    timing = Timing(one, [prompts], request)
     timing.warm_up(0)
     for seed in range(1, CALLS + 1):
         timing.call(seed)

@@ -20,6 +20,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ def warm_up(pair: str, quantization: str, batch: int) -> dict[str, Any]:
     """Seconds to capture lengths 0 to 16, with the kernels as cached, then with all compiled."""
     llm, seconds, graphs = loaded(pair, quantization, batch), [], 0
     for _ in range(2):
-        one = LLM(llm.models, llm.parts, batch)
+        one = LLM(llm.models, replace(llm.plan, max_batch_size=batch))
         began = time.perf_counter()
         one.warm_up()
         torch.cuda.synchronize()

@@ -225,10 +225,9 @@ def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     probe = Probe.of(llm, 1, capacity)
     found, rows = [], []
     for batch in arguments.batches:
-        drafted = [
-            LLM(llm.models, replace(llm.parts, policy=Fixed(k)), batch, llm.graphs)
-            for k in arguments.lengths
-        ]
+        policies = [replace(llm.parts, policy=Fixed(k)) for k in arguments.lengths]
+        plans = [replace(llm.plan, parts=parts, max_batch_size=batch) for parts in policies]
+        drafted = [LLM(llm.models, plan) for plan in plans]
         reference = plain(drafted[0]).generate(prompts, **options).completions
         expected = [[*one.token_ids] for one in reference]
         for k, one in zip(arguments.lengths, drafted, strict=True):

@@ -144,7 +144,7 @@ def test_a_generation_ends_with_the_token_that_completes_a_stop_string(
 ) -> None:
     tokenizer = tokenizer_of(tmp_path_factory.getbasetemp(), kind)
     draw, stopped = random.Random(kind), 0
-    with_text = LLM(replace(llm.models, tokenizer=tokenizer), llm.parts, 8)
+    with_text = LLM(replace(llm.models, tokenizer=tokenizer), llm.plan)
     options: dict[str, Any] = {"num_return_sequences": 6, "max_new_tokens": 24}
     options |= {"temperature": 5.0, "top_p": 1.0, "ignore_eos": True}
     for seed in range(4):

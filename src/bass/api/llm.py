@@ -24,7 +24,6 @@ from bass.api.plan import LoadPlan, use_graphs
 from bass.api.requests import Prompts, needed, requests_for
 from bass.api.results import Result
 from bass.drafters import NoDrafter
-from bass.engine.assembly import Strategies
 from bass.engine.cost import measure_peaks
 from bass.engine.engines import EngineCache, Memory
 from bass.engine.warm_up import compiled, first_prefills
@@ -70,35 +69,25 @@ def load(
 
 def serve(plan: LoadPlan, cache: ModelCache | None = None) -> "LLM":
     """Load a plan's models, from `cache` where it holds them, and make its `LLM`."""
-    return LLM(
-        plan.read(cache), plan.parts, plan.max_batch_size, plan.cuda_graphs, plan.max_model_len
-    )
+    return LLM(plan.read(cache), plan)
 
 
 def plain(llm: "LLM") -> "LLM":
     """The same target, weights and batch size without speculation: autoregressive decoding."""
     parts = replace(llm.parts, policy=Fixed(0), drafter=NoDrafter(), stop_rule=None)
-    models, length = replace(llm.models, draft=None), llm._requested_len
-    return LLM(models, parts, llm.max_batch_size, llm.graphs, length)
+    return LLM(replace(llm.models, draft=None), replace(llm.plan, draft=None, parts=parts))
 
 
 @final
 class LLM:
-    """A target and a draft, ready to generate."""
+    """A target and a draft, ready to generate as planned."""
 
-    def __init__(
-        self,
-        models: Models,
-        parts: Strategies,
-        max_batch_size: int,
-        cuda_graphs: str | bool = "auto",
-        max_model_len: int | None = None,
-    ) -> None:
-        self.models, self.parts, self.max_batch_size = models, parts, max_batch_size
-        self.graphs = use_graphs(cuda_graphs, models.device, parts)
-        self.max_model_len = max_model_len or models.context
-        self._requested_len = max_model_len
-        self._engines = EngineCache(models, parts, self.graphs, max_batch_size, max_model_len)
+    def __init__(self, models: Models, plan: LoadPlan) -> None:
+        self.models, self.plan, self.parts = models, plan, plan.parts
+        self.max_batch_size, length = plan.max_batch_size, plan.max_model_len
+        self.graphs = use_graphs(plan.cuda_graphs, models.device, plan.parts)
+        self.max_model_len = length or models.context
+        self._engines = EngineCache(models, plan.parts, self.graphs, plan.max_batch_size, length)
 
     @takes(RequestOptions)
     def generate(

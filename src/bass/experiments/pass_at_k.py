@@ -93,7 +93,7 @@ def with_method(llm: LLM, name: str) -> LLM:
     same speculation, one sample after the other.
     """
     if name == "single":
-        return LLM(llm.models, llm.parts, 1, llm.graphs)
+        return LLM(llm.models, replace(llm.plan, max_batch_size=1))
     return plain(llm) if name == PLAIN else llm
 
 
