@@ -1,14 +1,17 @@
 """A running generation: decodes the engine's tokens, finds stop strings, collects completions."""
 
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
+from bass.api.loading import Models
 from bass.api.results import Completion, Result, StreamEvent
-from bass.engine.cost import Peaks
+from bass.engine.assembly import Strategies
+from bass.engine.cost import measure_peaks
 from bass.engine.requests import Emission, Request
 from bass.engine.run import EngineRun
 from bass.progress import advancing
-from bass.text import StopStrings, Tokenizer, Transcript
+from bass.text import StopStrings, Transcript
 
 
 @dataclass
@@ -38,18 +41,12 @@ class Generation:
     """
 
     def __init__(
-        self,
-        run: EngineRun,
-        tokenizer: Tokenizer | None,
-        stop: tuple[str, ...],
-        eos: Collection[int],
-        peaks: Callable[[], Peaks],
-        lossless: bool,
-        batch_invariant: bool = True,
-    ) -> None:
-        self.run, self.peaks = run, peaks
-        self._claims, self._eos = (lossless, batch_invariant), frozenset(eos)
-        stops = StopStrings(stop) if stop else None
+        self, run: EngineRun, models: Models, parts: Strategies, stop: tuple[str, ...],
+        ignore_eos: bool,
+    ) -> None:  # fmt: skip
+        self.run, self._models, self._parts = run, models, parts
+        self._eos = frozenset(() if ignore_eos else models.eos)
+        stops, tokenizer = StopStrings(stop) if stop else None, models.tokenizer
         self._samples = [
             _Sample(one, Transcript(tokenizer, stops) if tokenizer else None)
             for one in run.requests
@@ -87,8 +84,9 @@ class Generation:
             )
             for index, sample in enumerate(self._samples)
         ]
-        steps = list(trace.steps)
-        return Result(completions, steps, self.peaks, *self._claims, trace.capture_seconds)
+        peaks = partial(measure_peaks, self._models.device, self._models.dtype)
+        claims = self._parts.verifier.lossless, self._parts.drafter.batch_invariant
+        return Result(completions, list(trace.steps), peaks, *claims, trace.capture_seconds)
 
     def close(self) -> None:
         """Stop: there are no more events, and the rows are free for another request."""

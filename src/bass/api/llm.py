@@ -1,6 +1,5 @@
 """The user's entry point: `load` a target and a draft, then `generate`, `stream` or `chat`."""
 
-import functools
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -24,7 +23,6 @@ from bass.api.plan import LoadPlan, use_graphs
 from bass.api.requests import Prompts, needed, requests_for
 from bass.api.results import Result
 from bass.drafters import NoDrafter
-from bass.engine.cost import measure_peaks
 from bass.engine.engines import EngineCache, Memory
 from bass.engine.warm_up import compiled, first_prefills
 from bass.errors import OptionError
@@ -247,7 +245,4 @@ class LLM:
             needed(self.models.tokenizer, "`stop` needs")
         requests = requests_for(self.models, prompts, options, first_sample, self.max_model_len)
         run = self._engines.run(requests, options.time_budget)
-        peaks = functools.partial(measure_peaks, self.models.device, self.models.dtype)
-        claims = self.parts.verifier.lossless, self.parts.drafter.batch_invariant
-        eos = () if options.ignore_eos else self.models.eos
-        return Generation(run, self.models.tokenizer, stops, eos, peaks, *claims)
+        return Generation(run, self.models, self.parts, stops, options.ignore_eos)

@@ -185,20 +185,19 @@ def _specs(options: LoadOptions, device: torch.device) -> tuple[ModelSpec, Model
             raise unknown_name(kind, str(name), known)
     family = None if options.family is None else find_family(options.family)
 
+    dummy = options.load_format == "dummy"
+
     def spec(checkpoint: str | Path, quantization: Any, lora: str | Path | None) -> ModelSpec:
         if quantization is not None:
             quantization = make("quantization", quantization)
             quantization.check(device)
         adapter = None if lora is None else str(lora)
-        dummy = options.load_format == "dummy"
         return ModelSpec(str(checkpoint), device, dtype, quantization, dummy, adapter, family)
 
     ours, theirs = options.quantization, options.draft_quantization
-    return spec(target, ours, options.lora), (
-        None
-        if draft is None
-        else spec(draft, ours if theirs is None else theirs, options.draft_lora)
-    )
+    theirs = ours if theirs is None else theirs
+    first = spec(target, ours, options.lora)
+    return first, None if draft is None else spec(draft, theirs, options.draft_lora)
 
 
 def _policy(options: LoadOptions) -> Any:

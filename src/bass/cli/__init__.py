@@ -5,7 +5,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from bass.errors import BassError, ProblemsError, is_out_of_memory, unknown_name
+import bass
+from bass.errors import BassError, ProblemsError, is_out_of_memory, printable, unknown_name
 
 COMMANDS = {
     "generate": "continue prompts, with figures of the run",
@@ -73,8 +74,6 @@ def _dispatch(argv: list[str]) -> int:
         print(_HELP)
         return 0 if argv else WRONG
     if name == "--version":
-        import bass
-
         print(f"bass {bass.__version__}")
         return 0
     if name not in COMMANDS:
@@ -89,7 +88,5 @@ def _dispatch(argv: list[str]) -> int:
 
 
 def _fail(message: str, status: int = WRONG) -> int:
-    from bass.errors import printable
-
     print(f"bass: {printable(message, keep=chr(10))}", file=sys.stderr)
     return status
