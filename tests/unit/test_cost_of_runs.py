@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import bass
-from bass.api import llm as public
+from bass.api import generation
 from bass.drafters import Ensemble, ModelDraft, Ngram, NoDrafter, Replay, SelfDraft
 from bass.engine.cost import Peaks
 from bass.engine.schedule import Schedule
@@ -79,7 +79,7 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
     Peaks are 1, so that seconds are bytes and shares are FLOPs per second.
     """
     watching = Spy()
-    monkeypatch.setattr(public, "measure_peaks", lambda *_: Peaks(1.0, 1.0))
+    monkeypatch.setattr(generation, "measure_peaks", lambda *_: Peaks(1.0, 1.0))
     admit = Schedule.admit
 
     def admitted(*arguments: Any) -> Any:

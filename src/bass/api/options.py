@@ -293,14 +293,11 @@ def takes(options: type) -> Callable[[F], F]:
 
     def shown(function: F) -> F:
         signature = inspect.signature(function)
-        own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
-        kind, written = inspect.Parameter.KEYWORD_ONLY, {p.name for p in own}
-        own += [
-            inspect.Parameter(f.name, kind, default=f.default, annotation=f.type)
-            for f in fields(options)
-            if f.name not in written
-        ]
-        function.__signature__ = signature.replace(parameters=own)  # pyright: ignore[reportFunctionMemberAccess]
+        own = {n: p for n, p in signature.parameters.items() if p.kind is not p.VAR_KEYWORD}
+        for f in fields(options):
+            about = {"kind": inspect.Parameter.KEYWORD_ONLY, "annotation": f.type}
+            own.setdefault(f.name, inspect.Parameter(f.name, default=f.default, **about))
+        function.__signature__ = signature.replace(parameters=[*own.values()])  # pyright: ignore[reportFunctionMemberAccess]
         return function
 
     return shown

@@ -75,12 +75,8 @@ class LoadPlan:
         backend.check(device)
         use_graphs(options.cuda_graphs, device, parts)  # raises if not supported
         target, draft = _specs(options, device)
-        if not method.needs_draft:
-            draft = None
-        return cls(
-            *(target, draft, parts, options.max_batch_size),
-            *(options.cuda_graphs, options.max_model_len),
-        )
+        limits = options.max_batch_size, options.cuda_graphs, options.max_model_len
+        return cls(target, draft if method.needs_draft else None, parts, *limits)
 
     @property
     def models(self) -> tuple[ModelSpec, ModelSpec | None]:
@@ -177,12 +173,10 @@ def _specs(options: LoadOptions, device: torch.device) -> tuple[ModelSpec, Model
     if target is None:
         target, draft = pair.TARGET, pair.DRAFT if draft is None else draft
     dtype = str(options.dtype).removeprefix("torch.")
-    for kind, name, known in (
-        ("dtype", dtype, [*DTYPES, "auto"]),
-        ("load format", options.load_format, ["auto", "dummy"]),
-    ):
-        if name not in known:
-            raise unknown_name(kind, str(name), known)
+    if dtype not in (known := [*DTYPES, "auto"]):
+        raise unknown_name("dtype", dtype, known)
+    if options.load_format not in (known := ["auto", "dummy"]):
+        raise unknown_name("load format", str(options.load_format), known)
     family = None if options.family is None else find_family(options.family)
 
     dummy = options.load_format == "dummy"

@@ -106,17 +106,15 @@ class Runs:
     @cached_property
     def ratios(self) -> "dict[str, Comparison]":
         """How many times the tokens/s and the mean latency are better than autoregressive ones."""
-        from bass.analysis.statistics import compare
+        import pandas as pd
 
-        if not self.plain:
-            return {}
-        own = self.own[: len(self.plain)]  # the last one may lack its counterpart
+        from bass.analysis.metrics import SPEEDUPS, speedup
 
-        def values(name: str) -> list[list[float]]:
-            return [[getattr(x.stats, name) or 0 for x in side] for side in (own, self.plain)]
+        def values(results: "list[Result]", name: str) -> pd.Series:
+            return pd.Series([getattr(one.stats, name) or 0 for one in results])
 
-        speed = compare(*values("tokens_per_second"))
-        return {"tokens_per_second": speed, "all": compare(*reversed(values("all")))}
+        names = SPEEDUPS.values() if self.plain else ()
+        return {n: speedup(values(self.own, n), values(self.plain, n), n) for n in names}
 
 
 def read_given(config: Namespace) -> list[Any]:
@@ -257,11 +255,13 @@ def figures(runs: Runs) -> Table:
 
 def json_lines(runs: Runs) -> Iterator[dict[str, Any]]:
     """One line per completion of the first run, then its statistics and those of the comparison."""
+    from bass.analysis.metrics import SPEEDUPS
+
     for one in runs.own[0].completions:
         yield {"type": "completion"} | vars(one) | {"mean_logprob": one.mean_logprob}
     stats = {"type": "stats"} | runs.own[0].stats.as_dict()
     if ratios := runs.ratios:
-        stats |= {"speedup": ratios["tokens_per_second"].ratio, "speedup_all": ratios["all"].ratio}
+        stats |= {column: ratios[metric].ratio for column, metric in SPEEDUPS.items()}
         stats |= {"plain": runs.plain[0].stats.as_dict(), "warnings": [*warnings(ratios)]}
         stats["comparisons"] = {name: vars(one) for name, one in ratios.items()}
     yield stats
