@@ -143,13 +143,11 @@ def prompts_for(models: Models, options: BenchOptions) -> tuple[dict[str, list[A
             f"{options.max_new_tokens} new ones: lower `--max-new-tokens`."
         )
     left, several = len(entries) - sum(map(len, by.values())), sum(one.turns > 1 for one in entries)
-    used = min(options.batches) * options.repeats
+    used, as_text = min(options.batches) * options.repeats, plain_turns(entries, tokenizer)
     notes = {
         f"{left} of {len(entries)} prompts do not fit the context, and are left out.": left,
         f"Of {several} prompts with several turns only the first is answered.": several,
-        "Conversations are plain text, for want of a chat template.": plain_turns(
-            entries, tokenizer
-        ),
+        "Conversations are plain text, for want of a chat template.": as_text,
         f"Only the first {used} prompts of a category are used at the smallest batch size: raise "
         "`--repeats` for more.": used < max(map(len, by.values())),
     }
