@@ -153,10 +153,9 @@ class EngineCache:
             if storage.status.failed or moved or not fits:
                 storage = self.storage = None  # frees it first: it counts as room
         if storage is None:
-            with self.explained(size):
-                most = max(end_tokens, END_TOKENS)
-                storage = Storage(self.models, self.parts, size, most, self.graphs)
-                self.storage = storage
+            most = max(end_tokens, END_TOKENS)
+            storage = Storage(self.models, self.parts, size, most, self.graphs)
+            self.storage = storage
         return storage if storage.fits(budget, end_tokens) else None
 
     def _grown(self, budget: CacheBudget) -> CacheBudget:

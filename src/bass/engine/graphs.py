@@ -175,8 +175,7 @@ class GraphedStep(Step):
         self, sequences: Sequences, lengths: list[int], k: int, span: int
     ) -> Callable[[], StepReport]:
         assert sequences is self.sequences, "a graph works only with its own sequences"
-        if (k, span) not in self.captured:
-            self.prepare(sequences, k, span)
+        self.prepare(sequences, k, span)
         captured, turn = self.captured[k, span], 1 - self.turn
         if lengths != self.staged:
             if self.in_flight is not None:  # that step may not have read its lengths yet

@@ -5,7 +5,7 @@ released.
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
@@ -49,7 +49,7 @@ class Outcome:
     def feedback(self, active: np.ndarray) -> Feedback:
         """The policy's feedback, in new arrays, which it may write to, and `active`."""
         drafted, accepted = np.array(self.report.drafted), np.array(self.report.accepted)
-        return Feedback(drafted, accepted, active, self.seconds)
+        return Feedback(drafted * active, accepted * active, active, self.seconds)
 
 
 @final
@@ -111,9 +111,8 @@ class EngineRun:
         return RequestError(
             f"A pass of {rows} rows of up to {longest} positions, with up to "
             f"{self.policy.max_length} drafted tokens each, needs more memory for its buffers than "
-            f"is free next to weights, keys and values ({reason}): "
-            "lower `max_batch_size`, the policy's "
-            "longest draft, or `max_new_tokens`."
+            f"is free next to weights, keys and values ({reason}): lower `max_batch_size`, the "
+            "policy's longest draft, or `max_new_tokens`."
         )
 
     def _steps(self) -> Iterator[Emission]:
@@ -225,8 +224,6 @@ class EngineRun:
         self.idle = time.perf_counter()
         check_draft(self.step, report)
         check_accepted(self.step, report, serving)
-        if min(serving) < 0:
-            report = without_idle_rows(report, serving)
         before, self.schedule.lens = self.schedule.lens, report.lens
         return Outcome(report, before, serving, self.idle - started, self.now)
 
@@ -238,10 +235,12 @@ class EngineRun:
         It is a generator: it runs when iterated, while the device works on the next step.
         """
         report, text, plan = ended.report, ended.report.text, pending.plan
-        serving, lens, drafted, accepted, emitted = map(
-            np.array, (ended.serving, ended.lens, report.drafted, report.accepted, report.emitted)
-        )
+        serving, lens = np.array(ended.serving), np.array(ended.lens)
         active = serving >= 0
+        drafted, accepted, emitted = (
+            np.array(of_rows) * active
+            for of_rows in (report.drafted, report.accepted, report.emitted)
+        )
         counted = lens, drafted, emitted, active
         record = StepRecord(
             plan.k,
@@ -271,15 +270,6 @@ class EngineRun:
                 not report.active[row],
                 record.at,
             )
-
-
-def without_idle_rows(report: StepReport, serving: list[int]) -> StepReport:
-    """The report, in which rows that serve no request have drafted and emitted nothing."""
-    drafted, verdict, emitted = (
-        [number if request >= 0 else 0 for number, request in zip(numbers, serving, strict=True)]
-        for numbers in (report.drafted, report.verdict, report.emitted)
-    )
-    return replace(report, drafted=drafted, verdict=verdict, emitted=emitted)
 
 
 def check_draft(step: Step, report: StepReport) -> None:

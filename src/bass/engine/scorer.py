@@ -1,7 +1,7 @@
 """Combines a decoder, a cache and an attention backend into a function of tokens and positions."""
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import torch.nn.functional as F
@@ -57,6 +57,8 @@ class ModelScorer(Scorer):
     backend: AttentionBackend[Any, Any]
     batch: int
     layers: tuple[int, ...] = ()  # the states it returns: see `DraftMethod.target_features`
+    # of few rows on a CPU
+    passes: RecordedPasses = field(init=False, compare=False, default_factory=RecordedPasses)
 
     def __post_init__(self) -> None:
         check_pairing(type(self.cache), type(self.backend), ())
@@ -79,11 +81,6 @@ class ModelScorer(Scorer):
     def replayable(self) -> bool:
         """Whether passes of few rows on a CPU may be recorded and replayed."""
         return self.decoder.replayable and self.backend.replayable
-
-    @functools.cached_property
-    def passes(self) -> RecordedPasses:
-        """The passes of few rows on a CPU that were recorded."""
-        return RecordedPasses()
 
     def __call__(self, window: Window) -> Scored:
         if not self.replayable or not RecordedPasses.supports(window.tokens):

@@ -271,9 +271,9 @@ MUTANTS = (
     ),
     Mutant(
         "drafts of rows that ended meanwhile are counted",
-        "EngineRun._collected",
-        "min(serving) < 0",
-        "False",
+        "EngineRun._reported",
+        "np.array(of_rows) * active",
+        "np.array(of_rows)",
         (f"{SOON}::test_a_request_that_its_reader_ends_gives_no_more_and_the_others_all",),
     ),
     Mutant(
