@@ -56,7 +56,6 @@ class ModelPair:
 
     @property
     def decoders(self) -> list[CausalDecoder]:
-        """The target, and the draft if there is one."""
         return [self.target] if self.draft is None else [self.target, self.draft]
 
     @property
@@ -66,7 +65,6 @@ class ModelPair:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """All parameters and buffers."""
         return [t for one in self.decoders for t in (*one.parameters(), *one.buffers())]
 
     @property
@@ -217,7 +215,6 @@ class Storage:
 
     @property
     def idle(self) -> bool:
-        """Whether no call uses it."""
         return self.status.over
 
     @functools.cached_property
@@ -225,13 +222,10 @@ class Storage:
         """The rows that the engines of graphs use in turn."""
         return self._rows(self.budget.batch, self.capacity, self.end_tokens)
 
-    def fits(self, budget: CacheBudget, end_tokens: int) -> bool:
-        """Whether the requests fit into it."""
-        return (
-            int(budget.limits.max()) <= self.capacity
-            and budget.batch <= self.budget.batch
-            and end_tokens <= self.end_tokens
-        )
+    def fits(self, rows: int, positions: int, end_tokens: int) -> bool:
+        """Whether requests of this size fit into it."""
+        enough = rows <= self.budget.batch and positions <= self.capacity
+        return enough and end_tokens <= self.end_tokens
 
     def engine(self, batch: int) -> Engine:
         """The smallest engine of at least `batch` rows, for graphs."""

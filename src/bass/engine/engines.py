@@ -66,7 +66,8 @@ class EngineCache:
         self._row_bytes = sum(kv_bytes(one, one.shape.layers) for one in models.decoders)
         self.storage: Storage | None = None
         self._lock = threading.Lock()  # of two threads, one gets the kept storage
-        self._all: CacheBudget | None = None  # of any request; None: storage grows with requests
+        # rows and positions of any requests; None: storage grows with requests
+        self._all: tuple[int, int] | None = None
 
     def run(self, requests: list[Request], time_budget: float | None) -> EngineRun:
         """A run of these requests on the kept storage, which no other call gets meanwhile.
@@ -77,7 +78,8 @@ class EngineCache:
         end_tokens = max(len(request.end_tokens) for request in requests)
         status = RunStatus()
         with self._lock:
-            storage = kept = self._kept(budget, end_tokens)
+            longest = int(budget.limits.max())
+            storage = kept = self.reserve(budget.batch, longest, end_tokens)
             if kept is not None:
                 kept.status = status
         try:
@@ -94,8 +96,34 @@ class EngineCache:
             raise
 
     def reserve(self, rows: int, positions: int, end_tokens: int) -> Storage | None:
-        """Storage for requests of up to this size, so that none of them makes it grow."""
-        return self._kept(CacheBudget.of(np.full(rows, positions)), end_tokens)
+        """The kept storage if one is kept, is free, and holds requests of this size; else None.
+
+        Unless it is that of all requests, it grows with them.
+        """
+        storage = self.storage
+        most, longest = self._all or self._grown(rows, positions)
+        small = most * longest * self._row_bytes <= MOST_RECORDED
+        if not (self.keeps or (self._records and small)):
+            return None
+        if storage is not None:
+            if not storage.idle:
+                return None
+            addresses = [tensor.data_ptr() for tensor in self.models.tensors]
+            moved = self._records and storage.weights != addresses  # recorded passes read others
+            fits = self._all is not None or storage.fits(rows, positions, end_tokens)
+            if storage.status.failed or moved or not fits:
+                storage = self.storage = None  # frees it first: it counts as room
+        if storage is None:
+            budget, ends = CacheBudget.of(np.full(most, longest)), max(end_tokens, END_TOKENS)
+            storage = self.storage = Storage(self.models, self.parts, budget, ends, self.graphs)
+        return storage if storage.fits(rows, positions, end_tokens) else None
+
+    def _grown(self, rows: int, positions: int) -> tuple[int, int]:
+        """Rows and positions of storage for these requests and for past ones."""
+        if self.storage is not None:
+            rows = max(rows, self.storage.budget.batch)
+            positions = max(positions, self.storage.capacity)
+        return rows, -(-positions // CAPACITY_STEP) * CAPACITY_STEP
 
     def for_all_requests(self) -> Storage | None:
         """New storage for any request; None if none is kept for graphs."""
@@ -103,12 +131,11 @@ class EngineCache:
             return None
         self.storage = None  # frees it first
         positions = self.longest or min(self.models.context, self._positions_with_room())
-        self._all = CacheBudget.of(np.full(self.rows, positions))
-        return self._kept(self._all, 1)
+        self._all = self.rows, positions
+        return self.reserve(*self._all, 1)
 
     @property
     def memory(self) -> Memory:
-        """The memory now."""
         weights, device, storage = self.models.weight_bytes, self.models.device, self.storage
         stored = 0 if storage is None else storage.budget.batch * storage.capacity * self._row_bytes
         if device.type != "cuda":
@@ -133,37 +160,6 @@ class EngineCache:
                 "lower `max_batch_size`, `max_model_len` or `max_new_tokens`."
             )
         )
-
-    def _kept(self, budget: CacheBudget, end_tokens: int) -> Storage | None:
-        """The kept storage if there is one that is free and large enough; else None.
-
-        Unless it is that of all requests, it grows with them.
-        """
-        storage = self.storage
-        size = self._all or self._grown(budget)
-        small = size.batch * int(size.limits.max()) * self._row_bytes <= MOST_RECORDED
-        if not (self.keeps or (self._records and small)):
-            return None
-        if storage is not None:
-            if not storage.idle:
-                return None
-            addresses = [tensor.data_ptr() for tensor in self.models.tensors]
-            moved = self._records and storage.weights != addresses  # recorded passes read others
-            fits = self._all is not None or storage.fits(budget, end_tokens)
-            if storage.status.failed or moved or not fits:
-                storage = self.storage = None  # frees it first: it counts as room
-        if storage is None:
-            most = max(end_tokens, END_TOKENS)
-            storage = Storage(self.models, self.parts, size, most, self.graphs)
-            self.storage = storage
-        return storage if storage.fits(budget, end_tokens) else None
-
-    def _grown(self, budget: CacheBudget) -> CacheBudget:
-        """Storage for these requests and for past ones."""
-        budgets = [budget] if self.storage is None else [budget, self.storage.budget]
-        longest = max(int(one.limits.max()) for one in budgets)
-        positions = -(-longest // CAPACITY_STEP) * CAPACITY_STEP
-        return CacheBudget.of(np.full(max(one.batch for one in budgets), positions))
 
     def _positions_with_room(self) -> int:
         """Positions of a row, so that all rows take no more than a share of the free memory."""

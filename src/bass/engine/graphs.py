@@ -138,7 +138,6 @@ class GraphedStep(Step):
             self.log.take()  # a prefill is not part of a step
 
     def prepare(self, sequences: Sequences, k: int, span: int) -> None:
-        """Capture the shape, if it is not captured yet."""
         if not self.prepared(k, span):
             with self._captures():
                 self.captured[k, span] = self._capture(k, span)
@@ -212,8 +211,6 @@ class GraphedStep(Step):
         return self._recorded(k, span)
 
     def _recorded(self, k: int, span: int) -> Captured:
-        """The graph of this shape, and its buffers."""
-
         def step() -> tuple[Tensor, tuple[Pass, ...]]:
             self.lengths.copy_(self.host_lengths, non_blocking=True)
             return self.inner.on_device(self.sequences, self.lengths, k, span)

@@ -41,7 +41,6 @@ class Schedule:
 
     @property
     def busy(self) -> bool:
-        """Whether a request is running or waiting."""
         return bool(self.queue) or max(self.serving) >= 0
 
     @property
@@ -156,7 +155,6 @@ class Schedule:
         return after if self.step.prepared(plan.k, span) else None
 
     def finish(self, request: int) -> None:
-        """End a request early; its row becomes free."""
         for row, served in enumerate(self.serving):
             if served == request:
                 self.sequences.active[row] = False

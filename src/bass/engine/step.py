@@ -69,7 +69,6 @@ class StepReport:
 
     @cached_property
     def text(self) -> ReportedTokens:
-        """The tokens, in NumPy arrays."""
         return ReportedTokens(*unpack_tokens(self.packed))
 
 

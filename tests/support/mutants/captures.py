@@ -38,7 +38,7 @@ MUTANTS = (
     ),
     Mutant(
         "passes that were recorded with other weights are replayed",
-        "EngineCache._kept",
+        "EngineCache.reserve",
         "self._records and storage.weights != addresses",
         "False",
         ("unit/test_recorded_engines.py::test_replaced_weights_are_read_by_the_next_call",),
@@ -52,7 +52,7 @@ MUTANTS = (
     ),
     Mutant(
         "storage in which a run failed is used again",
-        "EngineCache._kept",
+        "EngineCache.reserve",
         "storage.status.failed",
         "False",
         (f"{ENGINES}::test_storage_in_which_a_run_failed_is_not_used_again",),
