@@ -223,9 +223,14 @@ class BenchOptions(SamplingParams):
     ignore_eos: bool = like(SamplingParams, "ignore_eos", True)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_options(self)
         for batch in self.batches:
             check_number("batches", batch, _COUNT)
+        if not self.prompts and (self.data or self.categories):
+            raise OptionError(
+                "`data` and `categories` need `prompts`: name a set, or leave them out."
+            )
 
     @property
     def request(self) -> dict[str, Any]:
@@ -251,6 +256,7 @@ class EvalOptions(RequestOptions):
     allow_code_execution: bool = option(False, "run them as yourself where bubblewrap is missing")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for method in self.methods or ():
             if method not in METHODS:
                 raise unknown_name("method", method, METHODS)
