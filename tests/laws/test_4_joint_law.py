@@ -201,7 +201,7 @@ def test_rows_with_different_limits_and_prompts_each_follow_their_own_law(
 def test_rows_with_different_options_each_follow_their_own_law(device: torch.device) -> None:
     """Penalties and none, each temperature, cuts and none: in one batch."""
     warps = WARPS[-1], Sampling(temperature=0.7, top_k=2, repetition_penalty=1.4)
-    requests = engine.with_options(same_prompt(PROMPT, 3, 2 * 53248, 6), warps)
+    requests = same_prompt(PROMPT, 3, 2 * 53248, 6, warps)
     setup = Setup(TABLE, device, policy=OwnPast(3), warp=RowSampling(), batch=ROWS)
     outcome = setup.outcome(requests)
     for i, warp in enumerate(warps):

@@ -74,15 +74,8 @@ COIN = SmallTable(vocab=2, order=1, seed=555, sharpness=1.2, likeness=0.0, entri
 UNLIKE = SmallTable(vocab=NARROW, order=1, seed=1301, sharpness=2.0, likeness=0.0, entries=1)
 
 
-@functools.cache
-def llama(layers: int = 2) -> SmallLlama:
-    """A tiny Llama, in the library's caches and backends."""
-    return SmallLlama(layers=layers)
-
-
-@functools.cache
 def sampled_llama(layers: int, vocab: int) -> SmallLlama:
-    """The same with flat distributions, and a draft unlike its target."""
+    """A Llama with flat distributions, and a draft unlike its target."""
     return SmallLlama(vocab, layers=layers, seed=2, unlikeness=0.4, sharpness=0.3)
 
 
@@ -163,10 +156,21 @@ class Setup:
         return found
 
 
-def same_prompt(prompt: list[int], new: int, samples: int, seed: int = 0) -> list[Request]:
-    """Samples of one prompt."""
+def same_prompt(
+    prompt: list[int], new: int, samples: int, seed: int = 0, kinds: Sequence[Sampling] = ()
+) -> list[Request]:
+    """Samples of one prompt, with these options in turn, and an end token where it may not come
+    early.
+    """
     fixed, limit = tuple(prompt), len(prompt) + new
-    return [Request(prompt, limit, _key(seed, fixed, i), 0, i) for i in range(samples)]
+    options: list[dict[str, Any]] = [
+        {"sampling": astuple(kind), "end_tokens": (END,) if kind.min_new_tokens else ()}
+        for kind in kinds
+    ] or [{}]
+    return [
+        Request(prompt, limit, _key(seed, fixed, i), 0, i, **options[i % len(options)])
+        for i in range(samples)
+    ]
 
 
 @functools.cache
@@ -207,7 +211,7 @@ def for_requests(
         # twelve requests for four rows: a large batch reveals more of the rare defects
         seed = checker.seed * MANY + i
         batch = RequestBatch.drawn(seed, vocab, 12, 4, (*sizes, *sizes), LONGEST // 2)
-        with contextlib.suppress(NearTie), checker.on(batch):
+        with checker.on(batch), contextlib.suppress(NearTie):
             attempt(batch)
 
 
@@ -237,8 +241,8 @@ def require_law(
         f"{checker.seed}"
     )
     with checker.on(case):
-        requests = same_prompt(list(prompt), new + BEYOND, samples, checker.seed)
-        tokens = mixed.tokens(with_options(requests, kinds))
+        requests = same_prompt(list(prompt), new + BEYOND, samples, checker.seed, kinds)
+        tokens = mixed.tokens(requests)
         # an output that ended is filled with its last token, as in `SamplingReference`
         first = np.array([(row + row[-1:] * new)[:new] for row in tokens])
         for i, kind in enumerate(kinds):
@@ -257,15 +261,6 @@ def require_law(
                 counts = count(found[:, subset], len(known) + 1)
                 share = FALSE_FAILURE / (len(subsets) * len(kinds))
                 require_samples(checker, property, counts, expected.sum(rest), share, of)
-
-
-def with_options(requests: list[Request], kinds: Sequence[Sampling]) -> list[Request]:
-    """The requests with these options in turn, and an end token where it may not come early."""
-    made = [
-        {"sampling": astuple(kind), "end_tokens": (END,) if kind.min_new_tokens else ()}
-        for kind in kinds
-    ]
-    return [replace(request, **made[i % len(made)]) for i, request in enumerate(requests)]
 
 
 def require_samples(

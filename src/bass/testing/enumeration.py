@@ -14,7 +14,6 @@ The draft stream's uniform of slot i has the value that drew d_i, so a verifier 
 fails the test.
 """
 
-import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -130,10 +129,11 @@ def verifier_input(
     k: int,
     junk: int = 0,
     garbage: tuple = (),
+    order: slice = slice(None),
     device: torch.device = CPU,
 ) -> Arguments:
-    """Rows of each problem, with drafts of up to `k` tokens. The first positions of rows are from 1
-    to 199, which must not bias a verifier.
+    """Rows of each problem, with drafts of up to `k` tokens; then those that `order` picks. A row
+    keeps its key and its first position, from 1 to 199, which must not bias a verifier.
 
     `tokens`: of each problem, [rows, length]. `uniforms`: [rows, length + 1, 4]. Values beyond a
     row's own length are random, with the seed `junk`. `garbage`: numbers in place of the
@@ -155,7 +155,11 @@ def verifier_input(
             if probabilistic and slot < length:
                 guess[here, slot] = looked_up(problem.draft, own[:, :slot], vocab)
     lengths = np.repeat([problem.length for problem in problems], each)
-    keys, on = np.arange(rows), functools.partial(torch.tensor, device=device)
+
+    def on(array: np.ndarray) -> torch.Tensor:
+        return torch.as_tensor(array[order].copy(), device=device)
+
+    keys = np.arange(rows)
     draft = Draft(on(drafted), on(guess) if probabilistic else None, on(lengths))
     return draft, on(target), Noise(on(keys), on(keys * 37 % 199 + 1), on(noise))
 

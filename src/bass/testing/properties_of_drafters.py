@@ -21,7 +21,7 @@ from bass.testing import engine
 from bass.testing.checking import Checker
 from bass.testing.doubles import ByRow, OwnPast, Unsure
 from bass.testing.engine import By, Setup
-from bass.testing.small_models import DecoderPair, SmallModel, tensors_of
+from bass.testing.small_models import DecoderPair, SmallLlama, SmallModel, tensors_of
 from bass.testing.strategies import MIXED
 from bass.verifiers.block import Block
 
@@ -117,10 +117,10 @@ def check_drafter(
         return
     layers = max(made.target_layers, max(made.target_features, default=-1) + 1)
     if layers:
-        setup = setup.but(model=engine.llama(layers + 1))
+        setup = setup.but(model=SmallLlama(layers=layers + 1))
     engine.require_greedy(checker, setup, examples // 2)
     if not layers:
-        engine.require_greedy(checker, setup.but(model=engine.llama()), examples // 6)
+        engine.require_greedy(checker, setup.but(model=SmallLlama()), examples // 6)
     require_same(checker, setup, examples // 4)
     if made.obeys_stop_rules:
         ruled = setup.but(drafter=By(made, RULE))

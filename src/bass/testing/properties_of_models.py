@@ -33,6 +33,7 @@ from bass.testing.doubles import ByRow
 from bass.testing.engine import By, Setup
 from bass.testing.small_models import (
     DecoderPair,
+    SmallLlama,
     dense_attention,
     poisoned,
     scaled_noise,
@@ -91,7 +92,7 @@ def check_pair(cache: Any, backend: Any, examples: int = 40, seed: int = 0) -> N
     checker = Checker(f"{layout.__name__} with {type(made).__name__}", examples, seed)
     checker.for_all(passes(), lambda case: attends(checker, layout, made, case, device))
     pairing = layout, lambda: made
-    setup = Setup(engine.llama(), device, pairing, ByRow(3), By(ModelDraft()))
+    setup = Setup(SmallLlama(), device, pairing, ByRow(3), By(ModelDraft()))
     engine.require_greedy(checker, setup, examples // 6, sizes=PROMPTS)
 
 
