@@ -242,7 +242,7 @@ class LLM:
         """
         stops = stop_strings(options.stop)
         if stops:
-            needed(self.models.tokenizer, "`stop` needs")
+            needed(self.models.tokenizer, "`stop` needs", "`stop_token_ids`")
         requests = requests_for(self.models, prompts, options, first_sample, self.max_model_len)
         run = self._engines.run(requests, options.time_budget)
         return Generation(run, self.models, self.parts, stops, options.ignore_eos)

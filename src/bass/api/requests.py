@@ -109,11 +109,11 @@ def prompt_ids(tokenizer: Tokenizer | None, vocabulary: int, prompt: Any, index:
     return [int(token) for token in ids]
 
 
-def needed(tokenizer: Tokenizer | None, what: str) -> Tokenizer:
+def needed(tokenizer: Tokenizer | None, what: str, instead: str = "token ids") -> Tokenizer:
     """The tokenizer. Raises `RequestError` without one; what: "A conversation is", for example."""
     if tokenizer is None:
         raise RequestError(
-            f"{what} text, and the target's folder has no tokenizer: give token ids, or add the "
+            f"{what} text, and the target's folder has no tokenizer: give {instead}, or add the "
             "tokenizer's files."
         )
     return tokenizer
