@@ -77,13 +77,9 @@ class ModelScorer(Scorer):
     def fill(self, window: Window) -> Features:
         return self._complete(self.decoder.fill(window, self._attend(window), self.layers))
 
-    @functools.cached_property
-    def replayable(self) -> bool:
-        """Whether passes of few rows on a CPU may be recorded and replayed."""
-        return self.decoder.replayable and self.backend.replayable
-
     def __call__(self, window: Window) -> Scored:
-        if not self.replayable or not RecordedPasses.supports(window.tokens):
+        replayable = self.decoder.replayable and self.backend.replayable
+        if not replayable or not RecordedPasses.supports(window.tokens):
             return self._scored(window)
 
         def run(tokens: Tensor, positions: Tensor) -> tuple[Tensor, ...]:
