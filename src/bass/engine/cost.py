@@ -311,8 +311,8 @@ def _seconds(work: Callable[[], object], device: torch.device, repeats: int = 5)
     return min(timed(work, device) for _ in range(repeats))
 
 
-def timed(work: Callable[[], object], device: torch.device | None = None) -> float:
-    """Seconds of `work` and of what it launches on the device (None: the current one)."""
+def timed(work: Callable[[], object], device: torch.device) -> float:
+    """Seconds of `work` and of what it launches on the device."""
     wait = torch.get_device_module(device).synchronize
     wait(device)
     began = time.perf_counter()

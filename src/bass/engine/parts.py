@@ -28,9 +28,10 @@ def seconds_of(
     work()
     times: list[float] = []
     if not graphed:
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         while len(times) < LEAST_REPEATS or (len(times) < REPEATS and sum(times) < MOST_SECONDS):
             before()
-            times.append(timed(work))
+            times.append(timed(work, device))
         return statistics.median(times)
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
