@@ -76,6 +76,8 @@ def jaxtyped(fn: Any = None, *, typechecker: Any) -> Any:
     if not isinstance(fn, type):
         if inspect.isgeneratorfunction(fn):
             return fn  # `torch.inference_mode` would not know it in a wrapper
+        if "typing.Self" in repr(getattr(fn, "__annotations__", "")):
+            return fn  # beartype knows it within a decorated class alone
         shapes = EVERY_CALL or "jaxtyping" in repr(getattr(fn, "__annotations__", ""))
         return _now_and_then(fn, typechecker) if shapes else fn
     made = vars(fn).get("__init__")
