@@ -6,8 +6,7 @@ import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, final, get_args
+from typing import Any, get_args
 
 DISTRIBUTION = "bass-decoding"  # in the package index; the import name is `bass`
 
@@ -41,7 +40,7 @@ class ProblemsError(OptionError):
 
 
 class RunFolderError(BassError):
-    """A folder of experiments that is missing, damaged, or of another format version."""
+    """A folder of experiments that is missing or damaged."""
 
 
 class StrategyError(BassError):
@@ -50,34 +49,6 @@ class StrategyError(BassError):
 
 class PolicyError(StrategyError):
     """A draft-length policy that breaks its contract."""
-
-
-@final
-@dataclass
-class Problems:
-    """Problems of a config or command, one sentence each, collected and reported together."""
-
-    sentences: list[str] = field(default_factory=list)
-
-    def add(self, sentence: str) -> None:
-        """Add a problem."""
-        self.sentences.append(sentence)
-
-    @contextmanager
-    def noted(self, where: str = "") -> Iterator[None]:
-        """Add a `BassError` raised within as a problem."""
-        try:
-            yield
-        except BassError as error:
-            self.add(f"In `{where}`: {error}" if where else str(error))
-
-    def raise_any(self, what: str) -> None:
-        """Raise an `OptionError` for one problem, or a `ProblemsError` with a line for each."""
-        found = list(dict.fromkeys(self.sentences))
-        if len(found) == 1:
-            raise OptionError(found[0])
-        if found:
-            raise ProblemsError(f"{what} has {len(found)} problems:", found)
 
 
 def install(extra: str) -> str:

@@ -46,7 +46,10 @@ class Ranged:
 def check_options(options: Any) -> None:
     """Raise `OptionError` for the first value of a dataclass of options that is out of range."""
     for one in fields(options):
-        check_value(one, getattr(options, one.name))
+        value = getattr(options, one.name)
+        several = isinstance(value, list) and for_one_prompt(one.type) is not one.type
+        for own in value if several else (value,):
+            check_value(one, own)
 
 
 def check_value(one: Field[Any], value: Any) -> None:

@@ -18,7 +18,7 @@ from bass.api.options import LoadOptions, RequestOptions, TemplateOptions
 from bass.cli.options import Parser, build, console
 from bass.errors import OptionError, RequestError, flag, printable
 from bass.experiments.prompts import PYTHON, Entry, plain_turns, read_prompts, rendered
-from bass.option import option
+from bass.option import check_options, option
 
 if TYPE_CHECKING:  # what loads torch or pandas
     from bass.analysis.statistics import Comparison
@@ -54,7 +54,7 @@ class PromptOptions:
     prompts: str | None = option(None, "a published set by name, such as spec-bench, or a file")
     data: str | None = option(None, "with --prompts, folder of published sets")
     categories: list[str] | None = option(None, "with --prompts, only these categories")
-    num_prompts: int | None = option(None, "with --prompts, only the first N")
+    num_prompts: int | None = option(None, "with --prompts, only the first N", within="[1, inf)")
     json: bool = option(False, "print a JSON line per completion, then one of figures")
     compare_plain: bool = option(False, "alternate with autoregressive decoding, 3 runs each")
 
@@ -66,6 +66,8 @@ def run(argv: list[str]) -> int:
     command = Parser("generate", about, EXAMPLES, *options)
     command.alternatives = SOURCES
     config = command.read(argv)
+    check_options(build(PromptOptions, config))
+    check_options(build(RequestOptions, config))
     given = read_given(config)
 
     from bass.api.generation import finished

@@ -40,7 +40,7 @@ from bass.records import Features, Scored, Window
 
 R = TypeVar("R")
 # lookup tables: a pass reads a few of their rows, unless the table is also the head
-LOOKED_UP = ("embed", "places")
+LOOKED_UP = ("embed", "position_embed")
 
 
 @dataclass(frozen=True)

@@ -250,13 +250,14 @@ class EvalOptions(RequestOptions):
     data: str | None = option(None, "folder of the published files, by default that of BASS_DATA")
     methods: list[str] | None = option(None, f"of {', '.join(METHODS)}, by default the first two")
     budgets: list[float] | None = option(None, "in seconds, by default ten for the samples' times")
-    limit: int | None = option(None, "only the first N problems")
+    limit: int | None = option(None, "only the first N problems", within=_COUNT)
     skip_long: bool = option(False, "leave out problems whose prompts do not fit the context")
     program_seconds: float = option(10.0, "time limit of each program that the model writes")
     allow_code_execution: bool = option(False, "run them as yourself where bubblewrap is missing")
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_options(self)
         for method in self.methods or ():
             if method not in METHODS:
                 raise unknown_name("method", method, METHODS)
