@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bass.interfaces import Verifier
 from bass.testing.enumeration import CUTS, Problem, boxes, constant_in_boxes, judge, output_laws
-from bass.testing.strategies import batches
+from bass.testing.strategies import batches, single_problems
 from support.engines import BY_STEP
 
 TOLERANCE = 1e-12  # float64 sums of up to some 10^4 terms
@@ -37,7 +37,8 @@ def verifier(request: pytest.FixtureRequest) -> Verifier:
 def test_the_output_law_is_the_targets(
     verifier: Verifier, deterministic: bool, data: st.DataObject, device: torch.device
 ) -> None:
-    rows, k, _ = data.draw(batches(deterministic))
+    generic = single_problems(deterministic, ((4, 2), (2, 4)), generic=True)
+    rows, k, _ = data.draw(batches(deterministic) | generic)
     for problem, law in zip(rows, output_laws(verifier, rows, k, device), strict=True):
         np.testing.assert_allclose(law, problem.target_law(), rtol=0, atol=TOLERANCE)
 

@@ -36,7 +36,7 @@ from bass.testing.strategies import MIXED, Batch, batches, single_problems
 
 # sizes of vocabularies and long drafts, by samples and by enumeration
 LONG, LONG_BOXES = (((2, 4), (2, 5), (2, 6)), ((2, 4),))
-GENERIC = ((3, 2), (2, 4), (24, 1))  # sizes of vocabularies, and the drafts' lengths
+GENERIC = ((4, 2), (2, 4), (24, 1))  # sizes of vocabularies, and the drafts' lengths
 CALLS = 3  # with the same arguments
 MOST_CELLS = 256  # of a distribution that samples are compared with
 # in place of probabilities beyond a row's own length
