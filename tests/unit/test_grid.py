@@ -256,12 +256,13 @@ def test_a_cell_that_occurs_twice_runs_once() -> None:
 def test_all_problems_are_reported_at_once() -> None:
     base = {
         "temprature": 1, "batch": "x", "top_p": 7, "max_new_tokens": 0, "repeats": 0,
-        "verifier": "rejecton", "prompts": "nowhere.jsonl",
+        "verifier": "rejecton", "prompts": "nowhere.jsonl", "target": "./no-target",
     }  # fmt: skip
     found = problems(
         base=base, axes={"policy": ["bass"], "top_k": ["y"]}, exclude=[{"polcy": "bass"}], points=3
     )
     words = [*base, "`top_k: 'y'`", "`polcy`", "`points: 3`"]
+    words[words.index("target")] = "no-target"
     assert len(found) == len(words), found
     for word in words:
         assert any(word in sentence for sentence in found), (word, found)

@@ -15,9 +15,10 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -27,7 +28,7 @@ from bass.api.loading import Checkpoint
 from bass.errors import BassError, OptionError, ProblemsError, RequestError, counted, unknown_name
 from bass.experiments.cell import Cell
 from bass.experiments.prompts import longest_prompts, plain_turns
-from bass.experiments.settings import CONFIGS, DEFAULTS, SETTINGS, Settings, overlaid
+from bass.experiments.settings import CONFIGS, DEFAULTS, SETTINGS, STRATEGIES, Settings, overlaid
 from bass.option import check_value
 
 KEYS = ("name", "about", "base", "axes", "points", "exclude", "quick")
@@ -162,10 +163,7 @@ def plan(raw: Mapping[str, Any]) -> Plan:
             problems.append(f"`{part}: {found!r:.60}` must be {form}.")
             parts[part] = _EMPTY[part]
     given, varied, points, excluded = parts.values()
-    base, axes = dict(DEFAULTS), dict[str, dict[Any, dict[str, Any]]]()
-    for key in sorted(given, key=lambda key: key.count(".")):  # a strategy before its parameter
-        with _noted(problems):
-            base = overlaid(base, {key: given[key]})
+    base, axes = _settled(DEFAULTS, given, problems), dict[str, dict[Any, dict[str, Any]]]()
     for key, values in varied.items():
         with _noted(problems):
             axes[key] = _axis(key, values)
@@ -192,10 +190,11 @@ def plan(raw: Mapping[str, Any]) -> Plan:
             drafts.append(_point(point, axes, base))
     if not (drafts or problems):
         problems.append("Nothing is left to run: `exclude` leaves out every cell.")
-    cells = _cells(base, drafts, problems)
+    cells, remarks = _cells(base, drafts, problems), []
+    with _noted(problems):
+        cells, remarks = fitting(cells)
     if problems:
         raise ProblemsError(f"The config has {counted(len(problems), 'problem')}:", problems)
-    cells, remarks = fitting(cells)
     config = {key: as_json(raw[key]) for key in KEYS if raw.get(key)}
     return Plan(name, about, [*axes], cells, config, remarks)
 
@@ -207,6 +206,17 @@ def _noted(problems: list[str]) -> Iterator[None]:
         yield
     except BassError as error:
         problems.append(str(error))
+
+
+def _settled(
+    base: Mapping[str, Any], overrides: Mapping[str, Any], problems: list[str]
+) -> dict[str, Any]:
+    """The settings with the overrides, and a problem for each invalid one."""
+    values = dict(base)
+    for key in sorted(overrides, key=lambda key: key.count(".")):  # a strategy before its parameter
+        with _noted(problems):
+            values = overlaid(values, {key: overrides[key]})
+    return values
 
 
 def _head(key: str) -> str:
@@ -283,8 +293,20 @@ def _base_label(key: str, base: Mapping[str, Any]) -> Any:
     return label_of(value)
 
 
+def _valid(
+    settings: Settings, names: Iterable[str], check: Callable[[], object], problems: list[str]
+) -> Settings:
+    """The settings; if `check` raises, a problem is added and these have their defaults."""
+    try:
+        check()
+    except BassError as error:
+        problems.append(str(error))
+        return replace(settings, **{name: DEFAULTS[name] for name in names})
+    return settings
+
+
 def _cells(base: Mapping[str, Any], drafts: Iterable[Any], problems: list[str]) -> list[Cell]:
-    """The cells, each with valid settings; each problem of the others is added once."""
+    """The cells, with defaults for invalid settings; each problem is added once."""
     cells: dict[str, Cell] = {}
     wrong: dict[str, list[str]] = {}
     for labels, overlay in drafts:
@@ -292,24 +314,19 @@ def _cells(base: Mapping[str, Any], drafts: Iterable[Any], problems: list[str]) 
         parts = [f"{'' if isinstance(v, str) else names[k]}{v}" for k, v in labels.items()]
         slug = re.sub(r"[^A-Za-z0-9._+]+", "-", "-".join(parts)).strip("-.")[:60] or BASE
         own: list[str] = []
-        values = dict(base)
-        for key in sorted(overlay, key=lambda key: key.count(".")):
-            with _noted(own):
-                values = overlaid(values, {key: overlay[key]})
-        settings = Settings(**values)
+        settings = Settings(**_settled(base, overlay, own))
         for one in SETTINGS.values():
-            with _noted(own):
-                check_value(one, getattr(settings, one.name))
+            check = partial(check_value, one, getattr(settings, one.name))
+            settings = _valid(settings, [one.name], check, own)
+        settings = _valid(settings, _OF_PROMPTS, partial(getattr, settings, "entries"), own)
         cell = Cell(f"{slug}-{identity(settings)[:6]}", labels, settings)
-        with _noted(own):
-            _ = settings.entries
-        if settings.batch > 0:  # else it would repeat the problem
-            with _noted(own):
-                _ = cell.load_plan
+        known = _valid(settings, STRATEGIES, partial(getattr, cell, "load_plan"), own)
+        cell = cell if known is settings else replace(cell, settings=known)
+        with suppress(BassError):  # else it is not known which checkpoints it reads
+            _ = cell.load_plan
+            cells[cell.id] = cell
         for sentence in own:
             wrong.setdefault(sentence, []).append(slug)
-        if not own:
-            cells[cell.id] = cell
     for sentence, ids in wrong.items():
         more = f" and {len(ids) - 1} more" if len(ids) > 1 else ""
         problems.append(f"{sentence} (cell {ids[0]}{more})")
