@@ -20,7 +20,7 @@ from bass.api.options import (
     RequestOptions,
     TemplateFields,
     TemplateOptions,
-    named_elsewhere,
+    counterpart_error,
 )
 from bass.api.results import Completion, Result
 from bass.experiments.settings import Settings
@@ -86,11 +86,11 @@ def test_every_other_name_stands_for_an_option() -> None:
     """Of Python and the command line, and most also of ablations."""
     options = help_of(LoadOptions) | help_of(ChatOptions)
     for name in COUNTERPARTS:
-        assert name in options or named_elsewhere(name, options)
+        assert name in options or counterpart_error(name, options)
     settings = help_of(Settings)
     assert settings.keys().isdisjoint(COUNTERPARTS)
-    assert "give `batch`" in str(named_elsewhere("max_num_seqs", settings, "setting"))
-    found = str(named_elsewhere("--max-tokens", options))
+    assert "give `batch`" in str(counterpart_error("max_num_seqs", settings, "setting"))
+    found = str(counterpart_error("--max-tokens", options))
     assert "`--max-tokens`: give `--max-new-tokens`" in found
 
 

@@ -142,7 +142,7 @@ class ChatOptions(RequestOptions, TemplateOptions):
 
 # Options here, and their names in vLLM, SGLang, transformers and gpt-fast; docs/coming-from.md has
 # the differences, and what has no counterpart here.
-_ELSEWHERE = {
+_COUNTERPARTS = {
     "target": "model model_path checkpoint_path",
     "draft": "speculative_model speculative_config assistant_model speculative_draft_model_path "
     "draft_checkpoint_path",
@@ -180,10 +180,10 @@ _ELSEWHERE = {
     "batch": "max_batch_size",
     "policy=fixed": "num_speculative_tokens",
 }
-COUNTERPARTS = {name: ours for ours, names in _ELSEWHERE.items() for name in names.split()}
+COUNTERPARTS = {name: ours for ours, names in _COUNTERPARTS.items() for name in names.split()}
 
 
-def named_elsewhere(
+def counterpart_error(
     name: str, known: Mapping[str, str], kind: str = "option"
 ) -> OptionError | None:
     """The error for an option's name in another library; None for any other name.
@@ -210,7 +210,7 @@ def made(options: type[T], given: Mapping[str, Any]) -> T:
         for call, others in calls.items():
             if name in help_of(others):
                 raise OptionError(f"Unknown option `{name}` here: give it to `{call}`.")
-        raise named_elsewhere(name, known) or unknown_name("option", name, known)
+        raise counterpart_error(name, known) or unknown_name("option", name, known)
     return options(**given)
 
 

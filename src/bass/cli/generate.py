@@ -67,7 +67,9 @@ def run(argv: list[str]) -> int:
     command.alternatives = SOURCES
     config = command.read(argv)
     check_options(build(PromptOptions, config))
-    check_options(build(RequestOptions, config))
+    stop = config.stop or (EXAMPLE_STOPS if config.example else ())
+    request = build(RequestOptions, config, stop=stop)
+    check_options(request)
     given = read_given(config)
 
     from bass.api.generation import finished
@@ -76,8 +78,6 @@ def run(argv: list[str]) -> int:
 
     llm = serve(LoadPlan.of(build(LoadOptions, config)))  # captures what this request needs
     prompts = prompts_for(llm, given, config)
-    stop = config.stop or (EXAMPLE_STOPS if config.example else ())
-    request = build(RequestOptions, config, stop=stop)
     out = console()
     live = out.is_terminal and not config.json
     streams = live and not config.compare_plain and llm.models.tokenizer is not None

@@ -19,7 +19,7 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
-from bass.api.options import named_elsewhere, typed, wrong_type
+from bass.api.options import counterpart_error, typed, wrong_type
 from bass.errors import OptionError, flag, hyphened
 from bass.option import for_one_prompt
 
@@ -56,7 +56,7 @@ class Parser(ArgumentParser):
     about: a sentence. examples: three, each a whole command line. options, skip: see
     `add_options`; without "config" in `skip`, there is `--config FILE.yaml`. alternatives: options
     of which one on the command line replaces all in a file. own: whether `split` takes an option
-    out, by its name. elsewhere: such options that `--help` leaves out, with their help.
+    out, by its name. unlisted: such options that `--help` leaves out, with their help.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Parser(ArgumentParser):
         self.hints: dict[str, Any] = {}  # types of the other options
         self.alternatives: Collection[str] = ()
         self.own: Callable[[str], bool] = self._is_parameter
-        self.elsewhere: Mapping[str, str] = {}
+        self.unlisted: Mapping[str, str] = {}
         for one in options:
             self.add_options(one, skip)
         if "config" not in skip:
@@ -178,10 +178,10 @@ class Parser(ArgumentParser):
 
     def _unknown(self, name: str) -> OptionError:
         options = {a.dest: str(a.help) for a in self._actions if a.option_strings}
-        options |= self.elsewhere
+        options |= self.unlisted
         near = difflib.get_close_matches(hyphened(name), map(flag, options), n=2)
         hint = f" Did you mean {' or '.join(f'`{one}`' for one in near)}?" if near else ""
-        return named_elsewhere(name, options) or OptionError(
+        return counterpart_error(name, options) or OptionError(
             f"Unknown option `{hyphened(name)}`.{hint} `{self.prog} --help` lists the options."
         )
 

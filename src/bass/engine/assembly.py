@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bass.drafters.ensemble import is_ours
 from bass.drafters.validity import built
-from bass.engine.cost import LoggedScorer, PassLog, pass_cost
+from bass.engine.cost import LoggedScorer, PassCost, PassLog, pass_cost
 from bass.engine.graphs import GraphedStep
 from bass.engine.requests import RunStatus
 from bass.engine.scorer import ModelScorer, WidenedScorer
@@ -136,12 +136,14 @@ def check_features(method: DraftMethod, layers: int) -> tuple[int, ...]:
 class RunContext(DrafterContext):
     """The resources that one run of a loaded pair offers to its drafter.
 
-    scorer_of: the scorer of a decoder, for which it allocates a cache.
+    scorer_of: the scorer of a decoder, for which it allocates a cache. cost_of: `pass_cost`, whose
+    results the storage keeps.
     """
 
     models: ModelPair
     target: ModelScorer
     scorer_of: Callable[[CausalDecoder], Scorer]
+    cost_of: Callable[..., PassCost]
     warp: Warp
     draw: Draw
     stop_rule: StopRule | None
@@ -164,9 +166,9 @@ class RunContext(DrafterContext):
                 "The drafter requests a draft model, and none is loaded: declare "
                 "`needs_draft = True` in its class."
             )
-        fill_cost = pass_cost(decoder, decoder.shape.layers - 1, has_head=False)
+        fill_cost = self.cost_of(decoder, decoder.shape.layers - 1, has_head=False)
         scorer, known = self.scorer_of(decoder), decoder.shape.vocab_size
-        logged = LoggedScorer(scorer, self.log, pass_cost(decoder), fill_cost)
+        logged = LoggedScorer(scorer, self.log, self.cost_of(decoder), fill_cost)
         return logged if known == self.vocab_size else WidenedScorer(logged, known, self.vocab_size)
 
     def first_layers(self, count: int) -> Scorer:
@@ -176,7 +178,7 @@ class RunContext(DrafterContext):
         """
         t, decoder = self.target, self.models.target
         own = ModelScorer(FirstLayers(decoder, count), t.cache, t.backend, t.batch)
-        return LoggedScorer(own, self.log, pass_cost(decoder, count), None)
+        return LoggedScorer(own, self.log, self.cost_of(decoder, count), None)
 
 
 @final
@@ -208,6 +210,7 @@ class Storage:
         self.weights = [tensor.data_ptr() for tensor in models.tensors]
         self.windows_fed = False  # windows of all kinds, by a warm-up
         self.status = RunStatus(over=True)  # of the call that uses it
+        self._cost_of = functools.cache(pass_cost)
         self._caches: list[KVCache[Any]] = []
         self._engines: dict[int, Engine] = {}
         # by the place of the cache and the number of rows, with their recorded passes
@@ -290,12 +293,13 @@ class Storage:
             models,
             target,
             scorer,
+            self._cost_of,
             warp := RowSampling(),
             SharedDraw() if parts.verifier.coupled else OwnDraw(),  # which is accepted more often
             parts.stop_rule,
             batch,
             sequences.capacity,
-            log := PassLog(pass_cost(models.target)),
+            log := PassLog(self._cost_of(models.target)),
         )
         drafter = built(parts.drafter, context)
         step = SpeculativeStep(target, drafter, parts.verifier, warp, context.vocab_size, log)

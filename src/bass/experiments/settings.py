@@ -12,7 +12,7 @@ from bass.api.options import (
     ModelOptions,
     RequestOptions,
     StrategySpec,
-    named_elsewhere,
+    counterpart_error,
     strategy,
     typed,
 )
@@ -149,8 +149,8 @@ DEFAULTS: dict[str, Any] = {name: f.default for name, f in SETTINGS.items()}
 def typed_setting(name: str, value: Any) -> Any:
     """A value in the type of the setting. Raises `OptionError`; strategies are checked later."""
     if name not in SETTINGS:
-        elsewhere = named_elsewhere(name, help_of(Settings), "setting")
-        raise elsewhere or unknown_name("setting", name, SETTINGS)
+        counterpart = counterpart_error(name, help_of(Settings), "setting")
+        raise counterpart or unknown_name("setting", name, SETTINGS)
     if name in STRATEGIES or name == "family":
         return value
     hint: Any = for_one_prompt(SETTINGS[name].type)
