@@ -16,14 +16,25 @@ from unit.stored_quantizations import METHODS, write_quantized
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("method", ["fp8 blocks", "int4 order", "int4 zeros", "gptq order", "awq"])
-@pytest.mark.parametrize("family", ["qwen3_moe", "olmoe"])
-def test_experts_are_dequantized_at_load(family: str, method: str, tmp_path: Path) -> None:
-    """`mlp.experts.N.gate_proj`; the linear layers of attention stay quantized."""
+STACKS = ["qwen3_moe", "mixtral", "olmoe", "granitemoe"]
+QUANTIZED = ["fp8 blocks", "int4 order", "int4 zeros", "gptq order", "awq"]
+
+
+@pytest.mark.parametrize(
+    ("family", "method", "original"),
+    [(family, method, True) for family in ("qwen3_moe", "olmoe") for method in QUANTIZED]
+    + [(family, "fp8 blocks", False) for family in STACKS],
+)
+def test_experts_are_dequantized_at_load(
+    family: str, method: str, original: bool, tmp_path: Path
+) -> None:
+    """`mlp.experts.N.gate_proj`, or stacks of experts with `gate_up_proj_scale_inv`; the linear
+    layers of attention stay quantized.
+    """
     case = next(case for case in CASES if case.family == family)
     sizes = {"hidden_size", "intermediate_size", "moe_intermediate_size"} & case.arguments.keys()
     model = make(replace(case, arguments=case.arguments | dict.fromkeys(sizes, 64)))
-    model.save_pretrained(tmp_path / "original")
+    model.save_pretrained(tmp_path / "original", save_original_format=original)
     quantized, meant = write_quantized(tmp_path / "original", tmp_path, *METHODS[method])
     ours, theirs = (load_decoder(folder, CPU, torch.float32) for folder in (quantized, meant))
     tokens = torch.tensor([[5, 17, 3, 40, 8, 2, 31, 30]])

@@ -197,7 +197,9 @@ def write_quantized(
     store: Callable[[Tensor], Written],
     skip: tuple[str, ...] = (),
 ) -> tuple[Path, Path]:
-    """The checkpoint of `source` quantized, and with the matrices that this stands for."""
+    """The checkpoint of `source` quantized, and with the matrices that this stands for; a stack of
+    experts is quantized one by one.
+    """
     quantized, meant = folder / "quantized", folder / "meant"
     tensors = load_file(source / "model.safetensors")
     ours, theirs = dict(tensors), {name: t.float() for name, t in tensors.items()}
@@ -207,6 +209,11 @@ def write_quantized(
             stored, matrix = store(ours.pop(name).float())
             ours |= {f"{module}.{role}": tensor.contiguous() for role, tensor in stored.items()}
             theirs[name] = matrix
+    for name in [n for n in tensors if n.endswith("_proj")]:
+        stacks = [store(matrix.float()) for matrix in ours.pop(name)]
+        for role in stacks[0][0]:
+            ours[name + role.removeprefix("weight")] = torch.stack([s[role] for s, _ in stacks])
+        theirs[name] = torch.stack([matrix for _, matrix in stacks])
     raw = json.loads((source / "config.json").read_bytes()) | {"torch_dtype": "float16"}
     for path, held, more in (
         (quantized, ours, {"quantization_config": config}),

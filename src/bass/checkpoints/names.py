@@ -43,18 +43,20 @@ _STACKS = {
     r"\.router\.layer\.weight": ".router.weight",
     r"\.block_sparse_moe\.gate\.weight": ".mlp.gate.weight",
 }
+_STACK = ".experts.gate_up_proj", ".experts.down_proj"
 
 
 def of_stacks(
     sources: Mapping[str, WeightSource], stored: Mapping[str, Stored]
 ) -> dict[str, WeightSource]:
     """The sources, with stacks of experts where the files have them."""
+    counts = {t.shape[0] for name, t in stored.items() if name.endswith(_STACK)}
     found = dict(sources)
-    for parameter, source in sources.items():
+    for parameter, source in sources.items() if counts else ():
         for pattern, stacked in _STACKS.items():
             name, count = re.subn(pattern, stacked, source.tensors[0])
-            if count and source.tensors[0] not in stored and name in stored:
-                experts = stored[name].shape[0] if len(stored[name].shape) == 3 else 0
+            if count:
+                experts = max(counts) if name.endswith(_STACK) else 0
                 whole = replace(source, tensors=(name,), sizes=(sum(source.sizes),))
                 found[parameter] = replace(whole, stacked=experts)
     return found

@@ -125,7 +125,7 @@ class TensorReader:
         """The tensor; of a quantized matrix, its values in float32."""
         tensor = self.files.stored[name]
         if isinstance(tensor, StoredQuantized):
-            return self.quantized(tensor).dense()
+            return self.quantized(tensor).dense().reshape(tensor.shape)
         return self._read(tensor)
 
     def quantized(self, tensor: StoredQuantized) -> Any:

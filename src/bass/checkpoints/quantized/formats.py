@@ -10,6 +10,9 @@
     awq         .qweight [in, out/8]             .scales [groups, out]        .qzeros
     mxfp4       _blocks [.., out, in/32, 16]     _scales [.., out, in/32]
 
+A stack of experts in eight bits has one axis more, and is called `gate_up_proj`, with scales
+`gate_up_proj_scale_inv`.
+
 Words of 32 bits hold 8 codes of 4 bits (or 4 of 8), the first in the low bits; AWQ interleaves
 the columns of a word. Two codes of a byte of MXFP4 are neighbours, the first in the low bits.
 """
@@ -38,16 +41,19 @@ MXFP4_GROUP = 32
 KIND_OF = {dtype: kind for kind, dtype in FLOATS.items()}
 SCALES = ("weight_scale_inv", "weight_scale", "scales")  # their roles
 _OF_WEIGHT = ("weight_scale", "weight_scale_inv", "weight_zero_point", "weight_g_idx")
-# the end of the name of a matrix's codes -> the roles of its other tensors
-ROLES: dict[str, tuple[str, ...]] = {
+_ROLES: dict[str, tuple[str, ...]] = {
     ".qweight": ("scales", "qzeros", "g_idx"),
     ".weight_packed": (*_OF_WEIGHT, "weight_shape"),
     ".weight": (*_OF_WEIGHT, "weight_shape"),
     "_blocks": ("scales",),
 }
+# the end of the name of a matrix's codes -> the roles of its tensors, and the ends of their names
+ROLES: dict[str, dict[str, str]] = {
+    end: {role: end[0] + role for role in (end[1:], *others)} for end, others in _ROLES.items()
+} | {"_proj": {"weight": "_proj", "weight_scale_inv": "_proj_scale_inv"}}
 # scales of activations, which have dynamic ones here, and of caches, which are not quantized
 UNUSED = re.compile(
-    r"\.(input|activation|output|[kvq]|kv|prob|prob_output)_(scale|zero_point|scale_ub)$"
+    r"(\.|_proj_)(input|activation|output|[kvq]|kv|prob|prob_output)_(scale|zero_point|scale_ub)$"
 )
 
 
@@ -76,7 +82,9 @@ class Layout:
         return 4 if self.kind in ("int4", "e2m1") else 8
 
     def shape(self, stored: Mapping[str, Stored]) -> Shape:
-        """The shape of the matrix by its tensors; a stack of MXFP4 is [.., in, out]."""
+        """The shape of the matrix by its tensors; a stack of MXFP4 is [.., in, out], one in eight
+        bits [.., out, in].
+        """
         codes, per_word = next(iter(stored.values())).shape, 32 // self.bits
         if self.format == "mxfp4":
             *stack, out, groups, _ = codes
@@ -97,12 +105,14 @@ class Layout:
         if self.format == "mxfp4":
             *stack, size, out = shape
             return [(*stack, out, size // MXFP4_GROUP)]
-        out, size = shape
+        *stack, out, size = shape
         rows, columns = self.block or (1, min(self.group or size, size))
-        grid = -(-out // rows), -(-size // columns)
+        grid = *stack, -(-out // rows), -(-size // columns)
         if self.format in ("gptq", "awq"):
             return [grid[::-1]]
         single = self.format == "eight-bit" and self.block is None and self.group is None
+        if stack and single:
+            return [grid, (*stack, 1, 1)]
         return [grid, (), (1,), (1, 1), (out,)] if single else [grid]
 
     def weight(self, parts: Mapping[str, Tensor], shape: Shape) -> QuantizedWeight | QuantizedStack:
@@ -132,13 +142,15 @@ class Layout:
         return QuantizedWeight(self.kind, self._signed(codes), scale, zero, group, order)
 
     def _eight_bit(self, parts: Mapping[str, Tensor], shape: Shape) -> QuantizedWeight:
-        codes, scale, (out, size) = parts["weight"], _scale_of(parts), shape
-        single = scale.numel() == 1 and self.block is None and self.group is None
+        """The matrices of a stack are one below the other."""
+        codes, scale, (*stack, out, size) = parts["weight"].flatten(0, -2), _scale_of(parts), shape
+        count = math.prod(stack)
+        single = scale.numel() == count and self.block is None and self.group is None
         rows, columns = self.block or (out if single else 1, min(self.group or size, size))
 
         def by_input(values: Tensor) -> Tensor:
-            values = values.reshape(-(-out // rows), -(-size // columns))
-            return values.repeat_interleave(rows, 0)[:out].T
+            values = values.reshape(count, -(-out // rows), -(-size // columns))
+            return values.repeat_interleave(rows, 1)[:, :out].flatten(0, 1).T
 
         scale = by_input(scale if scale.dtype.itemsize > 1 else scale.float())
         zero = parts.get("weight_zero_point")
@@ -344,9 +356,8 @@ def _with_matrices(
     found: dict[str, Stored] = {}
     for name, codes in [*rest.items()]:
         end = next((end for end in ROLES if name.endswith(end)), "")
-        start, module = name.removesuffix(end[1:]), name.removesuffix(end)
-        roles = (end[1:], *ROLES.get(end, ()))
-        parts = {role: rest[start + role] for role in roles if start + role in rest}
+        module, ends = name.removesuffix(end), ROLES.get(end, {})
+        parts = {role: rest[module + own] for role, own in ends.items() if module + own in rest}
         if parts.keys().isdisjoint(SCALES):
             continue
         layout = layout_of(module)
@@ -357,10 +368,10 @@ def _with_matrices(
                 f"{' or '.join(str([*one]) for one in shapes)}"
             )
         kind = KIND_OF[dtype or torch.bfloat16]
-        own = module if end == "_blocks" else f"{module}.weight"
+        own = {"_blocks": module, "_proj": name}.get(end, f"{module}.weight")
         found[own] = StoredQuantized(codes.path, name, kind, shape, parts, layout)
         for role in parts:
-            del rest[start + role]
+            del rest[module + ends[role]]
     return rest | found
 
 
