@@ -22,6 +22,7 @@ Checkpoint = str | Path | None
 FamilySpec = str | type | None
 # a name, "package.module:Class", a class, an object, or {"class_path": ..., "init_args": {...}}
 StrategySpec = Any
+DEFAULT_POLICY = "bass"
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,8 +52,8 @@ class ModelOptions:
         'decoder of your own as "package.module:Class", for checkpoints of its model_type; by '
         "default the family that `bass` or an installed package has for it",
     )
-    # None is `bass`: a policy that is given next to `num_speculative_tokens` contradicts it
-    policy: StrategySpec = strategy(None, "policy", "bass by default; ")
+    # None: a policy that is given next to `num_speculative_tokens` contradicts it
+    policy: StrategySpec = strategy(None, "policy", f"{DEFAULT_POLICY} by default; ")
     cache: str | type = strategy("auto", "cache", "auto (the fastest on the device), ")
     attention: StrategySpec = strategy(
         "auto", "attention", "auto (the default of cache and device), "

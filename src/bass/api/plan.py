@@ -16,7 +16,7 @@ from bass.api.loading import (
     check_family,
     check_pair,
 )
-from bass.api.options import LoadOptions
+from bass.api.options import DEFAULT_POLICY, LoadOptions
 from bass.api.resolve import imported, make
 from bass.attention import ON_CUDA
 from bass.checkpoints.folder import DTYPES
@@ -195,10 +195,10 @@ def _specs(options: LoadOptions, device: torch.device) -> tuple[ModelSpec, Model
 
 
 def _policy(options: LoadOptions) -> Any:
-    """The policy, by default `bass`, or the fixed one for `num_speculative_tokens`."""
+    """The policy, by default `DEFAULT_POLICY`, or the fixed one for `num_speculative_tokens`."""
     k = options.num_speculative_tokens
     if k is None:
-        return "bass" if options.policy is None else options.policy
+        return DEFAULT_POLICY if options.policy is None else options.policy
     if options.policy is not None:
         raise OptionError(
             "`num_speculative_tokens` is short for the fixed policy and contradicts "

@@ -45,9 +45,9 @@ class AblateOptions:
 
 def run(argv: Sequence[str]) -> int:
     """Run the config, or list its cells. Nothing is written before the config is checked."""
-    made = Parser("ablate", ABOUT, EXAMPLES, AblateOptions, skip=["config"])
+    made = Parser("ablate CONFIG", ABOUT, EXAMPLES, AblateOptions, skip=["config"])
     made.add_argument("grid", type=str, metavar="CONFIG", help="YAML file, or one of the package")
-    made.own, made.unlisted = _is_setting, help_of(Settings)
+    made.own, made.helps = _is_setting, help_of(Settings)
     found, words = made.split(argv)
     whole = ("base.", "axes.")
     overrides = {k if k.startswith(whole) else f"base.{k}": v for k, v in found.items()}

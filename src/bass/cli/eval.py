@@ -19,7 +19,7 @@ EXAMPLES = (
 def run(argv: Sequence[str]) -> int:
     """Evaluate, or continue an evaluation; prints two tables in Markdown."""
     about = "Scores a pair on programming problems: Pass@First and Pass@All in a time, and pass@k."
-    command = Parser("eval", about, EXAMPLES, EvalOptions, LoadOptions, skip=["problems"])
+    command = Parser("eval PROBLEMS", about, EXAMPLES, EvalOptions, LoadOptions, skip=["problems"])
     command.add_argument("problems", type=str, help=help_of(EvalOptions)["problems"])
     command.add_argument("--output", type=str, metavar="FOLDER", help="of results, to continue too")
     config = command.read(argv)

@@ -63,7 +63,7 @@ def run(argv: list[str]) -> int:
     """Generate. Nothing is printed before all options and inputs are checked."""
     about = "Continues one or several prompts; prints the completions and figures of the run."
     options = (PromptOptions, TemplateOptions, RequestOptions, LoadOptions)
-    command = Parser("generate", about, EXAMPLES, *options)
+    command = Parser("generate [PROMPT ...]", about, EXAMPLES, *options)
     command.alternatives = SOURCES
     config = command.read(argv)
     check_options(build(PromptOptions, config))

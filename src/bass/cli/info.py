@@ -36,7 +36,7 @@ EXAMPLES_OF_CONVERT = (
 def run(argv: list[str]) -> int:
     """Describe a checkpoint, or a pair and whether it is compatible (exit status 1 if not)."""
     about = "Describes a checkpoint, and whether a draft is compatible with it; reads no weights."
-    command = Parser("info", about, EXAMPLES, skip=("config",))
+    command = Parser("info CHECKPOINT", about, EXAMPLES, skip=("config",))
     command.add_argument("checkpoint", type=str, help="a folder, or a hub id (org/name[@revision])")
     command.add_argument("--draft", type=str, help="a second checkpoint, as draft of the first")
     command.add_argument("--lora", type=str, help="LoRA adapter that is merged into the checkpoint")
@@ -141,7 +141,7 @@ def by_layer(rules: tuple[AttentionRule, ...], name: str) -> str:
 def convert(argv: list[str]) -> int:
     """Convert a folder, and name the files that were written."""
     about = "Writes the weights of pickle files as safetensors, without running their code."
-    command = Parser("convert", about, EXAMPLES_OF_CONVERT, skip=("config",))
+    command = Parser("convert FOLDER", about, EXAMPLES_OF_CONVERT, skip=("config",))
     command.add_argument("folder", type=Path, help="folder with files such as pytorch_model.bin")
     command.add_argument("--output", type=Path | None, help="folder to write to, else the same one")
     config = command.read(argv)

@@ -145,7 +145,7 @@ def _registry(tree: ast.Module) -> Any:
 def run(argv: list[str]) -> int:
     """Print all kinds, or one, or the documentation of one strategy."""
     about = "Lists strategies and model families, or the parameters of one strategy."
-    command = Parser("list", about, EXAMPLES, skip=("config",))
+    command = Parser("list [NAME]", about, EXAMPLES, skip=("config",))
     text = "only this kind, or this strategy, also as module:Class"
     command.add_argument("name", nargs="?", type=str, help=text)
     name, out = command.read(argv).name, console()

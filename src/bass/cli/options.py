@@ -11,7 +11,8 @@ import re
 import sys
 import textwrap
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,9 +22,10 @@ from rich.console import Console
 
 from bass.api.options import counterpart_error, typed, wrong_type
 from bass.errors import OptionError, flag, hyphened
+from bass.experiments.settings import overlaid
 from bass.option import for_one_prompt
 
-WIDTH = 100  # columns of a help
+WIDTH, LEFT = 100, 31  # columns of a help, and of the names of options in it
 _TITLES = {"LoadOptions": "models and machine", "TemplateOptions": "prompt"}
 _STRATEGIES = "strategies (their parameters: `bass list NAME`, given as --policy.k 3)"
 _FILE = {"type": str, "metavar": "FILE"}
@@ -49,14 +51,32 @@ _METAVARS = {int: "N", float: "X", bool: "BOOL"}
 T = TypeVar("T")
 
 
+class _Help(argparse.HelpFormatter):
+    """Wraps each line of the description, and shows the names of an option before its value."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=LEFT, width=WIDTH)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = partial(textwrap.fill, width=width, break_on_hyphens=False)
+        return "\n".join(map(fill, text.splitlines()))
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        names = [one for one in action.option_strings if one[-1] != "+"]  # of jsonargparse
+        if not names or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        return f"{', '.join(names)} {action.metavar or action.dest.upper()}"
+
+
 class Parser(ArgumentParser):
     """The parser of a command: of jsonargparse, with parameters of strategies, suggestions for
     unknown names, and a short help. Its `add_argument` takes further options.
 
-    about: a sentence. examples: three, each a whole command line. options, skip: see
-    `add_options`; without "config" in `skip`, there is `--config FILE.yaml`. alternatives: options
-    of which one on the command line replaces all in a file. own: whether `split` takes an option
-    out, by its name. unlisted: such options that `--help` leaves out, with their help.
+    command: its name, and its arguments for the usage. about: a sentence. examples: three, each a
+    whole command line. options, skip: see `add_options`; without "config" in `skip`, there is
+    `--config FILE.yaml`. alternatives: options of which one on the command line replaces all in a
+    file. own: whether `split` takes an option out, by its name. helps: the whole help of options,
+    also of such ones.
     """
 
     def __init__(
@@ -68,14 +88,19 @@ class Parser(ArgumentParser):
         skip: Collection[str] = (),
     ) -> None:
         super().__init__(
-            prog=f"bass {command}", exit_on_error=False, print_config=None, allow_abbrev=False
+            prog=f"bass {command.partition(' ')[0]}",
+            usage=f"bass {command} [options]",
+            description="\n  ".join([f"{about}\n\nexamples:", *examples]),
+            formatter_class=_Help,
+            exit_on_error=False,
+            print_config=None,
+            allow_abbrev=False,
         )
-        self.about, self.examples = about, examples
         self.strategies: dict[str, str] = {}  # kind of each option that names one
         self.hints: dict[str, Any] = {}  # types of the other options
         self.alternatives: Collection[str] = ()
         self.own: Callable[[str], bool] = self._is_parameter
-        self.unlisted: Mapping[str, str] = {}
+        self.helps: dict[str, str] = {}
         for one in options:
             self.add_options(one, skip)
         if "config" not in skip:
@@ -90,7 +115,9 @@ class Parser(ArgumentParser):
             name, kind, own = field.name, field.metadata["kind"], _ARGUMENTS.get(field.name, {})
             hint = own.get("type", for_one_prompt(hints[name]))
             listed = [x for x in (hint, *typing.get_args(hint)) if typing.get_origin(x) is list]
-            self.hints[name], more = hint, {"type": hint}
+            first, *_ = typing.get_args(hint) or (hint,)
+            metavar = _METAVARS.get(first, name.rpartition("_")[2].upper())
+            self.hints[name], more = hint, {"type": hint, "metavar": metavar}
             if kind is not None:
                 self.strategies[name] = kind
                 more = {"type": Any, "metavar": "NAME"}
@@ -99,13 +126,25 @@ class Parser(ArgumentParser):
             elif listed and not own:
                 self.hints[name] = listed[0]
                 several = "*" if name == "prompt" else "+"
-                more = {"type": typing.get_args(listed[0])[0], "nargs": several}
-            more |= {"default": field.default, "help": field.metadata["help"]} | own
+                more |= {"type": typing.get_args(listed[0])[0], "nargs": several}
+            self.helps[name] = own.get("help", field.metadata["help"])
+            more |= {"default": field.default} | own | {"help": self._short(field)}
             title = _STRATEGIES if kind and "quantization" not in name else own_title
             found = [group for group in self._action_groups if group.title == title]
             group: Any = found[0] if found else self.add_argument_group(title)
+            if name in _SELDOM:
+                self.epilog = f"{self.epilog or 'also'} {flag(name)}"
             names = [name] if name == "prompt" else [_SHORT.get(name), flag(name)]
             group.add_argument(*filter(None, names), **more)
+
+    def _short(self, field: dataclasses.Field[Any]) -> str:
+        """The first clause of the help of an option, and its default, in a line."""
+        if field.name in _SELDOM:
+            return argparse.SUPPRESS
+        unsaid, text = field.default in (None, False, (), ""), self.helps[field.name]
+        end = "" if unsaid else f" (default {field.default})"
+        clause, width = re.split("[;:] ", text)[0], WIDTH - LEFT - len(end)
+        return textwrap.shorten(clause, width, placeholder=" ...") + end
 
     def read(self, argv: Sequence[str]) -> Namespace:
         """The options of the command line, over those of the files of `--config`, over the
@@ -119,17 +158,8 @@ class Parser(ArgumentParser):
         replaced = {*self.alternatives} if given.keys() & {*self.alternatives} else set()
         layers = [{k: v for k, v in layer.items() if k not in replaced} for layer in layers]
         config = {name: action.default for name, action in self._known().items()}
-        for layer in (*layers, given | dotted):  # a strategy replaces one with its parameters
-            below = {key for key in config if any(key.startswith(f"{name}.") for name in layer)}
-            config = {key: value for key, value in config.items() if key not in below} | layer
-        if dotted := {key: config.pop(key) for key in [*config] if "." in key}:
-            from bass.experiments.settings import overlaid
-
-            if config.get("policy", "") is None:
-                config["policy"] = "bass"
-            config = overlaid(config, dotted)
-        if config.get("stop"):
-            config["stop"] = [_unescaped(text) for text in config["stop"]]
+        for layer in (*layers, given | dotted):
+            config = overlaid(config, layer, lambda _, value: value)
         return Namespace(**config)
 
     def split(self, argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
@@ -143,7 +173,9 @@ class Parser(ArgumentParser):
                 rest += [word, *words]
             elif name.startswith("--") and self.own(_key(name)):
                 try:
-                    found[_key(name)] = yaml.safe_load(text if equals else next(words))
+                    value = yaml.safe_load(text if equals else next(words))
+                    is_stop = _key(name).rpartition(".")[2] == "stop"
+                    found[_key(name)] = _unescaped(value) if is_stop else value
                 except (StopIteration, yaml.YAMLError) as error:
                     sentence = f"`{name}` needs a value, such as 4 or '[1, 2]' {error}."
                     raise OptionError(sentence) from error
@@ -155,19 +187,6 @@ class Parser(ArgumentParser):
                 raise self._unknown(name)
         return found, rest
 
-    def format_help(self, formatter: Any = None) -> str:
-        """A line for each option: its first clause and its default."""
-        loose = [_placed(action) for action in self._actions if not action.option_strings]
-        usage = " ".join([self.prog, *loose, "[options]"])
-        about = [part for line in self.about.splitlines() for part in textwrap.wrap(line, WIDTH)]
-        examples = [f"  {example}" for example in self.examples]
-        lines = [f"usage: {usage}", "", *about, "", "examples:", *examples]
-        positional, optional, *groups = self._action_groups
-        for group in (positional, *groups, optional):
-            if actions := [a for a in group._group_actions if a.help != argparse.SUPPRESS]:
-                lines += ["", f"{group.title}:", *_lines(actions)]
-        return "\n".join(lines) + "\n"
-
     def _known(self) -> dict[str, argparse.Action]:
         """What a file may have."""
         actions = [a for a in self._actions if a.default != argparse.SUPPRESS]
@@ -177,8 +196,7 @@ class Parser(ArgumentParser):
         return "." in key and key.partition(".")[0] in self.strategies
 
     def _unknown(self, name: str) -> OptionError:
-        options = {a.dest: str(a.help) for a in self._actions if a.option_strings}
-        options |= self.unlisted
+        options = {a.dest: str(a.help) for a in self._actions if a.option_strings} | self.helps
         near = difflib.get_close_matches(hyphened(name), map(flag, options), n=2)
         hint = f" Did you mean {' or '.join(f'`{one}`' for one in near)}?" if near else ""
         return counterpart_error(name, options) or OptionError(
@@ -195,6 +213,7 @@ class Parser(ArgumentParser):
                 key, value = found.groups()
                 raise wrong_type(f"{flag(key)} {value}", error) from error
             raise OptionError(f"{message.rstrip('.')}.") from error
+        given["stop"] = _unescaped(given.get("stop", []))
         return {name: value for name, value in given.items() if value != []}
 
     def _of_file(self, name: str) -> dict[str, Any]:
@@ -249,31 +268,8 @@ def _key(name: str) -> str:
     return name if name.startswith("axes.") else name.replace("-", "_")
 
 
-def _unescaped(text: str) -> str:
-    r"""The text with `\n`, `\t` and `\\`, which a shell passes on unchanged, replaced."""
-    return text.replace("\\\\", "\0").replace("\\n", "\n").replace("\\t", "\t").replace("\0", "\\")
-
-
-def _placed(action: argparse.Action) -> str:
-    """A positional argument in the usage."""
-    name = str(action.metavar or action.dest).upper()
-    return {"*": f"[{name} ...]", "?": f"[{name}]"}.get(str(action.nargs), name)
-
-
-def _lines(actions: Sequence[argparse.Action]) -> Iterator[str]:
-    """A line for each option: names, first clause of the help, default."""
-    seldom = [flag(action.dest) for action in actions if action.dest in _SELDOM]
-    for action in (action for action in actions if action.dest not in _SELDOM):
-        names = ", ".join(x for x in action.option_strings if x[-1] != "+") or _placed(action)
-        if action.option_strings and action.nargs != 0:
-            hint: Any = getattr(action, "_typehint", action.type)
-            first, *_ = typing.get_args(hint) or (hint,)
-            last = _key(names).rpartition("_")[2].upper()
-            names += f" {action.metavar or _METAVARS.get(first, last)}"
-        text, default = re.split("[;:] ", str(action.help))[0], action.default
-        unsaid = default in (None, False, (), "") or default == argparse.SUPPRESS
-        end = "" if unsaid else f" (default {default})"
-        short = textwrap.shorten(text, WIDTH - 31 - len(end), placeholder=" ...")
-        yield f"  {names:28} {short}{end}"
-    text = f"  also {', '.join(seldom)}" if seldom else ""
-    yield from textwrap.wrap(text, WIDTH, break_on_hyphens=False, subsequent_indent="    ")
+def _unescaped(stop: Any) -> Any:
+    r"""Stop strings with `\n`, `\t` and `\\`, which a shell passes on unchanged, replaced."""
+    if not isinstance(stop, str):
+        return [*map(_unescaped, stop)] if isinstance(stop, list) else stop
+    return stop.replace("\\\\", "\0").replace("\\n", "\n").replace("\\t", "\t").replace("\0", "\\")

@@ -21,7 +21,7 @@ EXAMPLES_OF_TABLE = (
 def run(argv: Sequence[str]) -> int:
     """Write the page, and print its name."""
     about = "Write one HTML page of a run or of an evaluation, which needs no other file."
-    made = Parser("report", about, EXAMPLES, skip=["config"])
+    made = Parser("report RUN", about, EXAMPLES, skip=["config"])
     made.add_argument("run", type=str, help="folder that `bass ablate` or `bass eval` wrote")
     default = "file of the page; by default report.html in the folder"
     made.add_argument("--output", type=str | None, default=None, metavar="FILE.html", help=default)
@@ -48,7 +48,7 @@ def run(argv: Sequence[str]) -> int:
 def table(argv: Sequence[str]) -> int:
     """Print the table."""
     about = "Write the table of a run as Markdown, LaTeX or CSV."
-    made = Parser("table", about, EXAMPLES_OF_TABLE, skip=["config"])
+    made = Parser("table RUN", about, EXAMPLES_OF_TABLE, skip=["config"])
     made.add_argument("run", type=str, help="folder that `bass ablate` wrote")
     formats = Literal["markdown", "latex", "csv"]
     made.add_argument("--format", type=formats, default="markdown", help="of the table")

@@ -24,7 +24,7 @@ from bass.analysis.metrics import METRICS, SPEEDUPS, Measurement, speedup
 from bass.api.generation import Generation
 from bass.api.llm import LLM, serve
 from bass.api.loading import ModelCache, Models
-from bass.api.options import LoadOptions, RequestOptions
+from bass.api.options import DEFAULT_POLICY, LoadOptions, RequestOptions
 from bass.api.plan import LoadPlan
 from bass.api.requests import check_context, prompt_ids
 from bass.drafters import ModelDraft, SelfDraft
@@ -55,7 +55,7 @@ def methods_of(options: BenchOptions, load_options: LoadOptions) -> dict[str, Lo
     if options.acceptance is not None:
         load_options = replace(load_options, verifier=Synthetic(options.acceptance))
     found = {}
-    for name in given if options.methods else (PLAIN, *(given or ["bass"])):
+    for name in given if options.methods else (PLAIN, *(given or [DEFAULT_POLICY])):
         k = 0 if name == PLAIN else int(name) if str(name).lstrip("-").isdecimal() else None
         label = PLAIN if k == 0 else str(label_of(name)) if k is None else f"k={k}"
         policy = name if k is None else None

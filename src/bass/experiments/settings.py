@@ -1,13 +1,14 @@
 """The options of a cell of an ablation, of `bass bench` and of `bass eval`; they load no torch."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from bass.api.options import (
+    DEFAULT_POLICY,
     LoadOptions,
     ModelOptions,
     RequestOptions,
@@ -41,7 +42,7 @@ _COUNT, _LIMIT = "[1, inf)", "(0, inf)"
 class Settings(ModelOptions, SamplingParams):
     """One cell. Options of `bass generate` have the same meaning here."""
 
-    policy: StrategySpec = strategy("bass", "policy")
+    policy: StrategySpec = strategy(DEFAULT_POLICY, "policy")
     max_new_tokens: int = like(SamplingParams, "max_new_tokens", 128)
     stop: str | list[str] | None = like(SamplingParams, "stop", None)
     stop_token_ids: list[int] | None = like(SamplingParams, "stop_token_ids", None)
@@ -159,18 +160,24 @@ def typed_setting(name: str, value: Any) -> Any:
     return typed(f"{name}: {value!r:.60}", value, hint)
 
 
-def overlaid(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+def overlaid(
+    settings: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    convert: Callable[[str, Any], Any] = typed_setting,
+) -> dict[str, Any]:
     """The settings with overrides, in which `policy.k` is the parameter `k` of the policy.
 
-    Raises `OptionError` for an unknown one, and for a value of a wrong type.
+    convert: a value of a name. Raises `OptionError` for an unknown one, and for a value of a wrong
+    type.
     """
     result = dict(settings)
     for key in sorted(overrides, key=lambda key: key.count(".")):  # a strategy before its parameter
         name, *path = key.split(".")
         if not path:
-            result[name] = typed_setting(name, overrides[key])
+            result[name] = convert(name, overrides[key])
         elif name in STRATEGIES:
-            result[name] = _with_parameter(key, result[name], path, overrides[key])
+            default = DEFAULT_POLICY if name == "policy" else None
+            result[name] = _with_parameter(key, result[name] or default, path, overrides[key])
         else:
             raise OptionError(f"`{key}` is no parameter of a strategy: `{name}` is none.")
     return result

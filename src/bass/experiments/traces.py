@@ -15,6 +15,7 @@ import pandas as pd
 
 from bass.analysis.frames import Run
 from bass.analysis.metrics import CALL, Measurement, by_position
+from bass.api.options import DEFAULT_POLICY
 from bass.api.resolve import make
 from bass.api.results import Result
 from bass.errors import OptionError
@@ -120,7 +121,7 @@ def measured_cost(trace: Trace) -> CostModel:
 
 def replay(
     trace: Trace,
-    policies: Sequence[Any] | Mapping[str, Any] = ("bass",),
+    policies: Sequence[Any] | Mapping[str, Any] = (DEFAULT_POLICY,),
     cost: CostModel | None = None,
     batch: int | None = None,
     seed: int = 0,
