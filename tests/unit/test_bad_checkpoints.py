@@ -52,7 +52,7 @@ DAMAGE: dict[str, tuple[Any, str]] = {
     "other weights": (edit_config(intermediate_size=48), "wrongly shaped .* belong together"),
     "more layers than the weights": (edit_config(num_hidden_layers=5), "missing"),
     "a pickle": (rename(SINGLE, "pytorch_model.bin"), "convert them with `bass convert "),
-    "no weights": (remove(SINGLE), "no model.safetensors"),
+    "no weights": (remove(SINGLE), "no weights, .* it holds config.json, tokenizer.json"),
     "truncated weights": (cut_weights, f"{SINGLE}` cannot be read"),
     "a pointer": (write(SINGLE, POINTER), "pointer of Git LFS .* `git lfs pull`"),
 }

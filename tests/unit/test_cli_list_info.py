@@ -1,5 +1,6 @@
 """`bass list`: ours and those of installed packages, the broken ones too; and `bass info`."""
 
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -160,9 +161,15 @@ def test_info_describes_a_checkpoint_and_its_draft(bass_command: Command, pair: 
         assert str(value)[:20] in said.out
 
 
-def test_info_says_that_a_draft_does_not_fit(
-    bass_command: Command, pair: Pair, silent_pair: Pair
+def test_info_says_that_a_draft_does_not_fit_or_has_a_shorter_context(
+    bass_command: Command, pair: Pair, silent_pair: Pair, tmp_path: Path
 ) -> None:
+    own = pair.copy(tmp_path)
+    config = json.loads((own.draft / "config.json").read_text())
+    (own.draft / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 40}))
+    said = bass_command("info", str(own.target), "--draft", str(own.draft))
+    assert said.status == 0
+    assert "It drafts up to its context of 40 tokens; then the target goes on." in said.out
     words = ("info", str(pair.target), "--draft", str(silent_pair.draft))
     said = bass_command(*words)
     assert said.status == 1

@@ -264,7 +264,7 @@ def test_a_model_length_limits_the_rows(silent_pair: Pair) -> None:
     with pytest.raises(RequestError, match="the context of 20: lower `max_new_tokens` to 8"):
         llm.generate([3] * 12, max_new_tokens=10)
     for wrong, words in (
-        (65, "more than the context of target and draft, 64"),
+        (65, "more than the context of the target, 64"),
         (1, "give an integer in"),
     ):
         with pytest.raises(OptionError, match=words):

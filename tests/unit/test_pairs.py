@@ -1,5 +1,7 @@
 """A target and a draft whose vocabularies are padded to different sizes."""
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,12 @@ import torch
 import bass
 from bass.checkpoints import shards, weights
 from bass.checkpoints.weights import load_decoder, narrow
+from bass.engine.scorer import ModelScorer
 from bass.errors import PairingError
+from bass.records import Window
 from bass.text import Tokenizer
 from support.matrix import night
-from unit.checkpoints import Pair, byte_tokenizer, pad
+from unit.checkpoints import CONTEXT, Pair, byte_tokenizer, pad
 
 PROMPTS = ["def double(", "for item in", "x"]
 PADDINGS = [(0, 7), (7, 0), (3, 64), (64, 3)]  # of target and draft
@@ -31,17 +35,18 @@ def wide(pair: Pair, tmp_path: Path, target: int, draft: int, fill: float = 0.0)
     return own
 
 
-@pytest.mark.parametrize("k", [night(1), 4])
-@pytest.mark.parametrize(("target", "draft"), PADDINGS)
-def test_greedy_decoding_with_another_padding_equals_plain_decoding(
-    pair: Pair, tmp_path: Path, target: int, draft: int, k: int
-) -> None:
-    own = wide(pair, tmp_path, target, draft)
-    options = {"max_new_tokens": 24, "temperature": 0, "ignore_eos": True}
-    plain = bass.load(own.target, num_speculative_tokens=0).generate(PROMPTS, **options)
-    result = bass.load(own.target, own.draft, num_speculative_tokens=k).generate(PROMPTS, **options)
-    assert [c.token_ids for c in result.completions] == [c.token_ids for c in plain.completions]
-    assert result.stats.drafted > 0
+def both(
+    own: Pair, prompts: list[Any], temperature: float, **loading: Any
+) -> tuple[list[list[int]], bass.Result]:
+    """The tokens of autoregressive decoding, and the result with the draft, by one noise."""
+    options: dict[str, Any] = {"max_new_tokens": 24, "temperature": temperature, "top_p": 1.0}
+    plain, found = (
+        bass.load(
+            own.target, own.draft, num_speculative_tokens=k, verifier="coupled", **loading
+        ).generate(prompts, ignore_eos=True, **options)
+        for k in (0, 3)
+    )
+    return [c.token_ids for c in plain.completions], found
 
 
 def test_a_quantized_draft_of_another_padding_drafts_as_one_of_the_same(
@@ -91,16 +96,9 @@ def test_one_seed_gives_the_same_samples_with_a_draft_and_without_at_every_paddi
     """With the coupled verifier, whose noise belongs to positions; prompts hold padding too."""
     own = wide(pair, tmp_path, target, draft, LOUD)
     size = byte_tokenizer().get_vocab_size() + target
-    options = {"max_new_tokens": 24, "temperature": 1.0, "top_p": 1.0, "ignore_eos": True}
-    prompts = [[5, size - 1, 7], [size - 1], [9, 8, 7, 6]]
-    samples = [
-        bass.load(own.target, own.draft, num_speculative_tokens=k, verifier="coupled").generate(
-            prompts, **options
-        )
-        for k in (0, 3)
-    ]
-    plain, speculative = ([c.token_ids for c in result.completions] for result in samples)
-    assert plain == speculative
+    plain, found = both(own, [[5, size - 1, 7], [size - 1], [9, 8, 7, 6]], 1.0)
+    assert [c.token_ids for c in found.completions] == plain
+    assert found.stats.drafted > 0
 
 
 def test_a_narrowed_draft_is_the_target_given_that_its_token_is_one(
@@ -112,6 +110,52 @@ def test_a_narrowed_draft_is_the_target_given_that_its_token_is_one(
     hidden = torch.randn(5, 32, generator=torch.Generator().manual_seed(0))
     kept = whole.unembed(hidden).softmax(-1)[:, :size]
     torch.testing.assert_close(cut.unembed(hidden).softmax(-1), kept / kept.sum(-1, keepdim=True))
+
+
+@pytest.mark.parametrize("longer", ["target", "draft"])
+def test_added_tokens_of_one_tokenizer_are_only_a_warning_and_never_drafted(
+    pair: Pair, tmp_path: Path, longer: str
+) -> None:
+    """The embeddings of the added tokens are such that a model emits them often."""
+    own, tokenizer, size = pair.copy(tmp_path), byte_tokenizer(), byte_tokenizer().get_vocab_size()
+    tokenizer.add_special_tokens(["<tool>", "</tool>", "<think>"])
+    tokenizer.save(str(getattr(own, longer) / "tokenizer.json"))
+    pad(getattr(own, longer), size + 3, LOUD)
+    with pytest.warns(UserWarning, match=r"added tokens: token '<tool>' is .*missing in the"):
+        plain, found = both(own, [*PROMPTS, [7, size + 2 if longer == "target" else 3]], 1.5)
+    assert [c.token_ids for c in found.completions] == plain
+    assert any(max(ids) >= size for ids in plain) == (longer == "target")
+    assert all((step.draft_tokens < size).all() for step in found.trace)
+
+
+@pytest.mark.parametrize("drafter", ["model", "ensemble"])
+@pytest.mark.parametrize("context", [3, 17, 33])
+def test_a_draft_of_a_shorter_context_drafts_up_to_its_end_and_the_target_goes_on(
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, context: int, drafter: str
+) -> None:
+    """The target drafts for itself in few rows, so that new requests begin while others have gone
+    beyond; nothing beyond is fed to it.
+    """
+    own, attend = pair.copy(tmp_path), ModelScorer._attend
+    config = json.loads((own.target / "config.json").read_text(encoding="utf-8"))
+    shutil.copytree(own.target, own.draft, dirs_exist_ok=True)
+    shorter = json.dumps(config | {"max_position_embeddings": context})
+    (own.draft / "config.json").write_text(shorter, encoding="utf-8")
+
+    def checked(self: ModelScorer, window: Window) -> Any:
+        assert window.positions.max() < self.decoder.shape.max_positions
+        return attend(self, window)
+
+    monkeypatch.setattr(ModelScorer, "_attend", checked)
+    prompts = [[5, 6, 7], [*range(9, 25)], [*range(40, 80)], [8], [7, 7]]
+    plain, found = both(own, prompts, 1.0, max_batch_size=2, drafter=drafter)
+    assert [c.token_ids for c in found.completions] == plain
+    lens, last = np.array([len(prompt) for prompt in prompts]), 0
+    for step in found.trace:
+        rows = step.active & (step.drafted > 0)
+        last = max([last, *(lens[step.requests] + step.drafted)[rows]])
+        lens[step.requests[step.active]] += step.emitted[step.active]
+    assert (last, lens.max()) == (context, CONTEXT)
 
 
 @pytest.mark.parametrize("without", ["both", "target", "draft"])

@@ -43,6 +43,7 @@ class Queued(Step):
         self.inner, self.at_hand = inner, at_hand
         self.target, self.drafter, self.verifier = inner.target, inner.drafter, inner.verifier
         self.warp, self.vocab_size, self.log = inner.warp, inner.vocab_size, inner.log
+        self.draft_context = inner.draft_context
         self.launched = self.collected = 0
         self.told: list[int] = []
 
@@ -52,6 +53,8 @@ class Queued(Step):
     def launch(
         self, sequences: Sequences, lengths: list[int], k: int, span: int
     ) -> Callable[[], StepReport]:
+        ends = sequences.lens + torch.tensor(lengths, device=sequences.lens.device)
+        assert all(end <= self.draft_context for end in ends.tolist()) or k == 0
         collect = self.inner.launch(sequences, lengths, k, span)
         self.told.append(self.launched - self.collected)
         self.launched += 1
@@ -176,6 +179,14 @@ def test_no_step_is_launched_ahead_while_requests_wait_or_near_a_limit(
     run, step = queued(setup, far(3), lambda k, span: False)
     list(run)
     assert max(step.told) == 0
+    prompt = far(1)[0].prompt
+    run, step = queued(
+        replace(setup, wrap=lambda step, _: replace(step, draft_context=len(prompt) + 14)),
+        [Request(prompt, len(prompt) + 40, key) for key in range(3)],
+    )
+    list(run)
+    plan = [record.k for record in run.trace.steps]
+    assert (plan[0], plan[-1], max(step.told)) == (3, 0, 1)
 
 
 def test_a_policy_that_learns_has_each_report_before_the_next_step(device: torch.device) -> None:

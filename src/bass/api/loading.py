@@ -125,9 +125,10 @@ def check_family(family: type[CausalDecoder] | None, *checkpoints: Checkpoint) -
 def check_pair(target: Checkpoint, draft: Checkpoint) -> None:
     """Raise a `PairingError` for a draft whose token ids have other meanings than the target's.
 
-    Vocabulary sizes may differ by padding only: both models have the same tokenizer, and its ids
-    fit into the smaller vocabulary. The target keeps its padding; the draft is cut to its ids.
-    Ids have no meaning where random weights have no tokenizer, so these may have any sizes.
+    Vocabulary sizes may differ by padding and added tokens only: both models have the same
+    tokenizer otherwise, and its other ids fit into the smaller vocabulary. The target keeps all its
+    ids; the draft is cut to them, and never drafts those that it lacks. Ids have no meaning where
+    random weights have no tokenizer, so these may have any sizes.
     """
     if target.index.dummy and target.tokenizer is None and draft.tokenizer is None:
         return
@@ -135,8 +136,8 @@ def check_pair(target: Checkpoint, draft: Checkpoint) -> None:
     sizes = [checkpoint.index.decoder.shape.vocab_size for checkpoint in (target, draft)]
     last, known = max(sizes), ""
     if target.tokenizer is not None and draft.tokenizer is not None:
-        last = max(target.tokenizer.vocabulary.values(), default=-1)
-        known = f", and their tokenizer's ids go up to {last}"
+        last = max(target.tokenizer.fast.get_vocab(with_added_tokens=False).values(), default=-1)
+        known = f", and the ids of their tokenizer, without added tokens, go up to {last}"
     if sizes[0] != sizes[1] and last >= min(sizes):
         raise PairingError(
             f"Target and draft have vocabularies of {sizes[0]} and {sizes[1]} tokens{known}: use a "

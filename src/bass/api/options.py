@@ -83,7 +83,7 @@ class LoadOptions(ModelOptions):
     )
     max_model_len: int | None = option(
         None,
-        "tokens of the longest row, prompt included; by default the models' context, of which the "
+        "tokens of the longest row, prompt included; by default the target's context, of which the "
         "storage of CUDA graphs then has as many positions as half of the free memory holds; a "
         "longer row is decoded in storage of its own",
         within="[2, inf)",

@@ -120,11 +120,11 @@ class LoadPlan:
             FirstLayers(target, first)  # raises
         for decoder in decoders:
             check_sinks(decoder, self.parts.attention)
-        context = min(decoder.shape.max_positions for decoder in decoders)
+        context = target.shape.max_positions
         if (requested := self.max_model_len) is not None and requested > context:
             raise OptionError(
-                f"`max_model_len={requested}` is more than the context of target and draft, "
-                f"{context} tokens: give at most that."
+                f"`max_model_len={requested}` is more than the context of the target, {context} "
+                "tokens: give at most that."
             )
 
     def read(self, cache: ModelCache | None = None) -> Models:

@@ -120,10 +120,10 @@ def weight_files(folder: Path) -> dict[Path, list[str]]:
     if found := [path for path in shards if not path.name.startswith("consolidated")]:
         return {path: [] for path in found}
     refuse_other_formats(folder)
-    others = some(path.name for path in sorted(folder.glob("*.safetensors")))
+    others = sorted(file_names(folder), key=lambda name: not name.endswith(".safetensors"))
     raise CheckpointError(
-        f"`{folder}` has no {SINGLE} and no shards of it; it holds {others or 'none'}: "
-        f"give a folder with safetensors files, the one to be read under the name {SINGLE}."
+        f"`{folder}` has no weights, neither {SINGLE} nor shards of it; it holds {some(others)}: "
+        f"download the rest, or give the file with the weights the name {SINGLE}."
     )
 
 

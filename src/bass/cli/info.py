@@ -56,7 +56,10 @@ def run(argv: list[str]) -> int:
     except PairingError as error:
         problem = str(error)
     figures = [{"checkpoint": names[i]} | describe(one, i == 1) for i, one in enumerate(read)]
-    own = f"draft for `{config.checkpoint}`.{problem and f' {problem}'}"
+    more, contexts = problem, [one.index.decoder.shape.max_positions for one in read]
+    if not problem and contexts[-1] < contexts[0]:
+        more = f"It drafts up to its context of {contexts[-1]:,} tokens; then the target goes on."
+    own = f"draft for `{config.checkpoint}`.{more and f' {more}'}"
     verdict = f"`{config.draft}` {'cannot' if problem else 'can'} {own}" if config.draft else ""
     if config.json:
         print(json.dumps({"checkpoints": figures, "compatible": not problem, "about": verdict}))

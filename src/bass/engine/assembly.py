@@ -60,8 +60,13 @@ class ModelPair:
 
     @property
     def context(self) -> int:
-        """The longest row in tokens: the smaller context of target and draft."""
-        return min(decoder.shape.max_positions for decoder in self.decoders)
+        """The longest row in tokens."""
+        return self.target.shape.max_positions
+
+    @property
+    def draft_context(self) -> int:
+        """The last position of a drafted token: a draft model's context may be the shorter one."""
+        return self.decoders[-1].shape.max_positions
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -167,9 +172,11 @@ class RunContext(DrafterContext):
                 "`needs_draft = True` in its class."
             )
         fill_cost = self.cost_of(decoder, decoder.shape.layers - 1, has_head=False)
-        scorer, known = self.scorer_of(decoder), decoder.shape.vocab_size
+        scorer, shape = self.scorer_of(decoder), decoder.shape
         logged = LoggedScorer(scorer, self.log, self.cost_of(decoder), fill_cost)
-        return logged if known == self.vocab_size else WidenedScorer(logged, known, self.vocab_size)
+        if shape.vocab_size == self.vocab_size and shape.max_positions >= self.capacity:
+            return logged
+        return WidenedScorer(logged, shape.vocab_size, shape.max_positions, self.vocab_size)
 
     def first_layers(self, count: int) -> Scorer:
         """A scorer of the target's first `count` layers, which shares the target's cache.
@@ -302,7 +309,9 @@ class Storage:
             log := PassLog(self._cost_of(models.target)),
         )
         drafter = built(parts.drafter, context)
-        step = SpeculativeStep(target, drafter, parts.verifier, warp, context.vocab_size, log)
+        step = SpeculativeStep(
+            target, drafter, parts.verifier, warp, context.vocab_size, log, models.draft_context
+        )
         if not self.graphs:
             return Engine(sequences, step)
         lengths, reads = captured_lengths(parts.policy), parts.attention.reads_lengths

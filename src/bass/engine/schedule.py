@@ -120,13 +120,15 @@ class Schedule:
         s.active[index] = True
 
     def plan(self, requested: list[int]) -> StepPlan:
-        """The next step; each draft has its requested length, or what its row's limit leaves."""
-        lengths, longest = [0] * len(requested), 0
+        """The next step; each draft has its requested length, or what its row's limit and the
+        drafter's context leave.
+        """
+        lengths, longest, context = [0] * len(requested), 0, self.step.draft_context
         rows = zip(self.serving, requested, self.lens, self.limits, strict=True)
         for row, (request, length, tokens, limit) in enumerate(rows):
             if request >= 0:
-                left = limit - tokens - 1
-                lengths[row] = length if length < left else left
+                left = (limit - 1 if limit <= context else context) - tokens
+                lengths[row] = length if length < left else left if left > 0 else 0
                 if tokens + lengths[row] > longest:
                     longest = tokens + lengths[row]
         k = self.step.shapes.draft_length(max(lengths))
@@ -136,16 +138,17 @@ class Schedule:
         """The step after this one, if its shape does not depend on this one's report; else None.
 
         That holds where no request waits for a row, no active row can reach its limit in either
-        step, the longest draft is that of an active row, and the shape is prepared.
+        step, nor its draft the end of the drafter's context, the longest draft is that of an active
+        row, and the shape is prepared.
         """
         if self.queue:
             return None
-        longest_draft = longest = 0
+        longest_draft, longest, context = 0, 0, self.step.draft_context
         rows = zip(self.serving, plan.lengths, self.lens, self.limits, strict=True)
         for request, length, tokens, limit in rows:
             if request >= 0:
                 most = tokens + length + 1  # after this step
-                if most + length + 1 > limit:
+                if most + length + 1 > limit or (length and most + length > context):
                     return None
                 longest_draft, longest = max(longest_draft, length), max(longest, most + length)
         if self.step.shapes.draft_length(longest_draft) != plan.k:

@@ -113,14 +113,16 @@ class ModelScorer(Scorer):
 @final
 @dataclass(frozen=True)
 class WidenedScorer(ForwardingRowStore, Scorer):
-    """A scorer over `vocab_size` token ids around one with the first `known` ids only.
+    """A scorer over `vocab_size` token ids and any position around one with the first `known` ids
+    and the positions of its `context` only.
 
-    The other ids get the logit -inf, and are fed as the last known id. A draft model whose
-    vocabulary is padded to fewer ids than the target's can thus draft for the target.
+    The other ids get the logit -inf, and are fed as the last known id; at other positions nothing
+    is fed. A draft model with fewer ids or positions can thus draft for the target.
     """
 
     scorer: Scorer
     known: int
+    context: int
     vocab_size: int
 
     @property
@@ -136,7 +138,9 @@ class WidenedScorer(ForwardingRowStore, Scorer):
         return replace(scored, logits=F.pad(scored.logits, (0, missing), value=float("-inf")))
 
     def _known(self, window: Window) -> Window:
-        return replace(window, tokens=window.tokens.clamp(max=self.known - 1))
+        tokens, positions = window.tokens.clamp(max=self.known - 1), window.positions
+        positions = positions.masked_fill(positions >= self.context, -1)
+        return replace(window, tokens=tokens, positions=positions)
 
 
 def check_pairing(

@@ -1,5 +1,6 @@
 """One speculative step on the device, from lengths to verdict: static shapes, no host read."""
 
+import sys
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -86,6 +87,7 @@ class Step(Protocol):
     warp: Warp
     vocab_size: int  # the target's
     log: PassLog
+    draft_context: int = sys.maxsize  # no token is drafted for a position from here on
     overlaps: ClassVar[bool]
     shapes: StepShapes = StepShapes()
 
@@ -126,6 +128,7 @@ class SpeculativeStep(Step):
     warp: Warp
     vocab_size: int
     log: PassLog = field(default_factory=PassLog)
+    draft_context: int = sys.maxsize
     # the strategies whose answers have been checked: types and shapes are, once for each run
     checked: set[str] = field(default_factory=set)
 

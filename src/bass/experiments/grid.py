@@ -370,13 +370,13 @@ def _long(settings: Settings, pair: list[Checkpoint], remarks: dict[str, None]) 
     Raises a `RequestError` for one, unless the settings leave them out.
     """
     entries, new, tokenizer = settings.entries, settings.max_new_tokens, pair[0].tokenizer
-    shapes = [checkpoint.index.decoder.shape for checkpoint in pair]
-    context = min(shape.max_positions for shape in shapes)
+    shape = pair[0].index.decoder.shape
+    context = shape.max_positions
     if settings.num_prompts is not None and len(entries) < settings.num_prompts:
         remarks[f"`num_prompts` is {settings.num_prompts}, and there are {len(entries)}."] = None
     if plain_turns(entries, tokenizer):
         remarks["Conversations are plain text (`User:`), since there is no chat template."] = None
-    needed = longest_prompts(tokenizer, shapes[0].vocab_size, entries, new)
+    needed = longest_prompts(tokenizer, shape.vocab_size, entries, new)
     long = [i for i, length in enumerate(needed) if length + new > context]
     if long and not (settings.skip_long and len(long) < len(entries)):
         raise RequestError(

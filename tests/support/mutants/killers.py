@@ -78,6 +78,9 @@ TOO_EARLY = f"{SOON}::test_no_step_is_launched_ahead_while_requests_wait_or_near
 INVALID = "laws/test_7_invalid_drafts.py"
 IMPOSSIBLE = "laws/test_7_invalid_targets.py"
 PAIRS = "unit/test_pairs.py"
+ONE_CONTEXT = (
+    f"{PAIRS}::test_a_draft_of_a_shorter_context_drafts_up_to_its_end_and_the_target_goes_on"
+)
 ONE_PADDING = (
     f"{PAIRS}::test_one_seed_gives_the_same_samples_with_a_draft_and_without_at_every_padding"
 )
