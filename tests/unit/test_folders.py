@@ -13,7 +13,7 @@ import torch
 
 import bass
 from bass.checkpoints.folder import INDEX
-from bass.checkpoints.weights import read_index
+from bass.checkpoints.weights import dummy_index, read_index
 from bass.errors import CheckpointError
 from bass.models.config import FamilyConfig
 from bass.models.llama import Llama, LlamaConfig
@@ -87,10 +87,31 @@ def edit(folder: Path, **changes: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def test_a_head_that_reads_hidden_states_is_named(tied: Path) -> None:
-    edit(tied, architectures=["LlamaForCausalLMEagle3"])
-    with pytest.raises(CheckpointError, match=r"no whole model but a head \(eagle\)"):
-        read_index(tied)
+# name: what it is, fields of its config.json, some of its tensors
+HEADS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
+    "class of EAGLE-3": ("EAGLE-3", {"architectures": ["LlamaForCausalLMEagle3"]}, []),
+    "fields of EAGLE-3": ("EAGLE-3", {"draft_vocab_size": 10}, []),
+    "tensors of EAGLE-3": ("EAGLE-3", {}, ["fc.weight", "midlayer.hidden_norm.weight", "d2t"]),
+    "speculators": ("EAGLE-3", {"model_type": None, "speculators_model_type": "eagle3"}, []),
+    "tensors of EAGLE": ("EAGLE", {}, ["fc.weight", "layers.0.self_attn.q_proj.weight"]),
+    "class of DFlash": ("DFlash", {"architectures": ["DFlashDraftModel"]}, []),
+    "tensors of DFlash": ("DFlash", {}, ["fc.weight", "hidden_norm.weight"]),
+    "class of DSpark": ("DSpark", {"architectures": ["Qwen3DSparkModel"]}, []),
+    "tensors of DSpark": ("DSpark", {}, ["fc.weight", "markov_head.markov_w1.weight"]),
+    "fields of Medusa": ("Medusa", {"model_type": None, "medusa_num_heads": 3}, []),
+    "tensors of Medusa": ("Medusa", {}, ["medusa_heads.0.0.linear.weight"]),
+}
+
+
+@pytest.mark.parametrize("case", HEADS)
+def test_a_head_that_reads_hidden_states_is_named(tied: Path, case: str) -> None:
+    name, fields, tensors = HEADS[case]
+    edit(tied, **fields)
+    if tensors:
+        rewrite(tied, lambda _: {tensor: torch.ones(16, 32) for tensor in tensors})
+    for read in (read_index,) if tensors else (read_index, dummy_index):
+        with pytest.raises(CheckpointError, match=f"no whole model but a head of {name}, which"):
+            read(tied)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from bass.checkpoints.families import family_of
+from bass.checkpoints.families import family_of, refuse_head
 from bass.checkpoints.folder import SINGLE, read_config, read_text_config, some, stored_dtype
 from bass.checkpoints.lora import Adapter
 from bass.checkpoints.names import is_unused, named_as_stored, of_stacks, renamed, text_half
@@ -26,6 +26,7 @@ from bass.checkpoints.quantized.matrices import (
 from bass.checkpoints.shards import FLOATS, TensorFiles, TensorReader
 from bass.errors import BassError, CheckpointError, OptionError, counted, explained
 from bass.interfaces import Quantization
+from bass.models import FAMILIES
 from bass.models.decoder import CausalDecoder
 from bass.models.sources import WeightSource
 from bass.ops.norms import HeadNorm, OffsetRMSNorm
@@ -177,7 +178,10 @@ def read_index(
     """
     raw, half_of = read_text_config(folder)
     family = family_of(folder, raw, family)
-    files = described(TensorFiles.read(folder), read_config(folder), raw)
+    files = TensorFiles.read(folder)
+    if family in FAMILIES.values():
+        refuse_head(folder, raw, files.stored)
+    files = described(files, read_config(folder), raw)
     if files.method and adapter is not None:
         raise CheckpointError(
             f"`{folder}` holds quantized weights, into which no adapter can be merged: use the "
