@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 import bass
 from bass.checkpoints.quantized.formats import Layout
 from bass.checkpoints.weights import load_decoder, read_index, save_decoder
+from bass.errors import CheckpointError
 from bass.models.decoder import CausalDecoder
 from bass.models.gptj import GPTJ, GPTJConfig
 from bass.models.llama import Llama, LlamaConfig
@@ -21,7 +22,7 @@ from bass.ops import dispatch
 from bass.ops.linear import GroupQuantizedLinear, Linear, QuantizedLinear
 from bass.ops.quantize import dequantized
 from models.reference import causal_logits
-from unit.stored_quantizations import FP4, METHODS, write_quantized
+from unit.stored_quantizations import FP4, GPTQ4, METHODS, gptq, write_quantized
 
 CPU = torch.device("cpu")
 # methods that quantize activations, too, which the matrices alone do not show
@@ -70,6 +71,26 @@ def test_a_quantized_checkpoint_computes_what_its_tensors_stand_for(
     assert set(layers) == {QuantizedLinear if one_scale_for_a_row else GroupQuantizedLinear}
     stored = sum(p.nbytes for p in ours.parameters())
     assert read_index(quantized).weight_bytes(torch.float32) == stored
+
+
+@pytest.mark.parametrize(("version", "offset"), [("gptq", 0), ("gptq_v2", 1)])
+def test_symmetric_gptq_with_the_zero_points_of_the_other_version_is_computed_with_the_middle(
+    version: str, offset: int, tmp_path: Path
+) -> None:
+    config = GPTQ4 | {"sym": True, "checkpoint_format": version}
+
+    def folders(to: Path, symmetric: bool) -> tuple[Path, Path]:
+        to.mkdir()
+        return write_quantized(
+            original(to), to, config, lambda w: gptq(w, symmetric=symmetric, offset=offset)
+        )
+
+    quantized, meant = folders(tmp_path / "one", True)
+    with pytest.warns(UserWarning, match=r"`sym: true` and zero points of [79] instead of 8"):
+        found = logits(quantized)[1]
+    torch.testing.assert_close(found, logits(meant)[1], rtol=1e-4, atol=1e-4)
+    with pytest.raises(CheckpointError, match=r"`sym: true` and zero points from \d+ to \d+: corr"):
+        logits(folders(tmp_path / "other", False)[0])
 
 
 def test_blocks_of_fp8_compute_what_the_reference_computes(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ class TensorReader:
     def quantized(self, tensor: StoredQuantized) -> Any:
         """A quantized matrix as a `QuantizedWeight`, or a stack of them."""
         parts = {role: self._read(part) for role, part in tensor.parts.items()}
-        return tensor.layout.weight(parts, tensor.shape)
+        return tensor.layout.weight(parts, tensor.shape, self.files.folder)
 
     def _read(self, tensor: Stored) -> Tensor:
         dtype = KINDS[tensor.kind]

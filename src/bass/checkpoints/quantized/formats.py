@@ -19,9 +19,11 @@ the columns of a word. Two codes of a byte of MXFP4 are neighbours, the first in
 
 import math
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -115,8 +117,13 @@ class Layout:
             return [grid, (*stack, 1, 1)]
         return [grid, (), (1,), (1, 1), (out,)] if single else [grid]
 
-    def weight(self, parts: Mapping[str, Tensor], shape: Shape) -> QuantizedWeight | QuantizedStack:
-        """The matrix of this shape, unpacked from the values of its tensors by role."""
+    def weight(
+        self, parts: Mapping[str, Tensor], shape: Shape, folder: Path | None = None
+    ) -> QuantizedWeight | QuantizedStack:
+        """The matrix of this shape, unpacked from the values of its tensors by role.
+
+        Raises `CheckpointError`, with the `folder`, for zero points that contradict `symmetric`.
+        """
         if self.format == "mxfp4":
             return QuantizedStack(parts["blocks"], parts["scales"])
         if self.format == "eight-bit":
@@ -131,15 +138,34 @@ class Layout:
             order = _order(parts.get("weight_g_idx"), group, len(scale))
         elif self.format == "gptq":
             codes = unpacked_words(parts["qweight"].T, self.bits)
-            if not self.symmetric:  # wraps around, as the codes do
-                zero = unpacked_words(parts["qzeros"], self.bits) + self.offset
-                zero = self._signed(zero & (1 << self.bits) - 1)
+            points = unpacked_words(parts["qzeros"], self.bits) + self.offset
+            points &= (1 << self.bits) - 1  # wraps around, as the codes do
+            if not self.symmetric:
+                zero = self._signed(points)
+            elif not points.is_meta:
+                self._check_middle(points, folder)
             order = _order(parts.get("g_idx"), group, len(scale), self.ordered)
         else:
             words = (unpacked_words(parts[role], 4) for role in ("qweight", "qzeros"))
             codes, zero = (w.unflatten(-1, (-1, 8))[..., AWQ_COLUMNS].flatten(-2) for w in words)
             codes = codes.T
         return QuantizedWeight(self.kind, self._signed(codes), scale, zero, group, order)
+
+    def _check_middle(self, points: Tensor, folder: Path | None) -> None:
+        """Check zero points of a symmetric matrix, which is computed without them."""
+        low, high, middle = int(points.min()), int(points.max()), 1 << self.bits - 1
+        if low != high:
+            raise CheckpointError(
+                f"`{folder}` has `sym: true` and zero points from {low} to {high}: correct `sym` "
+                "in its quantization config, or use another quantization of the model."
+            )
+        if low != middle:
+            warnings.warn(
+                f"`{folder}` has `sym: true` and zero points of {low} instead of {middle}: it is "
+                f"computed with {middle}, the middle of the codes, since `checkpoint_format` in "
+                "its quantization config is probably wrong.",
+                stacklevel=2,
+            )
 
     def _eight_bit(self, parts: Mapping[str, Tensor], shape: Shape) -> QuantizedWeight:
         """The matrices of a stack are one below the other."""
