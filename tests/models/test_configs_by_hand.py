@@ -152,6 +152,10 @@ def test_layers_without_rotary_embedding_are_those_of_the_file() -> None:
     assert rotated("smollm3", {"no_rope_layers": [0, 1, 1, 1]}) == [False, True, True, True]
     assert rotated("cohere2", {}) == [True, True, True, False]
     assert rotated("exaone4", {"sliding_window_pattern": "LG"}) == [True, False, True, False]
+    letters = {"sliding_window": 4, "sliding_window_pattern": "LLGL", "num_hidden_layers": 6}
+    assert rotated("exaone4", letters) == [True, True, False, True, True, True]
+    windows = [rule.window for rule in config_of("exaone4", {**COMMON, **letters}).rules]
+    assert windows == [4, 4, None, 4, 4, 4]
     assert all(rotated("exaone4", {"sliding_window": None, "sliding_window_pattern": None}))
 
 

@@ -2,11 +2,12 @@
 the large size windows, and every fourth layer with neither a window nor rotary embedding.
 """
 
+import itertools
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
-from bass.models.config import GLOBAL, SLIDING, LayerTypesConfig
+from bass.models.config import FULL, GLOBAL, SLIDING, LayerTypesConfig
 from bass.models.decoder import RotaryDecoder
 from bass.models.layers import Attention, GatedMLP, LayerFactory, ReorderedNorm
 from bass.models.sources import REORDERED
@@ -21,14 +22,18 @@ class Exaone4Config(LayerTypesConfig):
     num_key_value_heads: int = 32
     rms_norm_eps: float = 1e-5
     sliding_window: int | None = 4096
-    sliding_window_pattern: int | str | None = 4  # "LLLG": 4
+    sliding_window_pattern: int | str | None = 4  # 4: "LLLG", local and global, repeated
 
-    @property
-    def period(self) -> int:
-        pattern = self.sliding_window_pattern
-        if self.sliding_window is None:
-            return 1
-        return len(pattern) if isinstance(pattern, str) else pattern or 1
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        pattern = self.sliding_window_pattern or "G"
+        if isinstance(pattern, int):
+            pattern = "L" * (pattern - 1) + "G"
+        letters = itertools.cycle("G" if self.sliding_window is None else pattern.upper())
+        by_letter = {"L": SLIDING, "G": FULL}  # another letter is an error
+        return self.layer_types or tuple(
+            by_letter[letter] for letter in itertools.islice(letters, self.num_hidden_layers)
+        )
 
     @cached_property
     def rotations(self) -> tuple[str | None, ...]:
