@@ -22,7 +22,19 @@ from bass.ops import dispatch
 from bass.ops.linear import GroupQuantizedLinear, Linear, QuantizedLinear
 from bass.ops.quantize import dequantized
 from models.reference import causal_logits
-from unit.stored_quantizations import FP4, GPTQ4, METHODS, gptq, write_quantized
+from unit.stored_quantizations import (
+    E4M3,
+    FLOAT8,
+    FP4,
+    GPTQ4,
+    INT4,
+    METHODS,
+    compressed,
+    eight_bits,
+    gptq,
+    packed,
+    write_quantized,
+)
 
 CPU = torch.device("cpu")
 # methods that quantize activations, too, which the matrices alone do not show
@@ -71,6 +83,36 @@ def test_a_quantized_checkpoint_computes_what_its_tensors_stand_for(
     assert set(layers) == {QuantizedLinear if one_scale_for_a_row else GroupQuantizedLinear}
     stored = sum(p.nbytes for p in ours.parameters())
     assert read_index(quantized).weight_bytes(torch.float32) == stored
+
+
+def test_of_overlapping_groups_the_first_whose_layout_the_tensors_have_counts(
+    tmp_path: Path,
+) -> None:
+    """Layer 0 in 8 bits, the rest in 4; the pattern of all layers precedes by the alphabet."""
+    groups = {
+        "group_0": {
+            "targets": [r"re:.*layers\.0\..*proj$"],
+            "weights": FLOAT8 | {"strategy": "channel"},
+            "format": "float-quantized",
+        },
+        "group_1": {"targets": ["re:.*_proj$"], "weights": INT4, "format": "pack-quantized"},
+    }
+    config = compressed(INT4, "mixed-precision") | {"config_groups": groups}
+    eight, four = tmp_path / "eight", tmp_path / "four"
+    eight.mkdir()
+    both = (
+        write_quantized(original(tmp_path), eight, config, lambda w: eight_bits(w, E4M3, True)),
+        write_quantized(tmp_path / "original", four, config, packed),
+    )
+    for one, other in zip(*both, strict=True):
+        first, rest = (load_file(folder / "model.safetensors") for folder in (one, other))
+        mixed = {n: t for n, t in rest.items() if "layers.0." not in n}
+        mixed |= {n: t for n, t in first.items() if "layers.0." in n}
+        save_file(mixed, other / "model.safetensors")
+    (ours, found), (_, expected) = logits(both[1][0]), logits(both[1][1])
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    kinds = [type(ours.get_submodule(f"blocks.{layer}.mlp.down")) for layer in range(2)]
+    assert kinds == [QuantizedLinear, GroupQuantizedLinear]
 
 
 @pytest.mark.parametrize(("version", "offset"), [("gptq", 0), ("gptq_v2", 1)])

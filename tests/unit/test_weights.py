@@ -57,6 +57,14 @@ def test_shards_hold_what_one_file_holds(tied: Path, count: int) -> None:
     assert len(read_index(tied).files.paths) == count
 
 
+def test_the_index_decides_which_copy_of_a_tensor_counts(tied: Path) -> None:
+    whole = parameters(tied)
+    for path in sorted(shard(tied, 2).glob("*.safetensors")):
+        stale = {name: torch.zeros(3) for name in ("model.norm.weight", "old", "lm_head.weight")}
+        save_file(stale | load_file(path), path, metadata={"format": "pt"})
+    assert same(parameters(tied), whole)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("stored", [torch.float32, torch.float16, torch.bfloat16])
 def test_every_type_loads_in_every_type(

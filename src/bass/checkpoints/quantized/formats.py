@@ -117,6 +117,16 @@ class Layout:
             return [grid, (*stack, 1, 1)]
         return [grid, (), (1,), (1, 1), (out,)] if single else [grid]
 
+    def fits(self, stored: Mapping[str, Stored]) -> bool:
+        """Whether these are the tensors of a matrix that compressed-tensors has in this layout."""
+        codes, shape = next(iter(stored.values())), self.shape(stored)
+        if self.format == "packed":
+            words = -(-shape[-1] * self.bits // 32)
+            known = "weight_packed" in stored and codes.shape[-1] == words
+        else:
+            known = codes.kind == {"int8": "I8", "e4m3": "F8_E4M3"}.get(self.kind)
+        return known and _scale_of(stored).shape in self.scales(shape)
+
     def weight(
         self, parts: Mapping[str, Tensor], shape: Shape, folder: Path | None = None
     ) -> QuantizedWeight | QuantizedStack:
@@ -221,18 +231,18 @@ def _order(stored: Tensor | None, group: int, groups: int, ordered: bool = True)
     return None if is_none else stored
 
 
-LayoutOf = Callable[[str], Layout]  # by the name of a module
+LayoutsOf = Callable[[str], list[Layout]]  # by the name of a module: the first that fits counts
 
 
-def _fp8(config: Config) -> LayoutOf:
+def _fp8(config: Config) -> LayoutsOf:
     """In blocks (Qwen, DeepSeek), or with a scale for the matrix or for each row."""
     block = config.get("weight_block_size")
     sides = None if block is None else (block[0], block[1])
     layout = Layout("eight-bit", "e4m3", block=sides, activations=block is None)
-    return lambda module: layout
+    return lambda module: [layout]
 
 
-def _gptq(config: Config) -> LayoutOf:
+def _gptq(config: Config) -> LayoutsOf:
     """GPTQ of 4 or 8 bits; `dynamic` overrides fields where a pattern matches a module's name."""
     overrides = [
         (pattern.removeprefix("+:"), _gptq_layout(config | fields))
@@ -240,9 +250,10 @@ def _gptq(config: Config) -> LayoutOf:
         if not pattern.startswith("-:")  # of exclusions the tensors tell
     ]
     everywhere = _gptq_layout(config)
-    return lambda module: next(
-        (layout for pattern, layout in overrides if re.match(pattern, module)), everywhere
-    )
+    return lambda module: [
+        *(layout for pattern, layout in overrides if re.match(pattern, module)),
+        everywhere,
+    ]
 
 
 def _gptq_layout(config: Config) -> Layout:
@@ -259,24 +270,24 @@ def _gptq_layout(config: Config) -> Layout:
     )
 
 
-def _awq(config: Config) -> LayoutOf:
+def _awq(config: Config) -> LayoutsOf:
     """AWQ of 4 bits in the layout `gemm`; `qzeros` are stored with `zero_point=False`, too."""
     _one_of(config, "bits", (4,))
     _one_of(config, "version", ("gemm", "GEMM"))
     layout = Layout("awq", "int4", _group({"group_size": 128} | config))
-    return lambda module: layout
+    return lambda module: [layout]
 
 
-def _auto_round(config: Config) -> LayoutOf:
+def _auto_round(config: Config) -> LayoutsOf:
     """AutoRound in the layout of GPTQ or AWQ."""
     known = [start + name for start in ("auto_round:", "") for name in ("auto_gptq", "auto_awq")]
     packing = _one_of({"packing_format": ""} | config, "packing_format", known)
     return _gptq(config) if packing.endswith("gptq") else _awq(config)
 
 
-def _compressed_tensors(config: Config) -> LayoutOf:
+def _compressed_tensors(config: Config) -> LayoutsOf:
     """Groups of modules, each with a layout: a target is a module's name, a pattern `re:...`, or
-    the class `Linear`; the first kind counts that matches, then the alphabetical order.
+    the class `Linear`; the kinds of targets precede in this order, then the alphabetical one.
     """
     for field in ("sparsity_config", "transform_config"):
         _one_of(config.get(field) or {"format": "dense"}, "format", ("dense",))
@@ -287,7 +298,7 @@ def _compressed_tensors(config: Config) -> LayoutOf:
         for target in group["targets"]
     ]
 
-    def layout_of(module: str) -> Layout:
+    def layouts_of(module: str) -> list[Layout]:
         matching = [
             (0 if target == module else 2 if target == "Linear" else 1, target, layout)
             for target, layout in layouts
@@ -296,9 +307,9 @@ def _compressed_tensors(config: Config) -> LayoutOf:
         ]
         if not matching:
             raise CheckpointError(f"no target of its `config_groups` is `{module}`")
-        return min(matching, key=lambda one: one[:2])[2]
+        return [layout for *_, layout in sorted(matching, key=lambda one: one[:2])]
 
-    return layout_of
+    return layouts_of
 
 
 def _compressed(group: Config, config: Config) -> Layout:
@@ -319,14 +330,14 @@ def _compressed(group: Config, config: Config) -> Layout:
     return Layout("eight-bit", codes, _group(weights), sides, both)
 
 
-METHODS: dict[str, Callable[[Config], LayoutOf]] = {
+METHODS: dict[str, Callable[[Config], LayoutsOf]] = {
     "fp8": _fp8,
     "fbgemm_fp8": _fp8,
     "compressed-tensors": _compressed_tensors,
     "gptq": _gptq,
     "awq": _awq,
     "auto-round": _auto_round,
-    "mxfp4": lambda config: lambda module: Layout("mxfp4", "e2m1"),
+    "mxfp4": lambda config: lambda module: [Layout("mxfp4", "e2m1")],
 }
 
 
@@ -376,7 +387,7 @@ def described(files: TensorFiles, whole: Config, raw: Config) -> TensorFiles:
 
 
 def _with_matrices(
-    stored: Mapping[str, Stored], layout_of: LayoutOf, dtype: torch.dtype | None
+    stored: Mapping[str, Stored], layouts_of: LayoutsOf, dtype: torch.dtype | None
 ) -> dict[str, Stored]:
     rest = {name: t for name, t in stored.items() if not UNUSED.search(name)}
     found: dict[str, Stored] = {}
@@ -386,7 +397,9 @@ def _with_matrices(
         parts = {role: rest[module + own] for role, own in ends.items() if module + own in rest}
         if parts.keys().isdisjoint(SCALES):
             continue
-        layout = layout_of(module)
+        layouts = layouts_of(module)
+        fitting = (one for one in layouts if one.fits(parts))  # reads a file
+        layout = layouts[0] if len(layouts) == 1 else next(fitting, layouts[0])
         shape, scale = layout.shape(parts), _scale_of(parts)
         if scale.shape not in (shapes := layout.scales(shape)):
             raise CheckpointError(
