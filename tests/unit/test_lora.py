@@ -167,13 +167,31 @@ def test_ranks_and_scales_differ_by_module(untied: Path, tmp_path: Path) -> None
 
 
 Change = Callable[[dict[str, torch.Tensor]], Any]
+RESIZED = "was trained with 27 tokens, and .* has 20: .* merge the adapter with `peft`"
+HEAD = {"A": (3, 16), "B": (27, 3)}
 STRANGE: dict[str, tuple[Change, str]] = {
     "another module": (
         lambda t: t.update({f"base_model.model.x.lora_{p}.weight": torch.ones(3, 3) for p in "AB"}),
         r"1 tensor that .* does not have \(x\.weight\)",
     ),
+    "a vocabulary that was resized, saved whole": (
+        lambda t: t.update({"base_model.model.model.embed_tokens.weight": torch.ones(27, 16)}),
+        RESIZED,
+    ),
+    "a head of a vocabulary that was resized": (
+        lambda t: t.update(
+            {f"base_model.model.lm_head.lora_{p}.weight": torch.ones(s) for p, s in HEAD.items()}
+        ),
+        RESIZED,
+    ),
+    "an embedding of a vocabulary that was resized": (
+        lambda t: t.update(
+            {"base_model.model.model.embed_tokens.lora_embedding_A": torch.ones(3, 27)}
+        ),
+        RESIZED,
+    ),
     "a head that was saved whole": (
-        lambda t: t.update({"base_model.model.lm_head.weight": torch.ones(24, 16)}),
+        lambda t: t.update({"base_model.model.lm_head.weight": torch.ones(20, 16)}),
         "in no pair of LoRA matrices .* merge it with `peft`",
     ),
 }

@@ -7,7 +7,7 @@ float32 and rounded once, to the type of the loaded weights.
 """
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -52,13 +52,13 @@ class Update:
 class Adapter:
     """A LoRA adapter whose config and header have been read.
 
-    updates: by the names of the base model's tensors, as the adapter has them, or, after `checked`,
-    as the checkpoint has them.
+    updates: by the names of the checkpoint's tensors, after `checked`.
     """
 
     folder: Path
     files: TensorFiles
-    updates: dict[str, Update]
+    config: dict[str, Any]
+    updates: dict[str, Update] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: Path) -> "Adapter":
@@ -73,17 +73,17 @@ class Adapter:
         if wrong := [n for n, known in _MERGED.items() if config.get(n, known[0]) not in known]:
             fields = "`, `".join(f"{name}={config[name]!r:.60}" for name in wrong)
             raise _unmerged(folder, f"is an adapter with `{fields}`")
-        files = TensorFiles(folder, (path,), read_header(path))
-        return cls(folder, files, _updates(files, config))
+        return cls(folder, TensorFiles(folder, (path,), read_header(path)), config)
 
     def checked(self, base: Any) -> "Adapter":
         """The adapter by the names of a checkpoint, a `CheckpointIndex`. Raises `CheckpointError`
         for an update of a tensor that the model does not have, or has in another shape.
         """
+        self._check_vocabulary(base)
         sources = {tensor: s for s in base.sources.values() for tensor in s.tensors}
         found: dict[str, Update] = {}
         unknown: list[str] = []
-        for name, update in self.updates.items():
+        for name, update in _updates(self.files, self.config).items():
             # as a folder of the text half has it, and with the prefix of the family or without
             names, prefix = [name, name.replace("language_model.", "", 1)], base.decoder.prefix
             names += [n.removeprefix(prefix) for n in names] + [prefix + n for n in names]
@@ -107,6 +107,22 @@ class Adapter:
                 f"does not have ({some(sorted(unknown))}): give the adapter of this model."
             )
         return replace(self, updates=found)
+
+    def _check_vocabulary(self, base: Any) -> None:
+        names, size = base.decoder.names, base.decoder.shape.vocab_size
+        ends = (names[n].removesuffix(".weight").rpartition(".")[2] for n in ("embed", "head"))
+        of_tokens = re.compile(
+            rf".*\.({'|'.join(ends)})\.((base_layer|modules_to_save)\.)?"
+            r"(weight|lora_B\.weight|lora_embedding_(?P<A>A))"
+        )
+        for name, tensor in self.files.stored.items():
+            found = of_tokens.fullmatch(name)
+            if found and (trained := tensor.shape[1 if found["A"] else 0]) != size:
+                raise CheckpointError(
+                    f"`{self.folder}` was trained with {trained} tokens, and `{base.folder}` has "
+                    f"{size}: resize the model's embeddings (`resize_token_embeddings`), merge the "
+                    "adapter with `peft`, and give the merged folder."
+                )
 
     def merged(self, name: str, part: Tensor) -> Tensor:
         """The base model's tensor `name`, whose value is `part`, with its update in float32."""
