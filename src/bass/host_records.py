@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+OWN_ENDS = ("eos", "stop", "length")  # finish reasons of samples that ended by themselves
+
 
 @dataclass(frozen=True)
 class AttentionRule:

@@ -33,6 +33,7 @@ from bass.analysis.metrics import (
 )
 from bass.analysis.statistics import Comparison, Interval
 from bass.errors import RunFolderError, unknown_name
+from bass.host_records import OWN_ENDS
 from bass.process import without_garbage_collection
 
 if TYPE_CHECKING:
@@ -113,11 +114,12 @@ def steps_frame(lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 def requests_frame(lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """One row per request; `token_ids` and `logprobs` are lists. `ended`: seconds since the start
-    of its call.
+    of its call. `finished`: whether it came to its own end, see `Completion.finished`.
     """
     first = [*CALL, "request", "prompt", "turn", "category", "seed"]
     frame = _frame([*first, *_REQUEST], lines).astype({"prefill_seconds": float, "seconds": float})
-    return frame.assign(ended=frame["prefill_seconds"].fillna(0.0) + frame["seconds"])
+    ended = frame["prefill_seconds"].fillna(0.0) + frame["seconds"]
+    return frame.assign(ended=ended, finished=frame["finish_reason"].isin(OWN_ENDS))
 
 
 def _frame(known: Sequence[str], lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -228,10 +230,7 @@ class Run:
 
         None where there is no cell of autoregressive decoding to compare with.
         """
-        plain = self.plains.get(cell)
-        if plain is None or plain == cell:
-            return None
-        return speedup(self.values(cell, metric), self.values(plain, metric), metric)
+        return speedup(self.measurement(cell), metric)
 
     @functools.cached_property
     def cells(self) -> pd.DataFrame:

@@ -9,9 +9,10 @@ step.
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple, final
+from types import SimpleNamespace
+from typing import Any, Literal, final
 
 import numpy as np
 import pandas as pd
@@ -41,19 +42,6 @@ _HEADINGS = {
     "mbu": "MBU, %", "mfu": "MFU, %",
 }  # fmt: skip
 _LEAST = {"tau": 1.0, "tau_of_requests": 1.0, "draft_cost_ratio": -math.inf}  # of others 0
-
-
-class Counts(NamedTuple):
-    """Sums over active rows of steps, which are the target calls of all sequences.
-
-    reached: the drafted tokens that were judged after nothing but accepted ones.
-    """
-
-    calls: int
-    drafted: int
-    accepted: int
-    emitted: int
-    reached: int
 
 
 @final
@@ -96,11 +84,14 @@ class Measurement:
         return flat.merge(of_request, on=[*CALL, "request"], how="left")
 
     @functools.cached_property
-    def counts(self) -> Counts:
+    def counts(self) -> SimpleNamespace:
+        """`calls` of the target for a row, and the sums over them of `drafted`, `accepted` and
+        `emitted` tokens, and of those `reached`: judged after nothing but accepted ones.
+        """
         rows = self.rows
         reached = np.minimum(rows["judged"], rows["accepted"] + 1)
-        sums = (rows["drafted"], rows["accepted"], rows["emitted"], reached)
-        return Counts(len(rows), *(int(values.sum()) for values in sums))
+        sums = rows[["drafted", "accepted", "emitted"]].assign(reached=reached).sum()
+        return SimpleNamespace(calls=len(rows), **sums.to_dict())
 
     @functools.cached_property
     def call_seconds(self) -> pd.Series:
@@ -176,6 +167,15 @@ class Measurement:
         """The categories of the prompts, in the order of the prompts; without the empty one."""
         found = self.requests.sort_values("prompt", kind="stable")["category"].unique().tolist()
         return [name for name in found if name]
+
+
+def repeated(calls: Sequence[Measurement]) -> Measurement:
+    """Calls as the repeats of one measurement."""
+    frames = [
+        pd.concat([getattr(one, name).assign(repeat=i) for i, one in enumerate(calls)])
+        for name in ("steps", "requests")
+    ]
+    return Measurement(*frames, calls[0].facts)
 
 
 def number(value: float | None, unit: str = "") -> str:
@@ -424,9 +424,9 @@ def goodput(m: Measurement) -> Value:
     total = float(m.call_seconds.sum())
     if not total or np.isinf(limits).all():
         return None
-    good, ends = 0, m.requests[["ended", "finish_reason"]].to_numpy()
-    for times, (end, reason) in zip(m.token_times, ends, strict=True):
-        if reason != "time" and len(times):
+    good, ends = 0, m.requests[["ended", "finished"]].to_numpy()
+    for times, (end, finished) in zip(m.token_times, ends, strict=True):
+        if finished and len(times):
             gap = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 0.0
             good += all(limits >= (times[0], gap, end))
     return good / total
@@ -558,7 +558,7 @@ def _divergences(m: Measurement) -> list[int | None]:
     """
     if m.plain is None:
         return []
-    columns = [*CALL, "request", "token_ids", "finish_reason"]
+    columns = [*CALL, "request", "token_ids", "finished"]
     both = m.requests[columns].merge(m.plain.requests[columns], on=[*CALL, "request"])
     found = []
     for row in both.itertuples(index=False):
@@ -566,8 +566,7 @@ def _divergences(m: Measurement) -> list[int | None]:
         shared = min(len(own), len(other))
         at = next((i for i in range(shared) if own[i] != other[i]), None)
         if at is None and len(own) != len(other):
-            ended = row.finish_reason_x if len(own) < len(other) else row.finish_reason_y
-            at = None if ended == "time" else shared
+            at = shared if (row.finished_x if len(own) < len(other) else row.finished_y) else None
         found.append(at)
     return found
 
@@ -663,8 +662,11 @@ def paired(a: pd.Series, b: pd.Series) -> Comparison:
     return compare(a[both].to_numpy(), b[both].to_numpy())
 
 
-def speedup(own: pd.Series, plain: pd.Series, name: str) -> Comparison:
-    """How many times as good as the independent values `plain` of a metric the `own` are."""
+def speedup(m: Measurement, name: str) -> Comparison | None:
+    """How many times as good as `m.plain` it is, by a rate or by a latency; None without one."""
+    if m.plain is None:
+        return None
+    own, plain = independent(m, name), independent(m.plain, name)
     return paired(plain, own) if METRICS[name].better == "lower" else paired(own, plain)
 
 

@@ -80,8 +80,7 @@ def _speedup(column: str, part: "Measurement", metric: str, is_plain: bool) -> d
     """The columns of a speed-up; the cell that others are compared with has 1, and no p."""
     nan = float("nan")
     values = (1.0, 1.0, 1.0, 1.0, nan) if is_plain else (nan,) * len(PARTS)
-    if part.plain is not None:
-        found = speedup(independent(part, metric), independent(part.plain, metric), metric)
+    if (found := speedup(part, metric)) is not None:
         values = (found.ratio, *found.bounds, found.median, found.p)
     return {f"{column}{end}": value for end, value in zip(PARTS, values, strict=True)}
 

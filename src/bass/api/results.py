@@ -10,6 +10,7 @@ import numpy as np
 from bass.engine.cost import Peaks
 from bass.engine.requests import StepRecord
 from bass.errors import printable
+from bass.host_records import OWN_ENDS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +56,7 @@ class Completion:
     @property
     def finished(self) -> bool:
         """Whether it ended by itself: at an end token, a stop string or its length limit."""
-        return self.finish_reason in ("eos", "stop", "length")
+        return self.finish_reason in OWN_ENDS
 
 
 @dataclass(frozen=True)

@@ -108,15 +108,14 @@ class Runs:
     @cached_property
     def ratios(self) -> "dict[str, Comparison]":
         """How many times the tokens/s and the mean latency are better than autoregressive ones."""
-        import pandas as pd
+        from bass.analysis.metrics import SPEEDUPS, repeated, speedup
 
-        from bass.analysis.metrics import SPEEDUPS, speedup
-
-        def values(results: "list[Result]", name: str) -> pd.Series:
-            return pd.Series([getattr(one.stats, name) or 0 for one in results])
-
-        names = SPEEDUPS.values() if self.plain else ()
-        return {n: speedup(values(self.own, n), values(self.plain, n), n) for n in names}
+        if not self.plain:
+            return {}
+        own, plain = (repeated([one.measurement for one in x]) for x in (self.own, self.plain))
+        compared = replace(own, plain=plain)
+        found = {name: speedup(compared, name) for name in SPEEDUPS.values()}
+        return {name: one for name, one in found.items() if one is not None}
 
 
 def read_given(config: Namespace) -> list[Any]:

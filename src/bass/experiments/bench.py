@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from bass.analysis.metrics import METRICS, SPEEDUPS, Measurement, speedup
+from bass.analysis.metrics import SPEEDUPS, Measurement, measure, repeated, speedup
 from bass.api.generation import Generation
 from bass.api.llm import LLM, serve
 from bass.api.loading import ModelCache, Models
@@ -216,26 +216,25 @@ def row_of(
     known or measured. plain: autoregressive decoding of the same requests, for `speedup` (of
     tokens/s) and `speedup_all` (of the mean latency).
     """
-    calls, others = timing.calls, [None] * len(timing.calls) if plain is None else plain.calls
-    pairs = [replace(own, plain=other) for own, other in zip(calls, others, strict=True)]
-    frame = pd.DataFrame(
-        [{name: METRICS[name].function(one) for name in FIGURES} for one in pairs], dtype=float
-    )
+    against = None if plain is None else repeated(plain.calls)
+    whole, calls = replace(repeated(timing.calls), plain=against), len(timing.calls)
+    figures = [measure(one, FIGURES) for one in whole.split("repeat").values()]
+    frame = pd.DataFrame(figures, columns=[*FIGURES], dtype=float)
     frame["wall_ms_per_token"] = 1e3 * np.array(timing.walls) / timing.request["max_new_tokens"]
-    frame["wall_ms_per_step"] = 1e3 * np.array(timing.walls) / [len(one.steps) for one in calls]
+    frame["wall_ms_per_step"] = (
+        1e3 * np.array(timing.walls) / [len(one.steps) for one in timing.calls]
+    )
     found: dict[str, Any] = frame.median().to_dict()
-    steps, length = pd.concat([one.steps for one in calls]), constant_length(timing.llm.parts)
-    k = float(steps["k"].mean()) if length is None else float(length)
+    length = constant_length(timing.llm.parts)
+    k = float(whole.steps["k"].mean()) if length is None else float(length)
     tau, wall = known_tau(length, acceptance), frame["wall_ms_per_token"]
     bound = timing.bound_ms(machine, k) / (tau or found["tau"])
     found |= {"bound_ms_per_token": bound, "share_of_bound": bound / wall.median()}
-    found |= {"least": wall.min(), "most": wall.max(), "mean_draft_length": k, "calls": len(calls)}
+    found |= {"least": wall.min(), "most": wall.max(), "mean_draft_length": k, "calls": calls}
     found |= {"wall_ms_per_step_over_expected_tau": found["wall_ms_per_step"] / (tau or np.nan)}
-    found |= {"step_ms": 1e3 * steps["seconds"].median()}
-    if plain is not None and plain is not timing:
-        for name, metric in SPEEDUPS.items():
-            base = pd.Series([METRICS[metric].function(one) or np.nan for one in plain.calls])
-            ratio = speedup(frame[metric], base, metric)
+    found |= {"step_ms": 1e3 * whole.steps["seconds"].median()}
+    for name, metric in SPEEDUPS.items() if plain is not timing else ():
+        if (ratio := speedup(whole, metric)) is not None:
             found |= {name: ratio.ratio, f"{name}_interval": ratio.text}
     return found
 

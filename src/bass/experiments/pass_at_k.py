@@ -166,9 +166,8 @@ class Evaluation:
 
     requests: one row per sample; besides the columns of `bass.analysis.frames`, `method`,
     `problem`, `passed`, `mean_logprob`, `decoded` (seconds since the end of the problem's first
-    prefill, as `ended` is since its start) and `finished` (whether it came to its own end). Only
-    problems that every method has are in it, and in `steps`. budgets: seconds; by default ten, at
-    equal shares of the samples.
+    prefill, as `ended` is since its start). Only problems that every method has are in it, and in
+    `steps`. budgets: seconds; by default ten, at equal shares of the samples.
     """
 
     def __init__(self, folder: str | Path, budgets: Iterable[float] | None = None) -> None:
@@ -182,7 +181,6 @@ class Evaluation:
         common = found.groupby("problem")["method"].transform("nunique") == len(self.methods)
         found = found[common].reset_index(drop=True)
         found["mean_logprob"] = [float(np.mean(one)) if one else 0.0 for one in found["logprobs"]]
-        found["finished"] = found["finish_reason"].isin(["eos", "stop", "length"])
         prefilled = found["prefill_seconds"].fillna(0.0)
         first = prefilled.groupby([found["method"], found["problem"]]).transform("min")
         found["decoded"] = found["ended"] - first

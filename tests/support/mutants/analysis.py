@@ -87,7 +87,7 @@ MUTANTS = (
     Mutant(
         "a request that the time budget cut differs",
         "metrics._divergences",
-        "None if ended == 'time' else shared",
+        "shared if (row.finished_x if len(own) < len(other) else row.finished_y) else None",
         "shared",
         (
             f"{METRICS}::test_a_sequence_that_ends_early_parts_where_it_ends_unless_the_budget_ended_it",
