@@ -171,11 +171,9 @@ class Measurement:
 
 def repeated(calls: Sequence[Measurement]) -> Measurement:
     """Calls as the repeats of one measurement."""
-    frames = [
-        pd.concat([getattr(one, name).assign(repeat=i) for i, one in enumerate(calls)])
-        for name in ("steps", "requests")
-    ]
-    return Measurement(*frames, calls[0].facts)
+    steps = pd.concat([one.steps.assign(repeat=i) for i, one in enumerate(calls)])
+    requests = pd.concat([one.requests.assign(repeat=i) for i, one in enumerate(calls)])
+    return Measurement(steps, requests, calls[0].facts)
 
 
 def number(value: float | None, unit: str = "") -> str:

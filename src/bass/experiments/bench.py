@@ -220,10 +220,9 @@ def row_of(
     whole, calls = replace(repeated(timing.calls), plain=against), len(timing.calls)
     figures = [measure(one, FIGURES) for one in whole.split("repeat").values()]
     frame = pd.DataFrame(figures, columns=[*FIGURES], dtype=float)
-    frame["wall_ms_per_token"] = 1e3 * np.array(timing.walls) / timing.request["max_new_tokens"]
-    frame["wall_ms_per_step"] = (
-        1e3 * np.array(timing.walls) / [len(one.steps) for one in timing.calls]
-    )
+    walls, steps = 1e3 * np.array(timing.walls), [len(one.steps) for one in timing.calls]
+    frame["wall_ms_per_token"] = walls / timing.request["max_new_tokens"]
+    frame["wall_ms_per_step"] = walls / steps
     found: dict[str, Any] = frame.median().to_dict()
     length = constant_length(timing.llm.parts)
     k = float(whole.steps["k"].mean()) if length is None else float(length)

@@ -12,8 +12,10 @@ import json
 import os
 import re
 import textwrap
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -32,22 +34,8 @@ KINDS = ".jsonl, .json (both also with .gz), .csv or .parquet; any other file is
 PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"
 SLACK = 16  # further tokens of an answer, which is encoded again in the next prompt
 
-PYTHON = [
-    'class Account:\n    """A bank account with an owner and a balance."""\n\n'
-    "    def __init__(self, owner, balance=0):\n",
-    'def read_lines(path):\n    """Return the lines of a text file, without their newlines."""\n',
-    'def group_by(items, key):\n    """Return a dictionary from key(item) to the list of items '
-    'that have it."""\n',
-    'class Stack:\n    """A last-in first-out stack."""\n\n    def __init__(self):\n'
-    "        self.items = []\n\n    def push(self, item):\n",
-    'def is_prime(n):\n    """Return True if n is a prime number."""\n',
-    "import unittest\n\n\nclass TestSplit(unittest.TestCase):\n    def setUp(self):\n"
-    '        self.text = "a b"\n\n    def test(self):\n',
-    'def merge(left, right):\n    """Merge two sorted lists into one sorted list."""\n'
-    "    result = []\n",
-    'def parse_args(argv=None):\n    parser = argparse.ArgumentParser(description="Count the '
-    'words of a file.")\n',
-]
+_DATA = tomllib.loads((files("bass.experiments") / "prompts.toml").read_text(encoding="utf-8"))
+PYTHON: list[str] = _DATA.pop("python")  # the built-in prompts
 
 
 @final
@@ -103,7 +91,7 @@ class PromptSet:
 
     name: str
     source: str
-    files: tuple[str, ...]
+    files: Sequence[str]
     groups: Mapping[str, str] = field(default_factory=dict)
 
     def path(self, data: str | Path | None = None) -> Path:
@@ -122,37 +110,16 @@ class PromptSet:
         )
 
 
-def _speed_bench(split: str, name: str) -> PromptSet:
-    return PromptSet(
+SETS: Mapping[str, PromptSet] = {
+    name: PromptSet(
         name,
-        f"the split {split} of nvidia/SPEED-Bench on the Hugging Face hub, which prepare_data.py "
-        "of examples/specdec_bench in NVIDIA/Model-Optimizer completes",
-        (f"speed/{split}/test.parquet", f"{split}.jsonl", f"{split}/test.parquet",
-         f"{split}/test-00000-of-00001.parquet", f"speed_bench/{split}.jsonl"),
-    )  # fmt: skip
-
-
-SETS: Mapping[str, PromptSet] = {one.name: one for one in (
-    PromptSet("spec-bench", "data/spec_bench/question.jsonl of hemingkx/Spec-Bench on GitHub",
-              ("spec_bench/question.jsonl", "spec_bench_question.jsonl"),
-              dict.fromkeys(("writing", "roleplay", "reasoning", "math", "coding", "extraction",
-                             "stem", "humanities"), "mt_bench")),
-    PromptSet("mt-bench", "fastchat/llm_judge/data/mt_bench/question.jsonl of lm-sys/FastChat",
-              ("mt_bench/question.jsonl", "mt_bench_question.jsonl")),
-    _speed_bench("qualitative", "speed-bench"),
-    *(_speed_bench(f"throughput_{n}k", f"speed-bench-{n}k") for n in (1, 2, 8, 16, 32)),
-    PromptSet("humaneval", "data/HumanEval.jsonl.gz of openai/human-eval on GitHub",
-              ("HumanEval.jsonl.gz", "HumanEval.jsonl")),
-    PromptSet("humaneval-plus", "a release of evalplus/humanevalplus_release on GitHub",
-              ("HumanEvalPlus.jsonl.gz", "HumanEvalPlus.jsonl")),
-    PromptSet("mbpp", "mbpp/mbpp.jsonl of google-research on GitHub", ("mbpp.jsonl",)),
-    PromptSet("mbpp-sanitized", "mbpp/sanitized-mbpp.json of google-research on GitHub",
-              ("sanitized-mbpp.json",)),
-    PromptSet("gsm8k", "grade_school_math/data/test.jsonl of openai/grade-school-math on GitHub",
-              ("grade_school_math/data/test.jsonl", "gsm8k_test.jsonl")),
-    PromptSet("cnn-dm", "eagle/data/sum/question.jsonl of SafeAILab/EAGLE on GitHub",
-              ("sum/question.jsonl", "eagle_sum_question.jsonl")),
-)}  # fmt: skip
+        one["source"].format(split=split),
+        [file.format(split=split) for file in one["files"]],
+        one.get("groups", {}),
+    )
+    for first, one in _DATA.items()
+    for name, split in one.get("splits", {first: ""}).items()
+}
 
 
 def read_prompts(
