@@ -112,26 +112,22 @@ def test_points_have_a_value_on_every_axis_and_exclusions_are_left_out() -> None
 
 def test_rows_share_a_prompt_unless_samples_are_given() -> None:
     [one] = cells(base={"prompts": ["a", "b"], "batch": 3, "seed": 5})
-    calls = [(call.prompts, call.samples, call.first_sample) for call in one.settings.calls]
-    assert calls == [([0], 3, 0), ([1], 3, 0)]
-    assert one.settings.calls[0].options(one.settings, 1).seed == 6
+    groups = [(group.prompts, group.samples, group.first_sample) for group in one.settings.groups]
+    assert groups == [([0], 3, 0), ([1], 3, 0)]
+    assert one.settings.request(1, 3).seed == 6
     [one] = cells(base={"prompts": ["a", "b"], "batch": 3, "samples": 2})
-    assert [(call.prompts, call.samples) for call in one.settings.calls] == [([0, 1], 2)]
+    assert [(group.prompts, group.samples) for group in one.settings.groups] == [([0, 1], 2)]
     repeated: list[Any] = ["a", [1, 2], "a", [1, 2], "a"]
     [one] = cells(base={"prompts": repeated, "batch": 3})
-    assert [call.first_sample for call in one.settings.calls] == [0, 0, 3, 3, 6]
+    assert [group.first_sample for group in one.settings.groups] == [0, 0, 3, 3, 6]
 
 
-def test_calls_of_conversations() -> None:
+def test_a_group_of_conversations_has_a_call_for_each_turn() -> None:
     talks = [{"turns": ["a", "b", "c"]}, "d", {"turns": ["e", "f"]}]
     [one] = cells(base={"prompts": talks, "max_new_tokens": 8, "samples": 2})
-    assert [(call.turn, call.places) for call in one.settings.calls] == [
-        (0, [0, 1, 2]), (1, [0, 2]), (2, [0]),
-    ]  # fmt: skip
+    assert [group.turns for group in one.settings.groups] == [3]
     [one] = cells(base={"prompts": talks, "max_new_tokens": 8, "batch": 2})
-    assert [(call.group, call.turn) for call in one.settings.calls] == [
-        (0, 0), (0, 1), (0, 2), (1, 0), (2, 0), (2, 1),
-    ]  # fmt: skip
+    assert [group.turns for group in one.settings.groups] == [3, 1, 2]
 
 
 def test_compared_cells_take_turns_and_a_round_loads_each_pair_once() -> None:

@@ -10,6 +10,7 @@ import functools
 import json
 import time
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,14 +28,13 @@ from bass.api.requests import Prompts
 from bass.engine.cost import measure_peaks
 from bass.engine.graphs import capture_stream
 from bass.errors import BassError, is_out_of_memory
-from bass.experiments.prompts import Prompt, longest_prompts, rendered
+from bass.experiments.prompts import longest_prompts, rendered
 from bass.experiments.provenance import device_name
-from bass.experiments.settings import LIMITS, Call, Settings
+from bass.experiments.settings import LIMITS, Settings
 from bass.files import append, write_atomically
 
 ERROR = "error.txt"
 LEAST_FREE = 0.5  # share of a GPU's memory that stays free next to the LLMs of other cells
-Answers = dict[tuple[int, int, int], list[str]]  # by group, place and sample, see `Call`
 
 
 @final
@@ -114,12 +114,13 @@ class Worker:
         began = time.perf_counter()
         _drop_lines(folder, record["repeats"])
         llm, others = self._served(cell)
-        device, call = llm.models.device, settings.calls[0]
+        device = llm.models.device
         if record["repeats"] <= repeat:
             if settings.warm_up:  # in every turn, since other cells ran in between
-                _reserve(llm, settings, repeat)
+                calls = _stand_ins(llm, settings, repeat)
+                llm.warm_up_for(calls)
                 for _ in range(2):  # on a CPU a pass is recorded the second time
-                    first_step(llm.start(_prompts(llm, call, {}), call.options(settings, repeat)))
+                    first_step(llm.start(*calls[0]))
             if others is not None:
                 torch.cuda.reset_peak_memory_stats(device)
             for name, lines in _measured(llm, cell, repeat, watch).items():
@@ -162,51 +163,49 @@ def _drop_lines(folder: Path, repeats: int) -> None:
 
 def _measured(llm: LLM, cell: Cell, repeat: int, watch: Watch) -> dict[str, list[dict[str, Any]]]:
     """The lines of a repeat by the names of their files, those of the steps first."""
-    calls, answers = cell.settings.calls, Answers()
+    settings, tokenizer, number = cell.settings, llm.models.tokenizer, 0
+    total = sum(group.turns for group in settings.groups)
     lines: dict[str, list[dict[str, Any]]] = {STEPS: [], REQUESTS: []}
-    for call in calls:
-        watch(cell, repeat + call.number / len(calls), None)
-        options = call.options(cell.settings, repeat)
-        generation = llm.start(_prompts(llm, call, answers), options, call.first_sample)
-        completions = generation.result().completions
-        rows = [(i, sample) for i in range(len(call.entries)) for sample in range(call.samples)]
-        for (i, sample), one in zip(rows, completions, strict=True):
-            key = call.group, call.places[i], sample
-            answers.setdefault(key, []).append((one.text or "").strip())
-        where = {"repeat": repeat, "call": call.number}
-        lines[STEPS] += step_lines(generation.run.trace.steps, repeat == 0, **where)
-        where |= {"turn": call.turn, "seed": options.seed}
-        each = [{"prompt": call.prompts[i], "category": call.entries[i].category} for i, _ in rows]
-        lines[REQUESTS] += request_lines(completions, each, **where)
+    for group in settings.groups:
+        entries, answers = group.entries, defaultdict[tuple[int, int], list[str]](list)
+        for turn in range(group.turns):
+            watch(cell, repeat + number / total, None)
+            places = [i for i, entry in enumerate(entries) if entry.turns > turn]
+            rows = [(i, sample) for i in places for sample in range(group.samples)]
+            # in a later turn each sample has a prompt, which continues its own answers
+            own, samples = (rows, 1) if turn else (rows[:: group.samples], group.samples)
+            prompts = [rendered(tokenizer, entries[i], turn, answers[i, j]) for i, j in own]
+            options = settings.request(repeat, samples)
+            generation = llm.start(prompts, options, group.first_sample)
+            completions = generation.result().completions
+            for row, one in zip(rows, completions, strict=True):
+                answers[row].append((one.text or "").strip())
+            where = {"repeat": repeat, "call": number}
+            lines[STEPS] += step_lines(generation.run.trace.steps, repeat == 0, **where)
+            each = [{"prompt": group.prompts[i], "category": entries[i].category} for i, _ in rows]
+            where |= {"turn": turn, "seed": options.seed}
+            lines[REQUESTS] += request_lines(completions, each, **where)
+            number += 1
     watch(cell, repeat + 1, None)
     return lines
 
 
-def _prompts(llm: LLM, call: Call, answers: Answers) -> list[Prompt]:
-    """The prompts of a call. In a later turn each sample continues its own answers."""
-    tokenizer = llm.models.tokenizer
-    if call.turn == 0:
-        return [rendered(tokenizer, entry) for entry in call.entries]
-    return [
-        rendered(tokenizer, entry, call.turn, answers[call.group, place, sample])
-        for entry, place in zip(call.entries, call.places, strict=True)
-        for sample in range(call.samples)
-    ]
-
-
-def _reserve(llm: LLM, settings: Settings, repeat: int) -> None:
-    """Capture the CUDA graphs of the calls, with prompts as long as theirs can be."""
-    new, size = settings.max_new_tokens, llm.models.target.shape.vocab_size
+def _stand_ins(llm: LLM, settings: Settings, repeat: int) -> list[tuple[Prompts, RequestOptions]]:
+    """The calls of a repeat, with prompts as long as theirs can be; without graphs the first one,
+    since there is nothing to reserve.
+    """
+    tokenizer, new = llm.models.tokenizer, settings.max_new_tokens
     calls: list[tuple[Prompts, RequestOptions]] = []
-    for call in settings.calls if llm.graphs else ():
-        if call.turn == 0:
-            prompts = _prompts(llm, call, {})
-        else:
-            longest = longest_prompts(llm.models.tokenizer, size, call.entries, new)
-            longest = [min(n, llm.max_model_len - new) for n in longest]
-            prompts = [[0] * n for n in longest for _ in range(call.samples)]
-        calls.append((prompts, call.options(settings, repeat)))
-    llm.warm_up_for(calls)
+    for group in settings.groups if llm.graphs else settings.groups[:1]:
+        first: Prompts = [rendered(tokenizer, entry) for entry in group.entries]
+        calls.append((first, settings.request(repeat, group.samples)))
+        for turn in range(1, group.turns if llm.graphs else 1):
+            left = [entry for entry in group.entries if entry.turns > turn]
+            longest = longest_prompts(tokenizer, llm.models.target.shape.vocab_size, left, new)
+            sizes = [min(n, llm.max_model_len - new) for n in longest]
+            prompts = [[0] * n for n in sizes for _ in range(group.samples)]
+            calls.append((prompts, settings.request(repeat, 1)))
+    return calls
 
 
 def _allocate_workspaces(device: torch.device) -> None:

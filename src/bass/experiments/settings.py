@@ -85,22 +85,21 @@ class Settings(ModelOptions, SamplingParams):
         return read_prompts(self.prompts, self.data, self.categories, per_category, most)
 
     @functools.cached_property
-    def calls(self) -> "list[Call]":
-        """The calls of one repeat: of each group of prompts one for each turn."""
-        entries, samples = self.entries, self.samples or self.batch
-        each = numbers(entries)
-        groups = [(entries, each, 0)]
-        if self.samples is None:  # a repeated prompt gets further samples, as within one call
-            before = (each[:i].count(number) for i, number in enumerate(each))
-            numbered = zip(entries, each, before, strict=True)
-            groups = [([entry], [number], count * samples) for entry, number, count in numbered]
-        found: list[Call] = []
-        for group, (own, prompts, first) in enumerate(groups):
-            for turn in range(max(entry.turns for entry in own)):
-                places = [i for i, entry in enumerate(own) if entry.turns > turn]
-                kept = [own[i] for i in places], [prompts[i] for i in places]
-                found.append(Call(len(found), group, turn, places, *kept, samples, first))
-        return found
+    def groups(self) -> "list[Group]":
+        """The groups of prompts of a repeat: all prompts, or without `samples` one each."""
+        entries, each = self.entries, numbers(self.entries)
+        if self.samples is not None:
+            return [Group(entries, each, self.samples)]
+        # a repeated prompt gets further samples, as within one call
+        firsts = [each[:i].count(number) * self.batch for i, number in enumerate(each)]
+        found = zip(entries, each, firsts, strict=True)
+        return [Group([entry], [number], self.batch, first) for entry, number, first in found]
+
+    def request(self, repeat: int, samples: int) -> RequestOptions:
+        """The options of a call."""
+        shared: dict[str, Any] = {name: getattr(self, name) for name in SAMPLING}
+        shared["seed"] += repeat
+        return RequestOptions(num_return_sequences=samples, **shared)
 
     def load_plan(self) -> "LoadPlan":
         """The checked arguments of `load`; reads no weight.
@@ -119,28 +118,22 @@ class Settings(ModelOptions, SamplingParams):
 
 @final
 @dataclass(frozen=True)
-class Call:
-    """One generation of a repeat.
+class Group:
+    """Prompts that decode together, with a call for each turn of their conversations.
 
-    number: from 0. group: equal for the turns of the same conversations. places: of each entry, its
-    index in the group. prompts: of each entry, its number among the cell's different prompts.
-    samples: of each. first_sample: more than 0 where earlier calls have the same prompt.
+    prompts: of each entry, its number among the cell's different prompts. samples: of each.
+    first_sample: more than 0 where earlier groups have the same prompt.
     """
 
-    number: int
-    group: int
-    turn: int
-    places: list[int]
     entries: list[Entry]
     prompts: list[int]
     samples: int
-    first_sample: int
+    first_sample: int = 0
 
-    def options(self, settings: Settings, repeat: int) -> RequestOptions:
-        """Its options. In a later turn each sample has a prompt, which continues its answer."""
-        shared = {name: getattr(settings, name) for name in SAMPLING}
-        shared |= {"seed": settings.seed + repeat}
-        return RequestOptions(num_return_sequences=1 if self.turn else self.samples, **shared)
+    @property
+    def turns(self) -> int:
+        """The number of its calls."""
+        return max(entry.turns for entry in self.entries)
 
 
 SETTINGS = {f.name: f for f in fields(Settings)}
