@@ -95,7 +95,7 @@ PROMPTS = {
     "empty prompt": ([""], "empty"),
     "prompt longer than the context": (["x = 1\n" * 100], "context of 64"),
     "token id out of range": (["--token-ids", "[1,999]"], "999"),
-    "missing file": (["--file", "/nonexistent/prompt.txt"], "No such file"),
+    "missing file": (["--prompts", "/nonexistent/prompt.txt"], "No such file"),
 }
 
 

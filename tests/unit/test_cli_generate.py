@@ -116,7 +116,6 @@ def test_prompts_come_from_words_a_file_ids_or_standard_input(
     tokens = json.dumps(tokenizer.encode("def f("))
     command = ("generate", *pair.options, "--json")
     by_words = ids(bass_command(*command, "def f("))
-    assert ids(bass_command(*command, "--file", str(tmp_path / "prompt.txt"))) == by_words
     assert ids(bass_command(*command, "--token-ids", tokens)) == by_words
     assert ids(bass_command(*command, "--prompts", str(tmp_path / "prompt.txt"))) == by_words
     monkeypatch.setattr("sys.stdin", io.StringIO("def f("))

@@ -3,8 +3,8 @@
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # what loads torch or pandas
     from bass.api.results import Result
 
 REPEATS, WARM_UP_TOKENS = 3, 8  # of a comparison
-SOURCES = ("prompt", "file", "token_ids", "example", "messages", "prompts")
+SOURCES = ("prompt", "token_ids", "example", "messages", "prompts")
 EXAMPLE_STOPS = ("\nclass ", "\ndef ", "\n@", "\nif ", "\n#")  # a class ends before these
 FIGURES = (
     *("tau", "acceptance_rate", "token_acceptance_rate", "tokens_per_second"),
@@ -45,7 +45,6 @@ class PromptOptions:
     """Sources of prompts, and how they are printed."""
 
     prompt: list[str] | None = option(None, "texts to continue; by default standard input")
-    file: str | None = option(None, "continue the whole text of this file")
     token_ids: list[int] | None = option(None, "continue these token ids")
     example: bool = option(False, "continue a built-in Python class up to its end")
     chat: bool = option(False, "each prompt is a message, put into the chat template")
@@ -83,39 +82,19 @@ def run(argv: list[str]) -> int:
     streams = live and not config.compare_plain and llm.models.tokenizer is not None
     streams = streams and len(prompts) * request.num_return_sequences == 1
     show = partial(streamed, prompts[0]) if streams else partial(finished, progress=live)
-    runs = followed(llm, prompts, request, config.compare_plain, show)
+    own, plain, interrupted = followed(llm, prompts, request, config.compare_plain, show)
+    ratios = speedups(own, plain)
     below = out if live else console(stderr=True)
     if config.json:
-        sys.stdout.writelines(f"{json.dumps(line)}\n" for line in json_lines(runs))
+        sys.stdout.writelines(f"{json.dumps(line)}\n" for line in json_lines(own, plain, ratios))
     else:
         if not streams:
-            print_completions(out, runs.own[0], prompts)
-        below.print(figures(runs), soft_wrap=False)
-        below.print(ran_with(llm, runs.interrupted), style="dim")
-    for sentence in [*caveats(llm, given), *warnings(runs.ratios)]:
+            print_completions(out, own[0], prompts)
+        below.print(figures(own, plain, ratios), soft_wrap=False)
+        below.print(ran_with(llm, interrupted), style="dim")
+    for sentence in [*caveats(llm, given), *warnings(ratios)]:
         below.print(printable(sentence), style="bold red")
-    return 130 if runs.interrupted else 0
-
-
-@dataclass
-class Runs:
-    """Results with speculation, and in a comparison those without; whether Ctrl-C ended them."""
-
-    own: "list[Result]" = field(default_factory=list)
-    plain: "list[Result]" = field(default_factory=list)
-    interrupted: bool = False
-
-    @cached_property
-    def ratios(self) -> "dict[str, Comparison]":
-        """How many times the tokens/s and the mean latency are better than autoregressive ones."""
-        from bass.analysis.metrics import SPEEDUPS, repeated, speedup
-
-        if not self.plain:
-            return {}
-        own, plain = (repeated([one.measurement for one in x]) for x in (self.own, self.plain))
-        compared = replace(own, plain=plain)
-        found = {name: speedup(compared, name) for name in SPEEDUPS.values()}
-        return {name: one for name, one in found.items() if one is not None}
+    return 130 if interrupted else 0
 
 
 def read_given(config: Namespace) -> list[Any]:
@@ -141,21 +120,20 @@ def read_given(config: Namespace) -> list[Any]:
     if config.prompts:
         own = {"categories": config.categories, "most": config.num_prompts}
         return read_prompts(config.prompts, config.data, **own)
-    texts = config.prompt or (config.file and [_read("file", config.file, str)])
-    texts = texts or (config.token_ids and [config.token_ids]) or PYTHON[: config.example]
+    texts = config.prompt or (config.token_ids and [config.token_ids]) or PYTHON[: config.example]
     if not texts and sys.stdin is not None and not sys.stdin.isatty():
         texts = [*filter(None, [sys.stdin.read()])]
     if not texts:
         raise RequestError(
-            "There is no prompt: give one in quotes, `--file`, standard input, or `--example`."
+            "There is no prompt: give one in quotes, `--prompts`, standard input, or `--example`."
         )
     return read_prompts(texts)
 
 
-def _read(option: str, name: str, load: Callable[[str], Any] = json.loads) -> Any:
-    """The content of the file of an option. Raises `RequestError`."""
+def _read(option: str, name: str) -> Any:
+    """The content of the JSON file of an option. Raises `RequestError`."""
     try:
-        return load(Path(name).read_text(encoding="utf-8"))
+        return json.loads(Path(name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RequestError(f"`{flag(option)} {name}` cannot be read ({error}).") from error
 
@@ -179,16 +157,17 @@ def prompts_for(llm: "LLM", given: list[Any], config: Namespace) -> list[str | l
 
 def followed(
     llm: "LLM", prompts: list[Any], request: RequestOptions, compare: bool, show: Callable[..., Any]
-) -> Runs:
+) -> "tuple[list[Result], list[Result], bool]":
     """The run, or in a comparison runs with and without speculation in turn, after a short warm-up
-    of both; an interrupted run is left out unless it is the first. show: runs a generation.
+    of both, and whether Ctrl-C ended them; an interrupted run is left out unless it is the first.
+    show: runs a generation.
     """
     from bass.api.llm import plain
 
-    runs = Runs()
-    turns = [(llm, runs.own)]
+    own, autoregressive = list["Result"](), list["Result"]()
+    turns = [(llm, own)]
     if compare:
-        turns = [*turns, (plain(llm), runs.plain)]
+        turns = [*turns, (plain(llm), autoregressive)]
         short = replace(
             request, max_new_tokens=WARM_UP_TOKENS, min_new_tokens=0, stop=(), time_budget=None,
             num_return_sequences=min(request.num_return_sequences, llm.max_batch_size),
@@ -199,14 +178,21 @@ def followed(
     for model, results in turns:
         generation = model.start(prompts, request)
         try:
-            result = show(generation)
+            results.append(show(generation))
         except KeyboardInterrupt:
-            result, runs.interrupted = generation.result(interrupted=True), True
-        if not (runs.interrupted and runs.own):
-            results.append(result)
-        if runs.interrupted:
-            break
-    return runs
+            own = own or [generation.result(interrupted=True)]
+            return own, autoregressive, True
+    return own, autoregressive, False
+
+
+def speedups(own: "list[Result]", plain: "list[Result]") -> "dict[str, Comparison]":
+    """How many times the tokens/s and the mean latency are better than autoregressive ones."""
+    from bass.analysis.metrics import SPEEDUPS, repeated, speedup
+
+    both = [repeated([one.measurement for one in results]) for results in (own, plain) if results]
+    compared = replace(both[0], plain=both[1] if plain else None)
+    found = {name: speedup(compared, name) for name in SPEEDUPS.values()}
+    return {name: one for name, one in found.items() if one is not None}
 
 
 def streamed(prompt: str | list[int], generation: "Generation") -> "Result":
@@ -232,20 +218,22 @@ def warnings(ratios: "Mapping[str, Comparison]") -> Iterator[str]:
         )
 
 
-def figures(runs: Runs) -> Table:
+def figures(
+    own: "list[Result]", plain: "list[Result]", ratios: "Mapping[str, Comparison]"
+) -> Table:
     """The figures of the runs, means over repeats, and the ratios to autoregressive decoding."""
     from bass.analysis.metrics import METRICS, number
 
-    first = runs.own[0]
+    first = own[0]
     grid = Table("", "speculative" if first.stats.drafted else "plain")
-    for title in ("plain", "times faster (95 % interval)", "median") if runs.plain else ():
+    for title in ("plain", "times faster (95 % interval)", "median") if plain else ():
         grid.add_column(title)
     for metric in map(METRICS.__getitem__, FIGURES):
         cells = []
-        for results in filter(None, (runs.own, runs.plain)):
+        for results in filter(None, (own, plain)):
             values = [v for one in results if (v := getattr(one.stats, metric.name)) is not None]
             cells.append(metric.show(fmean(values) if values else None))
-        if (ratio := runs.ratios.get(metric.name)) is not None:
+        if (ratio := ratios.get(metric.name)) is not None:
             cells += [ratio.text, f"{ratio.median:.2f}"]
         grid.add_row(metric.heading.replace("_", " "), *cells)
     rates = [number(rate, "share") for rate in first.stats.acceptance_by_position[:6]]
@@ -254,16 +242,18 @@ def figures(runs: Runs) -> Table:
     return grid
 
 
-def json_lines(runs: Runs) -> Iterator[dict[str, Any]]:
+def json_lines(
+    own: "list[Result]", plain: "list[Result]", ratios: "Mapping[str, Comparison]"
+) -> Iterator[dict[str, Any]]:
     """One line per completion of the first run, then its statistics and those of the comparison."""
     from bass.analysis.metrics import SPEEDUPS
 
-    for one in runs.own[0].completions:
+    for one in own[0].completions:
         yield {"type": "completion"} | vars(one) | {"mean_logprob": one.mean_logprob}
-    stats = {"type": "stats"} | runs.own[0].stats.as_dict()
-    if ratios := runs.ratios:
+    stats = {"type": "stats"} | own[0].stats.as_dict()
+    if ratios:
         stats |= {column: ratios[metric].ratio for column, metric in SPEEDUPS.items()}
-        stats |= {"plain": runs.plain[0].stats.as_dict(), "warnings": [*warnings(ratios)]}
+        stats |= {"plain": plain[0].stats.as_dict(), "warnings": [*warnings(ratios)]}
         stats["comparisons"] = {name: vars(one) for name, one in ratios.items()}
     yield stats
 
