@@ -198,6 +198,7 @@ def test_what_a_template_raises_is_told_and_it_sees_no_internals(template: str, 
 
 CONTINUE: dict[str, Any] = {"continue_final_message": True}
 NO_THOUGHT: dict[str, Any] = {"enable_thinking": False}
+BARE = "{% for m in messages if m.role != 'tool' %}{{ m.content }}{% endfor %}"
 NO_TEXT = "needs a text in the field"
 WRONG: dict[str, tuple[list[Any], dict[str, Any], str]] = {
     "a function as tool": (
@@ -210,6 +211,13 @@ WRONG: dict[str, tuple[list[Any], dict[str, Any], str]] = {
         {"chat_template_kwargs": {"enable_thinkin": False}},
         "never reads `enable_thinkin`, so it would change nothing: did you mean `enable_thinking`?",
     ),
+    "unseen calls": ([USER, CALL], {"name": "bare"}, "`bare` does not show `tool_calls`, so"),
+    "unseen answers": (
+        [USER, CALL | {"tool_calls": None}, ANSWER],
+        {"name": "bare"},
+        "`bare` does not show messages of the role `tool`, so",
+    ),
+    "tools that are not read": ([USER], {"name": "bare", "tools": [TOOL]}, "never reads `tools`"),
     "nothing to continue": ([CALL], CONTINUE, NO_TEXT),
     "an image": (
         [USER, {"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}],
@@ -223,8 +231,9 @@ WRONG: dict[str, tuple[list[Any], dict[str, Any], str]] = {
 @pytest.mark.parametrize("case", WRONG)
 def test_what_no_template_can_be_given_is_one_sentence(case: str) -> None:
     messages, options, words = WRONG[case]
+    templates = ChatTemplates({"default": TEMPLATES["calls"], "bare": BARE})
     with pytest.raises(BassError) as error:
-        ChatTemplates({"default": TEMPLATES["calls"]}).render(messages, **options)
+        templates.render(messages, **options)
     assert words in str(error.value)
     assert str(error.value).endswith((".", "?"))
 
