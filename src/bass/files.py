@@ -1,7 +1,18 @@
-"""Crash-safe writes of whole files, or of lines."""
+"""Crash-safe writes of whole files, or of lines; and why a file could not be read."""
 
+import difflib
 import os
 from pathlib import Path
+
+
+def reason(error: Exception) -> str:
+    """Why a file could not be read, with the name next to it that is nearest to a missing one's."""
+    why = str(getattr(error, "strerror", None) or error)
+    if not isinstance(error, FileNotFoundError):
+        return why
+    path = Path(error.filename)
+    near = difflib.get_close_matches(path.name, [one.name for one in path.parent.glob("*")], n=1)
+    return f"{why}, but `{near[0]}` is next to it" if near else why
 
 
 def append(path: Path, text: str) -> None:

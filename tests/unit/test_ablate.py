@@ -121,6 +121,8 @@ def test_a_wrong_name_is_one_sentence_and_a_table_that_cannot_be_written_too(
     assert "Unknown option `--temprature`. Did you mean `--temperature`" in said.err
     said = bass_command("ablate", "small.yaml", "--max-tokens", "1")
     assert "give `--max-new-tokens`" in said.err
+    said = bass_command("ablate", "small.yml")
+    assert "(No such file or directory, but `small.yaml` is next to it): give" in said.err
     said = bass_command("ablate", "small.yaml", "--table", "no/x.csv")
     assert said.status == 2
     assert "`--table no/x.csv` cannot be written (No such file or directory)" in said.err

@@ -69,6 +69,7 @@ OPTIONS = {
     "policy parameter that does not exist": (["--policy.stort", "3"], "`start`"),
     "unknown cache": (["--cache", "splt"], "`split`"),
     "unknown drafter": (["--drafter", "modle"], "`model`"),
+    "learned head": (["--drafter", "eagle3"], "does not load these yet: give one of ensemble,"),
     "cache and backend that don't pair": (
         ["--cache", "padded", "--attention", "per-row"],
         "Cannot pair `PerRow` with `PaddedCache`",

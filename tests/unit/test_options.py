@@ -90,6 +90,8 @@ def test_every_other_name_stands_for_an_option() -> None:
     settings = help_of(Settings)
     assert settings.keys().isdisjoint(COUNTERPARTS)
     assert "give `batch`" in str(counterpart_error("max_num_seqs", settings, "setting"))
+    assert "give `--max-batch-size` (rows" in str(counterpart_error("--batch", options))
+    assert counterpart_error("--batch", {}) is None
     found = str(counterpart_error("--max-tokens", options))
     assert "`--max-tokens`: give `--max-new-tokens`" in found
 

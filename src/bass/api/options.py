@@ -79,7 +79,9 @@ class LoadOptions(ModelOptions):
     """The options of `bass.load`."""
 
     max_batch_size: int = option(
-        8, "rows that decode together; further samples wait for a free row", within="[1, inf)"
+        8,
+        "rows that decode together; more samples (`num_return_sequences`, -n) wait for a free row",
+        within="[1, inf)",
     )
     max_model_len: int | None = option(
         None,
@@ -149,7 +151,7 @@ _COUNTERPARTS = {
     "draft_checkpoint_path",
     "lora": "lora_request",
     "dtype": "torch_dtype",
-    "max_batch_size": "max_num_seqs max_running_requests",
+    "max_batch_size": "max_num_seqs max_running_requests batch_size",
     "max_model_len": "context_length",
     "num_return_sequences": "n best_of num_samples",
     "max_new_tokens": "max_tokens max_length",
@@ -177,11 +179,11 @@ _COUNTERPARTS = {
     "cuda_graphs=false": "enforce_eager",
     "cuda_graphs": "compile compile_prefill",
     # in ablations
-    "samples": "num_return_sequences",
-    "batch": "max_batch_size",
     "policy=fixed": "num_speculative_tokens",
 }
+_OF_ABLATIONS = {"num_return_sequences": "samples", "max_batch_size": "batch"}
 COUNTERPARTS = {name: ours for ours, names in _COUNTERPARTS.items() for name in names.split()}
+COUNTERPARTS |= _OF_ABLATIONS
 
 
 def counterpart_error(
@@ -192,10 +194,13 @@ def counterpart_error(
     known: the options here, with their help.
     """
     dashes, found = name.startswith("-"), name.lstrip("-").replace("-", "_")
-    while (option := found.partition("=")[0]) not in known:
-        if option not in COUNTERPARTS:
-            return None
-        found = COUNTERPARTS[option]
+    either = COUNTERPARTS | {setting: ours for ours, setting in _OF_ABLATIONS.items()}
+    for _ in range(3):  # another library's name, that of a call, that of an ablation
+        if (option := found.partition("=")[0]) in known:
+            break
+        found = either.get(option, option)
+    else:
+        return None
     shown = f"--{hyphened(found).replace('=', ' ')}" if dashes else found.replace("=", ": ")
     name = hyphened(name) if dashes else name
     return OptionError(f"Unknown {kind} `{name}`: give `{shown}` ({known[option]}).")

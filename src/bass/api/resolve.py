@@ -4,6 +4,7 @@ object.
 
 import dataclasses
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -68,6 +69,11 @@ def find_class(kind: str, spec: Any) -> type:
         return registry[spec]
     if spec in (offered := plugins(kind)):
         return plugin_class(kind, offered[spec])
+    if kind == "drafter" and re.match(r"(?i)eagle|medusa|mtp|hydra|dflash", spec):
+        raise OptionError(
+            f"Drafter `{spec}` is a learned head, and `bass` does not load these yet: give one of "
+            f"{', '.join(names(kind))}."
+        )
     if ":" not in spec and "." not in spec:
         raise unknown_name(words, spec, names(kind))
     module, _, name = spec.rpartition(":" if ":" in spec else ".")

@@ -11,7 +11,7 @@ from bass.progress import progress_bar
 
 EXAMPLES = (
     "bass eval small -n 8 --max-new-tokens 64 --temperature 0.6 --output runs/small",
-    "bass eval humaneval --target TARGET --draft DRAFT --budgets 0.5 1 2.5 --output runs/humaneval",
+    "bass eval humaneval --data FOLDER --target TARGET --draft DRAFT --output runs/humaneval",
     "bass eval mbpp.jsonl --methods batched plain single --limit 50",
 )
 

@@ -18,6 +18,7 @@ from bass.api.options import LoadOptions, RequestOptions, TemplateOptions
 from bass.cli.options import Parser, build, console
 from bass.errors import OptionError, RequestError, flag, printable
 from bass.experiments.prompts import PYTHON, Entry, plain_turns, read_prompts, rendered
+from bass.files import reason
 from bass.option import check_options, option
 
 if TYPE_CHECKING:  # what loads torch or pandas
@@ -135,7 +136,7 @@ def _read(option: str, name: str) -> Any:
     try:
         return json.loads(Path(name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise RequestError(f"`{flag(option)} {name}` cannot be read ({error}).") from error
+        raise RequestError(f"`{flag(option)} {name}` cannot be read ({reason(error)}).") from error
 
 
 def prompts_for(llm: "LLM", given: list[Any], config: Namespace) -> list[str | list[int]]:

@@ -23,6 +23,7 @@ from rich.console import Console
 from bass.api.options import counterpart_error, typed, wrong_type
 from bass.errors import OptionError, flag, hyphened
 from bass.experiments.settings import overlaid
+from bass.files import reason
 from bass.option import for_one_prompt
 
 WIDTH, LEFT = 100, 31  # columns of a help, and of the names of options in it
@@ -221,7 +222,7 @@ class Parser(ArgumentParser):
         try:
             content = yaml.safe_load(Path(name).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise OptionError(f"`--config {name}` cannot be read ({error}).") from error
+            raise OptionError(f"`--config {name}` cannot be read ({reason(error)}).") from error
         if not isinstance(content, dict):
             raise OptionError(f"`--config {name}` has no options: write `temperature: 0.8`.")
         found: dict[str, Any] = {}

@@ -29,6 +29,7 @@ from bass.errors import BassError, OptionError, ProblemsError, RequestError, cou
 from bass.experiments.cell import Cell
 from bass.experiments.prompts import longest_prompts, plain_turns
 from bass.experiments.settings import CONFIGS, DEFAULTS, SETTINGS, STRATEGIES, Settings, overlaid
+from bass.files import reason
 from bass.option import check_value
 
 KEYS = ("name", "about", "base", "axes", "points", "exclude", "quick")
@@ -100,7 +101,8 @@ def read_config(
         raw: dict[str, Any] = {"name": path.stem} | dict(content)
     except (OSError, TypeError, ValueError, yaml.YAMLError) as error:
         raise OptionError(
-            f"`{name}` is no config ({error}): give a YAML file, or one of {', '.join(CONFIGS)}."
+            f"`{name}` is no config ({reason(error)}): give a YAML file, or one of "
+            f"{', '.join(CONFIGS)}."
         ) from error
     faster = raw.pop("quick", None) or {}
     if quick:

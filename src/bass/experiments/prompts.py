@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from bass.errors import OptionError, RequestError, unknown_name
+from bass.files import reason
 
 if TYPE_CHECKING:
     from bass.text import Tokenizer
@@ -103,10 +104,11 @@ class PromptSet:
         for file in self.files if folder else ():
             if (found := Path(folder or "", file)).exists():
                 return found
-        missing = f"the folder `{folder}` has no such file" if folder else "no folder is named"
+        missing = f"`{folder}` does not hold them" if folder else "no folder is named"
         raise OptionError(
-            f"The prompts `{self.name}` are read from `{'` or `'.join(self.files)}`, and "
-            f"{missing}: give `--data FOLDER`, or set {DATA}. They are {self.source}."
+            f"The data of `{self.name}` are no part of `bass`, and {missing}: download "
+            f"{self.source} as `{'` or `'.join(self.files)}` into a folder, and give "
+            f"`--data FOLDER`, or set {DATA}."
         )
 
 
@@ -149,7 +151,7 @@ def read_prompts(
             entries = _entries(given)
     except (OSError, EOFError, TypeError, ValueError, ImportError) as error:
         raise OptionError(
-            f"`prompts: {given!s:.200}` cannot be read ({getattr(error, 'strerror', 0) or error}): "
+            f"`prompts: {given!s:.200}` cannot be read ({reason(error)}): "
             f"give `python`, the name of a set ({', '.join(SETS)}), a file ({KINDS}), or a list of "
             "texts, lists of token ids, or mappings as in a file."
         ) from error
