@@ -20,12 +20,12 @@ from bass.sampling import Sampling
 from bass.testing.doubles import ByRow, OwnPast
 from bass.testing.engine import By
 from bass.testing.small_models import SmallLlama, SmallModel, SmallTable, dense_logits
-from bass.testing.statistics import assert_law, count
+from bass.testing.statistics import count
 from support.doubles import CheckedScorer, Cycle
 from support.engines import PAIRINGS, Built, Setup, by_the_target, mixed_requests, watched
 from support.matrix import night
 from support.oracle import greedy, joint_law
-from support.samples import first_tokens
+from support.samples import assert_law, first_tokens
 
 LLAMA, TABLE = SmallLlama(seed=7, layers=3), SmallTable(seed=7)
 NARROW, NARROW_LLAMA = (

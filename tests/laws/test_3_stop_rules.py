@@ -23,12 +23,12 @@ from bass.stop_rules import STOP_RULES
 from bass.testing.doubles import ByRow, OwnPast
 from bass.testing.engine import By
 from bass.testing.small_models import SmallLlama, SmallTable
-from bass.testing.statistics import assert_law, count
+from bass.testing.statistics import count
 from support.doubles import Cycle
 from support.engines import COUPLED, PAIRINGS, Setup, mixed_requests
 from support.matrix import matrix
 from support.oracle import greedy, joint_law
-from support.samples import first_tokens
+from support.samples import assert_law, first_tokens
 
 LLAMA = SmallLlama(seed=7)
 PROMPT = [0, 2]

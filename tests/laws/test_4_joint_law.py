@@ -13,20 +13,18 @@ import numpy as np
 import pytest
 import torch
 
-from bass.drafters import ModelDraft
 from bass.engine.requests import Request
 from bass.ops.noise import row_key
 from bass.policies import Fixed
 from bass.sampling import RowSampling, Sampling
 from bass.testing import engine
 from bass.testing.doubles import ByRow, OwnPast
-from bass.testing.engine import By
 from bass.testing.small_models import SmallLlama, SmallTable
-from bass.testing.statistics import FALSE_FAILURE, MISS, SEEN_BIAS, LawTest, assert_law, count
+from bass.testing.statistics import FALSE_FAILURE, MISS, LawTest, count
 from support.engines import DRAFTER_MAKERS, LOSSLESS, PAIRINGS, TEST_POLICIES, Setup, same_prompt
 from support.matrix import matrix
 from support.oracle import joint_law
-from support.samples import first_tokens
+from support.samples import SEEN_BIAS, assert_law, first_tokens
 
 TABLE = SmallTable(vocab=3, order=2, seed=1, sharpness=1.2, likeness=0.5)
 LLAMA = SmallLlama(vocab=3, layers=1, seed=2, unlikeness=0.4, sharpness=0.3)
@@ -149,14 +147,8 @@ def test_no_step_draws_with_the_noise_of_rejected_tokens(device: torch.device) -
     noise of positions that it rejected. Two tokens, unlike distributions: half of them are.
     """
     warp = Sampling(temperature=1.0)
-    setup = Setup(
-        engine.COIN,
-        device,
-        policy=Fixed(4),
-        drafter=By(ModelDraft()),
-        verifier=LOSSLESS["block"],
-        warp=warp,
-    )
+    block = LOSSLESS["block"]
+    setup = Setup(engine.COIN, device, policy=Fixed(4), verifier=block, warp=warp)
     assert_law(stepped(setup, new=4), joint_law(engine.COIN, PROMPT, 4, warp))
 
 

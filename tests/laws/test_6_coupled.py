@@ -23,7 +23,7 @@ from bass.testing import engine
 from bass.testing.doubles import ByRow, OwnPast
 from bass.testing.engine import By
 from bass.testing.small_models import SmallLlama, SmallTable
-from bass.testing.statistics import assert_law, count
+from bass.testing.statistics import count
 from support.doubles import Cycle, Scripted
 from support.engines import (
     COUPLED,
@@ -36,6 +36,7 @@ from support.engines import (
     mixed_requests,
 )
 from support.matrix import matrix
+from support.samples import assert_law
 
 LLAMA, TABLE = SmallLlama(seed=7), SmallTable(seed=7)
 WARPS = [

@@ -9,7 +9,7 @@ import torch
 from bass.sampling import Sampling
 from bass.testing.doubles import ByRow
 from bass.testing.small_models import SmallLlama
-from bass.testing.statistics import SEEN_BIAS, assert_law, count
+from bass.testing.statistics import count
 from support.cpu import UNSUPPORTED, cpu_kernels
 from support.engines import (
     DRAFTER_MAKERS,
@@ -20,6 +20,7 @@ from support.engines import (
 )
 from support.matrix import night
 from support.oracle import greedy, joint_law
+from support.samples import SEEN_BIAS, assert_law
 
 if UNSUPPORTED is not None:
     pytest.skip("the kernels for CPUs do not run here", allow_module_level=True)

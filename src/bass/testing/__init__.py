@@ -30,23 +30,18 @@ from bass.testing.properties_of_models import check_family, check_pair
 from bass.testing.properties_of_policies import check_policy, check_stop_rule
 from bass.testing.properties_of_verifiers import check_verifier
 from bass.testing.small_models import SmallLlama, SmallTable
-from bass.testing.statistics import FALSE_FAILURE, LawTest, assert_law, count
 
 __all__ = [
-    "FALSE_FAILURE",
     "ExactnessError",
-    "LawTest",
     "Problem",
     "SmallLlama",
     "SmallTable",
-    "assert_law",
     "check_drafter",
     "check_family",
     "check_pair",
     "check_policy",
     "check_stop_rule",
     "check_verifier",
-    "count",
     "output_laws",
     "strategies",
 ]

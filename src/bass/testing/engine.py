@@ -3,7 +3,6 @@ reference, and the joint distribution of the first tokens is the target's.
 """
 
 import contextlib
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any, final
@@ -15,10 +14,10 @@ from hypothesis import reject
 from bass.attention import SDPA
 from bass.caches import PaddedCache
 from bass.drafters import ModelDraft
-from bass.engine.assembly import ModelPair, Storage, Strategies
+from bass.engine.assembly import ModelPair, Strategies
+from bass.engine.engines import EngineCache
 from bass.engine.requests import Request
 from bass.engine.run import EngineRun
-from bass.engine.schedule import room_for
 from bass.engine.step import SpeculativeStep
 from bass.interfaces import DraftLengthPolicy, DraftMethod, StopRule, Verifier
 from bass.ops.noise import row_key
@@ -127,7 +126,7 @@ class Setup:
         """The engine for these requests, as `bass.load` makes it, with poisoned caches of exactly
         their size.
         """
-        budget, by = room_for(requests, min(self.batch, len(requests))), self.drafter
+        by = self.drafter
         of_all = {"sampling": astuple(self.warp)} if isinstance(self.warp, Sampling) else {}
         requests = [
             replace(request, end_tokens=(*request.end_tokens, *self.eos), **of_all)
@@ -138,14 +137,12 @@ class Setup:
         models = ModelPair(target, draft, self.device, self.model.dtype)
         cache, backend = self.model.pairing or self.pairing
         parts = Poisoned(cache), backend(), self.verifier, by.method, by.stop_rule
-        ends = max(len(request.end_tokens) for request in requests)
-        storage = Storage(models, Strategies(self.policy, *parts), budget, ends, self.graphs)
-        engine = storage.engine_for(budget, ends)
-        step = engine.step
+        strategies = Strategies(self.policy, *parts)
+        run = EngineCache(models, strategies, self.graphs, self.batch, None).run(requests, None)
         if self.wrap is not None:
-            assert isinstance(step, SpeculativeStep)
-            step = self.wrap(step, engine.sequences)
-        return EngineRun(requests, engine.sequences, step, self.policy)
+            assert isinstance(run.step, SpeculativeStep)
+            run = replace(run, step=self.wrap(run.step, run.sequences))
+        return run
 
     def tokens(self, requests: list[Request]) -> list[list[int]]:
         """The new tokens of each request."""
@@ -162,20 +159,15 @@ def same_prompt(
     """Samples of one prompt, with these options in turn, and an end token where it may not come
     early.
     """
-    fixed, limit = tuple(prompt), len(prompt) + new
+    limit = len(prompt) + new
     options: list[dict[str, Any]] = [
         {"sampling": astuple(kind), "end_tokens": (END,) if kind.min_new_tokens else ()}
         for kind in kinds
     ] or [{}]
     return [
-        Request(prompt, limit, _key(seed, fixed, i), 0, i, **options[i % len(options)])
+        Request(prompt, limit, row_key(seed, prompt, i), 0, i, **options[i % len(options)])
         for i in range(samples)
     ]
-
-
-@functools.cache
-def _key(seed: int, prompt: tuple[int, ...], sample: int) -> int:
-    return row_key(seed, list(prompt), sample)
 
 
 def require_greedy(

@@ -26,7 +26,7 @@ from bass.testing.checking import Checker, shown
 from bass.testing.doubles import ByRow
 from bass.testing.engine import By, Setup
 from bass.testing.small_models import SmallTable, tensors_of
-from bass.testing.strategies import SEEDS, FeedbackSequence, distribution
+from bass.testing.strategies import SEEDS, StepEvents, distribution, step_events
 
 TWICE = "`lengths` of one state are always the same."
 STATE = "`{}` returns a new state and does not write to its argument."
@@ -77,14 +77,15 @@ def check_policy(policy: Any, examples: int = 80, seed: int = 0) -> None:
     check_max_length(made)
     checker = Checker(type(made).__name__, examples, seed)
     rows, steps = st.integers(1, ROWS), st.integers(1, 12)
-    histories = st.builds(FeedbackSequence.drawn, rows, steps, SEEDS)
-    checker.for_all(histories, lambda history: follow(checker, made, history))
+    checker.for_all(
+        st.builds(step_events, rows, steps, SEEDS), lambda history: follow(checker, made, history)
+    )
     setup = Setup(engine.WHOLE_MEMORY, engine.CPU, policy=made)
     engine.require_greedy(checker, setup, examples // 2)
     engine.require_law(checker, setup.but(model=engine.NARROW_TABLE), Sampling(temperature=0.9))
 
 
-def follow(checker: Checker, policy: DraftLengthPolicy[Any], history: FeedbackSequence) -> None:
+def follow(checker: Checker, policy: DraftLengthPolicy[Any], history: list[StepEvents]) -> None:
     """Check all properties outside of an engine, for one sequence of feedback."""
     requested = []
     for seed in range(2):
@@ -97,7 +98,7 @@ def follow(checker: Checker, policy: DraftLengthPolicy[Any], history: FeedbackSe
 
 
 def play(
-    checker: Checker, policy: DraftLengthPolicy[Any], history: FeedbackSequence
+    checker: Checker, policy: DraftLengthPolicy[Any], history: list[StepEvents]
 ) -> list[list[int]]:
     """The lengths of each step."""
 
@@ -110,8 +111,9 @@ def play(
     def lengths_of(state: Any) -> list[int]:
         return np.asarray(policy.lengths(state)).tolist()
 
-    state, requested, seen = policy.init(history.batch), [], []
-    for step in history.steps:
+    batch = len(history[0].active)
+    state, requested, seen = policy.init(batch), [], []
+    for step in history:
         found = f"{type(state).__name__} of tensors"
         checker.require(HOST, not [*tensors_of(state)], "Python and NumPy values", found)
         if step.new:
@@ -119,7 +121,7 @@ def play(
             reset = STATE.format("reset")
             state = unchanged(reset, state, lambda s, rows=rows: policy.reset(s, rows))
         lengths = unchanged(STATE.format("lengths"), state, lengths_of)
-        requested_lengths(policy, state, history.batch)  # type, shape and range
+        requested_lengths(policy, state, batch)  # type, shape and range
         checker.equal(TWICE, lengths_of(state), lengths)
         requested.append(lengths)
         if getattr(policy, "constant_length", False):
@@ -131,7 +133,7 @@ def play(
         checker.require(FEEDBACK, same, step.feedback(np.array(lengths)), feedback)
         seen.append((before, feedback, lengths_of(state)))
     # older states stay valid after newer ones and after another run
-    policy.lengths(policy.init(history.batch + 1))
+    policy.lengths(policy.init(batch + 1))
     for (before, feedback, after), expected in zip(seen, requested, strict=True):
         checker.equal(TWICE, lengths_of(before), expected, "of an older state too")
         updated = lengths_of(policy.update(before, feedback))

@@ -169,24 +169,16 @@ class StepEvents:
         return Feedback(drafted, np.minimum(drafted, self.accepted), active, self.seconds)
 
 
-@dataclass(frozen=True)
-class FeedbackSequence:
-    """The events of a run for a policy of `batch` rows."""
-
-    batch: int
-    steps: tuple
-
-    @classmethod
-    def drawn(cls, batch: int, steps: int, seed: int) -> "FeedbackSequence":
-        """Idle rows, drafts of no tokens, rows with new prompts (all of them before the first
-        step), and steps of any time.
-        """
-        random, events = np.random.default_rng(seed), []
-        for step in range(steps):
-            begins = random.random(batch) < (1 if not step else random.choice((0, 0.3)))
-            drafted, accepted = random.choice((0, 1, 2, 5, 16), (2, batch)).tolist()
-            active = (random.random(batch) < 0.7).tolist()
-            seconds = float(random.choice((0.0, 1e-9, 0.004, 0.01, 0.02, 30.0)))
-            new = np.flatnonzero(begins).tolist()
-            events.append(StepEvents(new, active, drafted, accepted, seconds))
-        return cls(batch, tuple(events))
+def step_events(batch: int, steps: int, seed: int) -> list[StepEvents]:
+    """The events of a run of `batch` rows: idle rows, drafts of no tokens, rows with new prompts
+    (all of them before the first step), and steps of any time.
+    """
+    random, events = np.random.default_rng(seed), []
+    for step in range(steps):
+        begins = random.random(batch) < (1 if not step else random.choice((0, 0.3)))
+        drafted, accepted = random.choice((0, 1, 2, 5, 16), (2, batch)).tolist()
+        active = (random.random(batch) < 0.7).tolist()
+        seconds = float(random.choice((0.0, 1e-9, 0.004, 0.01, 0.02, 30.0)))
+        new = np.flatnonzero(begins).tolist()
+        events.append(StepEvents(new, active, drafted, accepted, seconds))
+    return events
