@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from bass.engine.graphs import GraphedStep
-from bass.engine.step import unpacked
+from bass.engine.step import StepReport
 from bass.kernels import support
 from bass.kernels.triton import (
     attention,
@@ -125,7 +125,7 @@ def test_a_drafted_token_that_is_none_is_reported_without_a_probability(
     probs = torch.full((2, 2, 5), 0.25, device=device)
     drafted = torch.tensor([[4, 5], [-1, 10**9]], device=device)
     told = numbers, active, *(numbers,) * 4, tokens, logprobs, drafted, probs
-    found = unpacked(batch_state.pack_report(*told).cpu().numpy(), ())
+    found = StepReport.of(batch_state.pack_report(*told).cpu().numpy(), ())
     np.testing.assert_array_equal(found.text.draft_probs, [[0.25, np.nan], [np.nan, np.nan]])
 
 

@@ -13,7 +13,6 @@ from bass.engine.cost import PassLog
 from bass.engine.graphs import GraphedStep
 from bass.engine.shapes import StepShapes
 from bass.kernels.triton import launch
-from bass.ops import dispatch
 from bass.ops.dispatch import FirstUse
 from bass.records import Sequences
 
@@ -121,7 +120,7 @@ def test_a_rehearsal_leaves_what_cannot_be_captured_to_the_capture(
 
 def test_within_a_capture_only_existing_kernels_and_counters_are_used() -> None:
     counters = launch.kept_zeros("a test", 3, torch.device("cpu"))
-    with dispatch.existing_kernels_only():
+    with launch.existing_kernels_only():
         assert launch.kept_zeros("a test", 3, torch.device("cpu")) is counters
         with pytest.raises(FirstUse):
             launch.kept_zeros("a test", 4, torch.device("cpu"))

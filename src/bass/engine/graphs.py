@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, TypeVar, final
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from bass.engine.cost import Pass
 from bass.engine.prefill import PrefillGraphs
 from bass.engine.shapes import StepShapes
-from bass.engine.step import SpeculativeStep, Step, StepReport, unpacked
+from bass.engine.step import SpeculativeStep, Step, StepReport
 from bass.errors import OptionError, is_out_of_memory
-from bass.ops.dispatch import FirstUse, existing_kernels_only
+from bass.ops.dispatch import FirstUse, launches
 from bass.process import without_garbage_collection
 from bass.records import Sequences
 
@@ -62,7 +61,6 @@ class Captured:
     packed: Tensor
     passes: tuple[Pass, ...]  # of the drafter
     reports: list[Tensor]  # host, pinned
-    arrays: list[np.ndarray]  # the reports in the same memory
 
 
 def pinned(like: Tensor) -> Tensor:
@@ -196,14 +194,14 @@ class GraphedStep(Step):
             ended.synchronize()  # sync: the only one of a step
             if self.in_flight is ended:
                 self.in_flight = None
-            return unpacked(captured.arrays[turn].copy(), captured.passes)
+            return StepReport.of(captured.reports[turn].numpy().copy(), captured.passes)
 
         return collect
 
     def _capture(self, k: int, span: int) -> Captured:
         if k in self.tried and self.shapes.reads_lengths:
             try:
-                with existing_kernels_only():
+                with launches().existing_kernels_only():
                     return self._recorded(k, span)
             except FirstUse:
                 pass
@@ -217,8 +215,7 @@ class GraphedStep(Step):
             return self.inner.on_device(self.sequences, self.lengths, k, span)
 
         graph, (packed, passes) = self._graph_of(step)
-        reports = [pinned(packed) for _ in range(2)]
-        return Captured(graph, packed, passes, reports, [report.numpy() for report in reports])
+        return Captured(graph, packed, passes, [pinned(packed) for _ in range(2)])
 
     def _replayed(self, run: Callable[[], None]) -> Callable[[], None]:
         """Run a function once and capture it; returns what replays it."""

@@ -20,6 +20,7 @@ from bass.errors import StrategyError
 from bass.interfaces import Drafter, Scorer, Verifier, Warp
 from bass.interfaces.answers import check_probs, check_tensor
 from bass.ops.batch_state import (
+    ReportedTokens,
     clipped,
     commit_and_report,
     unpack_numbers,
@@ -29,18 +30,6 @@ from bass.ops.batch_state import (
 )
 from bass.ops.noise import step_noise
 from bass.records import Draft, Noise, Sequences, Verdict, Window, copied
-
-
-@dataclass(frozen=True)
-class ReportedTokens:
-    """The tokens of a step: NumPy arrays with one row per sequence."""
-
-    tokens: np.ndarray  # int [B,W], the first `emitted` of a row are its new tokens
-    logprobs: np.ndarray  # float64 [B,W], of those tokens
-    draft_tokens: np.ndarray  # int [B,k], k = W - 1; the first `drafted` of a row were drafted
-    # float64 [B,k], of those in the distributions they were drawn from; NaN for a deterministic
-    # draft
-    draft_probs: np.ndarray
 
 
 @dataclass
@@ -59,8 +48,13 @@ class StepReport:
     emitted: list[int]
     # 0 for valid draft and target distributions, else bits of `bass.kernels.values`
     flags: list[int]
-    packed: Int[np.ndarray, "batch report"]
+    packed: Int[np.ndarray, "batch report"]  # of `pack_report`; it does not change any more
     passes: tuple[Pass, ...]  # of the drafter
+
+    @classmethod
+    def of(cls, packed: np.ndarray, passes: tuple[Pass, ...]) -> "StepReport":
+        lens, active, drafted, verdict, emitted, flags = unpack_numbers(packed)
+        return cls(lens, active, drafted, verdict, emitted, flags, packed, passes)
 
     @property
     def accepted(self) -> list[int]:
@@ -70,7 +64,7 @@ class StepReport:
 
     @cached_property
     def text(self) -> ReportedTokens:
-        return ReportedTokens(*unpack_tokens(self.packed))
+        return unpack_tokens(self.packed)
 
 
 @runtime_checkable
@@ -138,7 +132,7 @@ class SpeculativeStep(Step):
         packed, passes = self.on_device(
             sequences, torch.as_tensor(lengths, device=sequences.lens.device), k, span
         )
-        return lambda: unpacked(packed.cpu().numpy(), passes)  # sync: the only read of a step
+        return lambda: StepReport.of(packed.cpu().numpy(), passes)  # sync: the only one of a step
 
     def on_device(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, span: int
@@ -234,9 +228,3 @@ def check_verdict(verifier: Verifier, verdict: object, logits: Tensor) -> None:
         check_tensor(
             value, f"`{part}` of the verdict of `{name}`", "integers", shape, logits.device
         )
-
-
-def unpacked(packed: np.ndarray, passes: tuple[Pass, ...]) -> StepReport:
-    """Unpack the report of a step; `packed` must not change afterwards."""
-    lens, active, drafted, verdict, emitted, flags = unpack_numbers(packed)
-    return StepReport(lens, active, drafted, verdict, emitted, flags, packed, passes)

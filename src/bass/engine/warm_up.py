@@ -23,8 +23,8 @@ from bass.engine.prefill import (
 )
 from bass.engine.shapes import bucket, doubled
 from bass.engine.step import Step
+from bass.ops import dispatch
 from bass.ops.batch_state import last
-from bass.ops.dispatch import compiled_ahead, compiles_ahead
 
 # positions: up to it, and from one power of two times it to the next, attention has the same number
 # of splits
@@ -80,14 +80,15 @@ def compiled(storage: Storage) -> Iterator[int]:
 
     Yields the number of shapes that are left; few where all kernels are on disk.
     """
-    if not (compiles_ahead() and keeps_nothing(storage)):
+    launch = dispatch.launches()
+    if not (launch.COMPILES_AHEAD and keeps_nothing(storage)):
         return
     with torch.inference_mode():  # a pass of each model, which makes its tables of positions
         rows = storage.sizes[0]
         next(first_windows(storage, storage.engine(rows).step, rows, captured=True))()
     rehearsals = [*rehearsals_of(storage)]
     for some in (rehearsals[:1], rehearsals[1:]):
-        with compiled_ahead() as compiler, torch.inference_mode():
+        with launch.compiled_ahead() as compiler, torch.inference_mode():
             for i, rehearse in enumerate(some, 1 + len(rehearsals) - len(some)):
                 rehearse()
                 yield len(rehearsals) - i

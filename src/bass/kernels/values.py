@@ -14,6 +14,8 @@ Padded = Float[Tensor, "batch extent kv_heads dim"]
 Pool = Float[Tensor, "pool kv_heads dim"]
 Blocks = Float[Tensor, "blocks block kv_heads dim"]
 Positions = Int[Tensor, "batch window"]
+RowNumbers = Int[Tensor, " batch"]  # an integer of each row
+Scores = Float[Tensor, "batch window vocab"]  # logits, or probabilities
 
 # Bits of a row's flag for invalid distributions; 0 for a valid row. The low ones are of its draft,
 # the others of the target's distributions: `TARGET` times a bit.

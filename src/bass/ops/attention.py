@@ -12,7 +12,7 @@ output is zero.
 from typing import Any
 
 import torch
-from einops import einsum, rearrange
+from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -39,29 +39,17 @@ def attend(
     if rule.window is not None:
         hidden |= place <= own - rule.window
     hidden = hidden[:, None, None]
-    q = rearrange(
-        q, "batch window (kv_heads group) dim -> batch window kv_heads group dim", kv_heads=kv_heads
-    )
-    scores = rule.scale * einsum(
-        q,
-        k,
-        "batch window kv_heads group dim, batch span kv_heads dim "
-        "-> batch kv_heads group window span",
-    )
+    grouped = q.unflatten(2, (kv_heads, -1))
+    # h: key heads, g: the query heads of each
+    scores = rule.scale * torch.einsum("bwhgd, bshd -> bhgws", grouped, k)
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
     # A finite floor: a softmax of nothing but -inf is NaN.
     weights = with_sinks(
         scores.masked_fill(hidden, torch.finfo(scores.dtype).min),
-        None if sinks is None else rearrange(sinks, "(kv group) -> kv group 1 1", kv=kv_heads),
+        None if sinks is None else sinks.view(kv_heads, -1, 1, 1),
     ).masked_fill(hidden, 0)
-    out = einsum(
-        weights,
-        v,
-        "batch kv_heads group window span, batch span kv_heads dim "
-        "-> batch window kv_heads group dim",
-    )
-    return rearrange(out, "batch window kv_heads group dim -> batch window (kv_heads group) dim")
+    return torch.einsum("bhgws, bshd -> bwhgd", weights, v).flatten(2, 3)
 
 
 def with_sinks(scores: Tensor, sinks: Tensor | None) -> Tensor:

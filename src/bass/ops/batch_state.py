@@ -6,6 +6,8 @@
 On a GPU each operation is one launch of one kernel instead of about ten.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,6 +23,8 @@ from bass.kernels.values import (
     TARGET,
     TOLERANCE,
     UNKNOWN_TOKEN,
+    RowNumbers,
+    Scores,
 )
 from bass.ops import dispatch
 from bass.ops.sampling import token_logprobs
@@ -42,9 +46,7 @@ def last(rows: Sequences, count: int) -> Window:
     return rows.tokens.gather(1, positions.clamp(min=0)), positions
 
 
-def draft_positions(
-    lens: Int[Tensor, " batch"], lengths: Int[Tensor, " batch"], k: int
-) -> Int[Tensor, "batch k"]:
+def draft_positions(lens: RowNumbers, lengths: RowNumbers, k: int) -> Int[Tensor, "batch k"]:
     """The position at which drafted token i is fed, to draft the next one: lens + i.
 
     Position -1 where the row's draft ends with that token.
@@ -57,11 +59,8 @@ def draft_positions(
 
 
 def clipped(
-    lengths: Int[Tensor, " batch"],
-    lens: Int[Tensor, " batch"],
-    limits: Int[Tensor, " batch"],
-    active: Bool[Tensor, " batch"],
-) -> Int[Tensor, " batch"]:
+    lengths: RowNumbers, lens: RowNumbers, limits: RowNumbers, active: Bool[Tensor, " batch"]
+) -> RowNumbers:
     """Clip draft lengths to the space left in each row.
 
     A row of `lens` tokens drafts up to one token before its limit, which the verifier emits. An
@@ -72,9 +71,7 @@ def clipped(
     return torch.minimum(lengths, limits - lens - 1) * active
 
 
-def valid_part(
-    requested: Int[Tensor, " batch"], draft: Draft, vocab: int
-) -> tuple[Draft, Int[Tensor, " batch"]]:
+def valid_part(requested: RowNumbers, draft: Draft, vocab: int) -> tuple[Draft, RowNumbers]:
     """The draft cut to the requested lengths and its own, and a flag per row.
 
     A flag is 0 for a valid row: up to its length, the tokens are in the vocabulary and have a
@@ -104,11 +101,7 @@ def valid_part(
     return Draft(tokens, probs, lengths), flags
 
 
-def with_target_flags(
-    flags: Int[Tensor, " batch"],
-    probs: Float[Tensor, "batch window vocab"],
-    counted: Int[Tensor, " batch"],
-) -> Int[Tensor, " batch"]:
+def with_target_flags(flags: RowNumbers, probs: Scores, counted: RowNumbers) -> RowNumbers:
     """Add the flags of the first `counted[b]` target distributions of each row.
 
     They must be finite, nowhere negative, and sum to 1 within 1e-3 in float32.
@@ -118,9 +111,7 @@ def with_target_flags(
     return flags + TARGET * distribution_flags(probs, counted)
 
 
-def distribution_flags(
-    probs: Float[Tensor, "batch k vocab"], counted: Int[Tensor, " batch"]
-) -> Int[Tensor, " batch"]:
+def distribution_flags(probs: Float[Tensor, "batch k vocab"], counted: RowNumbers) -> RowNumbers:
     """The flags of the first `counted[b]` distributions of each row."""
     total, least = probs.sum(2, dtype=torch.float32), probs.amin(2)
     if probs.is_cpu and bool(((least >= 0) & ((total - 1).abs() <= TOLERANCE)).all()):
@@ -150,7 +141,7 @@ def window(rows: Sequences, draft: Draft) -> Window:
     return tokens, torch.where(fed, position + ahead, -1)
 
 
-def leading(kept: Bool[Tensor, "batch k"], lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+def leading(kept: Bool[Tensor, "batch k"], lengths: RowNumbers) -> RowNumbers:
     """The number of leading accepted tokens of each row's own draft: those before the first that
     `kept` excludes.
     """
@@ -163,12 +154,12 @@ def leading(kept: Bool[Tensor, "batch k"], lengths: Int[Tensor, " batch"]) -> In
 def commit_and_report(
     rows: Sequences,
     draft: Draft,
-    flags: Int[Tensor, " batch"],
+    flags: RowNumbers,
     verdict: Verdict,
-    logits: Float[Tensor, "batch window vocab"],
-    probs: Float[Tensor, "batch window vocab"],
+    logits: Scores,
+    probs: Scores,
     jointly: bool,
-) -> tuple[Int[Tensor, "batch report"], Int[Tensor, " batch"]]:
+) -> tuple[Int[Tensor, "batch report"], RowNumbers]:
     """Commit a verdict: the report of the step, and the number of tokens that each row emitted.
 
     flags: of the draft; the report adds those of the distributions (`probs`) that decide the
@@ -198,7 +189,7 @@ def commit_and_report(
     return pack_report(rows, draft, flags, verdict, emitted, logprobs), emitted
 
 
-def commit(rows: Sequences, verdict: Verdict, vocab: int) -> Int[Tensor, " batch"]:
+def commit(rows: Sequences, verdict: Verdict, vocab: int) -> RowNumbers:
     """Append each active row's verdict, cut after its first end token and at its limit.
 
     An id outside the vocabulary becomes the nearest one in it: the next step uses it as an index.
@@ -229,9 +220,9 @@ def commit(rows: Sequences, verdict: Verdict, vocab: int) -> Int[Tensor, " batch
 def pack_report(
     rows: Sequences,
     draft: Draft,
-    flags: Int[Tensor, " batch"],
+    flags: RowNumbers,
     verdict: Verdict,
-    emitted: Int[Tensor, " batch"],
+    emitted: RowNumbers,
     logprobs: Float[Tensor, "batch window"],
 ) -> Int[Tensor, "batch report"]:
     """Pack the report of a committed step into one tensor, for one copy to the host.
@@ -263,11 +254,20 @@ def unpack_numbers(packed: np.ndarray) -> list[list[int]]:
     return packed[:, :6].T.tolist()
 
 
-def unpack_tokens(packed: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The rest of a report of `pack_report`, int [B, columns]: tokens and logprobs
-    [B, k + 1], draft tokens and draft probs [B, k].
-    """
+class ReportedTokens(NamedTuple):
+    """The tokens of a step: NumPy arrays with one row per sequence."""
+
+    tokens: np.ndarray  # int [B, k + 1], the first `emitted` of a row are its new tokens
+    logprobs: np.ndarray  # float64 [B, k + 1], of those tokens
+    draft_tokens: np.ndarray  # int [B, k], the first `drafted` of a row were drafted
+    # float64 [B, k], of those in the distributions they were drawn from; NaN for a deterministic
+    # draft
+    draft_probs: np.ndarray
+
+
+def unpack_tokens(packed: np.ndarray) -> ReportedTokens:
+    """The rest of a report of `pack_report`, int [B, columns]."""
     size = (packed.shape[1] - 4) // 4
     tokens, drafts = packed[:, 6 : 6 + size], packed[:, 6 + size : 5 + 2 * size]
     floats = np.ascontiguousarray(packed[:, 5 + 2 * size :]).view(np.float64)
-    return tokens, floats[:, :size], drafts, floats[:, size:]
+    return ReportedTokens(tokens, floats[:, :size], drafts, floats[:, size:])

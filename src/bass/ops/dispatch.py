@@ -5,7 +5,7 @@
 
 import importlib
 import os
-from contextlib import AbstractContextManager
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -28,21 +28,11 @@ VARIABLE = "BASS_CPU_PRODUCTS"
 _cpu: list[Any] = []  # the package of kernels for CPUs, once a model on a CPU is loaded
 
 
-def existing_kernels_only() -> AbstractContextManager[None]:
-    """Within it, a kernel that is not compiled yet raises `FirstUse`, as do new counters."""
-    return kernels.launch.existing_kernels_only()
-
-
-def compiles_ahead() -> bool:
-    """Whether `compiled_ahead` is there: it needs a recent Triton."""
-    return kernels.launch.COMPILES_AHEAD
-
-
-def compiled_ahead() -> AbstractContextManager[Any]:
-    """Within it, kernels that are launched for the first time are compiled in threads, and not
-    launched; its `compiled` is whether one of them was not on disk.
+def launches() -> ModuleType:
+    """`bass.kernels.triton.launch`, for steps that are captured and kernels that are compiled in
+    advance.
     """
-    return kernels.launch.compiled_ahead()
+    return kernels.launch
 
 
 def use_kernels(x: Tensor) -> bool:

@@ -34,6 +34,11 @@ from bass.ops.quantize import (
 )
 from bass.records import Projection, Rotation
 
+Inputs = Float[Tensor, "*rows in"]
+Outputs = Float[Tensor, "*rows out"]
+Matrix = Float[Tensor, "out in"]
+Bias = Float[Tensor, " out"] | None
+
 
 class Linear(nn.Module):
     """y = x Wᵀ + b; the weight has shape [out, in], the bias is None unless requested.
@@ -57,10 +62,10 @@ class Linear(nn.Module):
             nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
         )
 
-    def __call__(self, x: Float[Tensor, "*rows in"]) -> Float[Tensor, "*rows out"]:
+    def __call__(self, x: Inputs) -> Outputs:
         return dense(x, self.weight, self.bias)
 
-    def by_kernel(self, x: Float[Tensor, "*rows in"]) -> bool:
+    def by_kernel(self, x: Inputs) -> bool:
         """Whether a kernel for few rows computes the product."""
         return dispatch.few_rows(x, self.weight, self.bias) and self.weight.dtype == x.dtype
 
@@ -80,7 +85,7 @@ class QuantizedLinear(nn.Module):
         self,
         weight: Num[Tensor, "out in"],
         scale: Float[Tensor, " out"],
-        bias: Float[Tensor, " out"] | None,
+        bias: Bias,
         activations: torch.dtype | None,
     ) -> None:
         super().__init__()
@@ -89,11 +94,7 @@ class QuantizedLinear(nn.Module):
 
     @classmethod
     def of(
-        cls,
-        weight: Float[Tensor, "out in"],
-        bias: Float[Tensor, " out"] | None,
-        kind: torch.dtype,
-        activations: torch.dtype | None,
+        cls, weight: Matrix, bias: Bias, kind: torch.dtype, activations: torch.dtype | None
     ) -> "QuantizedLinear":
         """Quantize a weight, a part at a time in float32; on the meta device there is no memory to
         save.
@@ -107,14 +108,14 @@ class QuantizedLinear(nn.Module):
             activations,
         )
 
-    def __call__(self, x: Float[Tensor, "*rows in"]) -> Float[Tensor, "*rows out"]:
+    def __call__(self, x: Inputs) -> Outputs:
         return linear(x, self).tensor()
 
-    def by_kernel(self, x: Float[Tensor, "*rows in"]) -> bool:
+    def by_kernel(self, x: Inputs) -> bool:
         """Whether a kernel for few rows computes the product."""
         return dispatch.few_rows(x, self.bias)
 
-    def whole(self, x: Float[Tensor, "*rows in"]) -> Float[Tensor, "*rows out"]:
+    def whole(self, x: Inputs) -> Outputs:
         """The product by torch."""
         if self.activations is not None:
             q = quantize_rows(x.reshape(-1, x.shape[-1]), self.activations)
@@ -150,7 +151,7 @@ class GroupQuantizedLinear(nn.Module):
         scale: Num[Tensor, "groups out"],
         zero: Num[Tensor, "groups out"] | None,
         group: int,
-        bias: Float[Tensor, " out"] | None = None,
+        bias: Bias = None,
         order: Int[Tensor, " in"] | None = None,
     ) -> None:
         super().__init__()
@@ -158,10 +159,10 @@ class GroupQuantizedLinear(nn.Module):
         self.weight, self.scale, self.zero = _fixed(weight), _fixed(scale), _fixed(zero)
         self.bias, self.order = _fixed(bias), _fixed(order)
 
-    def __call__(self, x: Float[Tensor, "*rows in"]) -> Float[Tensor, "*rows out"]:
+    def __call__(self, x: Inputs) -> Outputs:
         return linear(x, self).tensor()
 
-    def by_kernel(self, x: Float[Tensor, "*rows in"]) -> bool:
+    def by_kernel(self, x: Inputs) -> bool:
         """Whether a kernel for few rows computes the product, with groups of this size."""
         return dispatch.few_rows(x, self.bias) and kernels.group_quantized_gemm.supports(
             self.weight, self.group
@@ -176,7 +177,7 @@ class GroupQuantizedLinear(nn.Module):
             kind_of(self.weight, self.scale), self.bias, dtype,
         )  # fmt: skip
 
-    def whole(self, x: Float[Tensor, "*rows in"]) -> Float[Tensor, "*rows out"]:
+    def whole(self, x: Inputs) -> Outputs:
         """The product by torch."""
 
         def matrix(part: slice) -> Tensor:
@@ -185,7 +186,7 @@ class GroupQuantizedLinear(nn.Module):
 
         return product_by_parts(self._ordered(x), len(self.weight), self.bias, matrix)
 
-    def _ordered(self, x: Float[Tensor, "*rows in"]) -> Float[Tensor, "*rows in"]:
+    def _ordered(self, x: Inputs) -> Inputs:
         return x if self.order is None else x.index_select(-1, self.order)
 
 
@@ -228,15 +229,15 @@ class Summed(ABC):
 
     __slots__ = ("x",)
 
-    def __init__(self, x: Float[Tensor, "*rows in"] | Operand) -> None:
+    def __init__(self, x: Inputs | Operand) -> None:
         self.x = x
 
     @property
-    def like(self) -> Float[Tensor, "*rows in"]:
+    def like(self) -> Inputs:
         """A tensor with x's shape, type and device."""
         return self.x if isinstance(self.x, Tensor) else self.x.like
 
-    def input(self) -> Float[Tensor, "*rows in"]:
+    def input(self) -> Inputs:
         """The complete x."""
         return self.x if isinstance(self.x, Tensor) else self.x.tensor()
 
@@ -245,7 +246,7 @@ class Summed(ABC):
     def by_kernel(self) -> bool: ...
 
     @abstractmethod
-    def tensor(self) -> Float[Tensor, "*rows out"]:
+    def tensor(self) -> Outputs:
         """The complete value, in x's type."""
 
     @abstractmethod
@@ -259,7 +260,7 @@ class Product(Summed):
 
     __slots__ = ("layer",)
 
-    def __init__(self, x: Float[Tensor, "*rows in"] | Operand, layer: Any) -> None:
+    def __init__(self, x: Inputs | Operand, layer: Any) -> None:
         super().__init__(x)
         self.layer = layer
 
@@ -271,7 +272,7 @@ class Product(Summed):
             dispatch.use_kernels(like) and _replaceable(self.layer) and self.layer.by_kernel(like)
         )
 
-    def tensor(self) -> Float[Tensor, "*rows out"]:
+    def tensor(self) -> Outputs:
         if self.by_kernel:
             return _summed(self.partial_sums(), self.like)
         x = self.input()
@@ -300,16 +301,12 @@ class Product(Summed):
         )
 
 
-def linear(x: Float[Tensor, "*rows in"] | Operand, layer: nn.Module) -> Product:
+def linear(x: Inputs | Operand, layer: nn.Module) -> Product:
     """x Wᵀ + b."""
     return Product(x, layer)
 
 
-def dense(
-    x: Float[Tensor, "*rows in"],
-    weight: Float[Tensor, "out in"],
-    bias: Float[Tensor, " out"] | None = None,
-) -> Float[Tensor, "*rows out"]:
+def dense(x: Inputs, weight: Matrix, bias: Bias = None) -> Outputs:
     """x Wᵀ + b of a weight without a layer, as a head that is tied to the embedding."""
     if (
         dispatch.few_rows(x, weight, bias)
@@ -322,10 +319,7 @@ def dense(
 
 
 def by_cpu_kernel(
-    x: Float[Tensor, "*rows in"],
-    w: Float[Tensor, "out in"],
-    bias: Float[Tensor, " out"] | None,
-    act: str | None = None,
+    x: Inputs, w: Matrix, bias: Bias, act: str | None = None
 ) -> Float[Tensor, "*rows columns"] | None:
     """x Wᵀ + b, with `act` gated, by a CPU's kernel; None if none supports it."""
     cpu = dispatch.cpu_kernels(x, w, bias, types=(torch.float32, torch.bfloat16))
@@ -334,9 +328,7 @@ def by_cpu_kernel(
     return cpu.gemm.product(x.reshape(-1, x.shape[-1]), w, bias, act).view(*x.shape[:-1], -1)
 
 
-def activated_linear(
-    x: Float[Tensor, "*rows in"] | Operand, layer: Any, act: Activation
-) -> Float[Tensor, "*rows out"]:
+def activated_linear(x: Inputs | Operand, layer: Any, act: Activation) -> Outputs:
     """act(x Wᵀ + b)."""
     product = linear(x, layer)
     grouped = type(layer) is GroupQuantizedLinear
@@ -352,9 +344,7 @@ def activated_linear(
     return act(product.tensor())
 
 
-def gated_linear(
-    x: Float[Tensor, "*rows in"] | Operand, layer: Any, act: Activation
-) -> Float[Tensor, "*rows inner"]:
+def gated_linear(x: Inputs | Operand, layer: Any, act: Activation) -> Float[Tensor, "*rows inner"]:
     """act(gate) · up of a layer; the first half of its outputs are the gates."""
     product = linear(x, layer)
     like, name = product.like, IN_KERNELS.get(act)
@@ -387,12 +377,9 @@ def project_qkv(
     product = linear(x, layer)
     like, parts = product.like, product.partial_sums()
     if isinstance(qk_norm, ProjectionNorm):
-        y = parts[0] if len(parts) == 1 else parts.sum(0).to(like.dtype)
-        parts, qk_norm = qk_norm(y)[None], None
-    shape = len(parts), *like.shape[:2], -1, heads[2]
-    return Projection(
-        parts.reshape(shape), heads[0], heads[1], like.dtype, qk_norm, rotation, sinks
-    )
+        parts, qk_norm = qk_norm(_summed(parts, like))[None], None
+    parts = parts.reshape(len(parts), *like.shape[:2], -1, heads[2])
+    return Projection(parts, heads[0], heads[1], like.dtype, qk_norm, rotation, sinks)
 
 
 def gemm(x: Num[Tensor, "rows in"], w: Num[Tensor, "out in"]) -> ModuleType:
@@ -402,9 +389,7 @@ def gemm(x: Num[Tensor, "rows in"], w: Num[Tensor, "out in"]) -> ModuleType:
     return kernels.small_m_gemm
 
 
-def _summed(
-    parts: Float[Tensor, "splits rows out"], like: Float[Tensor, "*rows in"]
-) -> Float[Tensor, "*rows out"]:
+def _summed(parts: Float[Tensor, "splits rows out"], like: Inputs) -> Outputs:
     y = parts[0] if len(parts) == 1 else parts.sum(0).to(like.dtype)
     return y.view(*like.shape[:-1], -1)
 
@@ -427,6 +412,6 @@ def quantized_to(layer: nn.Module) -> torch.dtype | None:
     return layer.activations if isinstance(layer, QuantizedLinear) else None
 
 
-def _scale(layer: nn.Module) -> Float[Tensor, " out"] | None:
+def _scale(layer: nn.Module) -> Bias:
     """Of the weight's rows."""
     return layer.scale if isinstance(layer, QuantizedLinear) else None

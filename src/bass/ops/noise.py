@@ -16,6 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.kernels import triton as kernels
+from bass.kernels.values import RowNumbers, Scores
 from bass.ops import dispatch
 from bass.records import Noise
 
@@ -46,7 +47,7 @@ def philox(
 
 
 def uniforms(
-    keys: Int[Tensor, " batch"], steps: Int[Tensor, " batch"], slots: int, domain: int = 0
+    keys: RowNumbers, steps: RowNumbers, slots: int, domain: int = 0
 ) -> Float[Tensor, "batch slots 4"]:
     """float64 uniforms in (0, 1) on a grid of 2^-32, four streams per slot of the row's step."""
     if dispatch.use_kernels(keys):
@@ -61,17 +62,13 @@ def uniforms(
     return (words.to(torch.float64) + 0.5) / 2.0**32
 
 
-def step_noise(
-    keys: Int[Tensor, " batch"], steps: Int[Tensor, " batch"], lens: Int[Tensor, " batch"], k: int
-) -> Noise:
+def step_noise(keys: RowNumbers, steps: RowNumbers, lens: RowNumbers, k: int) -> Noise:
     """The noise of one step of up to k drafted tokens: k+1 slots, the first for position `lens`."""
     return Noise(keys, lens, uniforms(keys, steps, k + 1))
 
 
 def exponential_race(
-    probs: Float[Tensor, "batch window vocab"],
-    keys: Int[Tensor, " batch"],
-    first: Int[Tensor, " batch"],
+    probs: Scores, keys: RowNumbers, first: RowNumbers
 ) -> Int[Tensor, "batch window"]:
     """Draw one token per row and position from `probs`; it does not depend on the step.
 
@@ -84,7 +81,7 @@ def exponential_race(
 
 
 def exponentials(
-    keys: Int[Tensor, " batch"], first: Int[Tensor, " batch"], slots: int, vocab: int
+    keys: RowNumbers, first: RowNumbers, slots: int, vocab: int
 ) -> Float[Tensor, "batch slots vocab"]:
     """Standard exponential noise in float64, of a row's positions from `first` on and of every
     token.

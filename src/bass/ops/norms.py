@@ -72,11 +72,7 @@ class ProjectionNorm(nn.Module):
     """
 
     def __init__(
-        self,
-        heads: tuple[int, int, int],
-        eps: float,
-        device: torch.device,
-        dtype: torch.dtype,
+        self, heads: tuple[int, int, int], eps: float, device: torch.device, dtype: torch.dtype
     ) -> None:
         """`heads`: query heads, key-value heads, dimensions of each."""
         super().__init__()

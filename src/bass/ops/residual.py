@@ -25,6 +25,8 @@ from bass.ops import dispatch
 from bass.ops.linear import Linear, Operand, Product, Rows, Summed, quantized_to, rows_of
 from bass.ops.norms import kernel_norm
 
+Hidden = Float[Tensor, "batch window hidden"]
+
 
 def embedding(
     tokens: Int[Tensor, "*rows"], table: Float[Tensor, "vocab size"]
@@ -54,7 +56,7 @@ class Summand(NamedTuple):
         """Whether it is the unchanged product."""
         return self.scale == 1.0 and self.through is None
 
-    def tensor(self) -> Float[Tensor, "batch window hidden"]:
+    def tensor(self) -> Hidden:
         y = self.product.tensor()
         if self.through is not None:
             y = self.through(y)
@@ -70,13 +72,11 @@ class Residual:
 
     __slots__ = ("_base", "_pending")
 
-    def __init__(
-        self, base: Float[Tensor, "batch window hidden"], pending: tuple[Summand, ...] = ()
-    ) -> None:
+    def __init__(self, base: Hidden, pending: tuple[Summand, ...] = ()) -> None:
         self._base, self._pending = base, pending
 
     @property
-    def like(self) -> Float[Tensor, "batch window hidden"]:
+    def like(self) -> Hidden:
         """A tensor of the same shape, type and device."""
         return self._base
 
@@ -90,7 +90,7 @@ class Residual:
         """A norm of the stream, for one product or several."""
         return Normed(self, norm)
 
-    def tensor(self) -> Float[Tensor, "batch window hidden"]:
+    def tensor(self) -> Hidden:
         """The complete stream."""
         if self._pending and self._added_by_norm():
             self._complete(kernels.residual_norm.add_norm(self._flat, **self._summands())[0])
@@ -99,7 +99,7 @@ class Residual:
         self._pending = ()
         return self._base
 
-    def normed_on_cpu(self, norm: Norm, cpu: Any) -> Float[Tensor, "batch window hidden"]:
+    def normed_on_cpu(self, norm: Norm, cpu: Any) -> Hidden:
         """A norm by the CPU's kernels, which add a pending product; completes the stream."""
         pending = self._pending
         added = pending[0].product.tensor() if len(pending) == 1 and pending[0].plain else None
@@ -195,10 +195,10 @@ class Normed(Operand):
         self._rows: dict[torch.dtype | None, Rows] = {}
 
     @property
-    def like(self) -> Float[Tensor, "batch window hidden"]:
+    def like(self) -> Hidden:
         return self._residual.like
 
-    def tensor(self) -> Float[Tensor, "batch window hidden"]:
+    def tensor(self) -> Hidden:
         if self._tensor is None:
             self._tensor = self._computed()
         return self._tensor

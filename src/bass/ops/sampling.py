@@ -11,21 +11,21 @@ token_logprobs  x[token] - log Σ exp(x)
 import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Float64, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from bass.kernels import triton as kernels
+from bass.kernels.values import RowNumbers, Scores
 from bass.ops import dispatch
 from bass.records import History
 from bass.sampling_params import SAMPLING_OPTIONS
 
+Options = dict[str, Float[Tensor, "batch 1 1"]]  # by name; those without effect may lack
 OFF = np.array(list(SAMPLING_OPTIONS.values()))  # the values without effect
 HEAD = 512
 
 
-def used_options(
-    sampling: Float64[Tensor, "batch options"], dtype: torch.dtype
-) -> dict[str, Float[Tensor, "batch 1 1"]]:
+def used_options(sampling: Float64[Tensor, "batch options"], dtype: torch.dtype) -> Options:
     """The options of the rows, as columns that broadcast over windows and vocabulary.
 
     On a CPU, where reading values does not synchronise, those that no row uses are left out, but
@@ -39,9 +39,7 @@ def used_options(
     return {name: column for name, column, some in options if some}
 
 
-def warp(
-    logits: Float[Tensor, "batch window vocab"], history: History
-) -> Float[Tensor, "batch window vocab"]:
+def warp(logits: Scores, history: History) -> Scores:
     """The distribution of each row by its own options (`history.sampling`): penalties, then
     temperature (0: one-hot), then top-k, top-p and min-p.
 
@@ -80,17 +78,13 @@ def without_penalties(sampling: Float64[Tensor, "batch options"]) -> bool:
     return bool((sampling.numpy()[:, 4:] == OFF[4:]).all())
 
 
-def most_probable_token(
-    logits: Float[Tensor, "batch window vocab"],
-) -> Float[Tensor, "batch window vocab"]:
+def most_probable_token(logits: Scores) -> Scores:
     """The one-hot distribution of the largest logit; NaN where that is not finite."""
     chosen = torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1)
     return torch.where(logits.amax(-1, keepdim=True).isfinite(), chosen, torch.nan)
 
 
-def restricted(
-    probs: Float[Tensor, "batch window vocab"], options: dict[str, Float[Tensor, "batch 1 1"]]
-) -> Float[Tensor, "batch window vocab"]:
+def restricted(probs: Scores, options: Options) -> Scores:
     """Apply top-k, top-p and min-p, in rows that use them."""
     vocab = probs.shape[-1]
     if (top_k := options.get("top_k")) is not None:
@@ -130,7 +124,7 @@ def draw(
 
 
 def token_logprobs(
-    logits: Float[Tensor, "batch window vocab"], tokens: Int[Tensor, "batch window"]
+    logits: Scores, tokens: Int[Tensor, "batch window"]
 ) -> Float[Tensor, "batch window"]:
     """log softmax(logits) at `tokens`: the model's own log-probability, before any warp.
 
@@ -177,11 +171,7 @@ def most_probable(
     return probs.sort(-1, descending=True).values
 
 
-def edited(
-    logits: Float[Tensor, "batch window vocab"],
-    history: History,
-    options: dict[str, Float[Tensor, "batch 1 1"]],
-) -> Float[Tensor, "batch window vocab"]:
+def edited(logits: Scores, history: History, options: Options) -> Scores:
     """Apply the penalties, and exclude end tokens where a row may not end yet.
 
     The result is rounded to the precision of the logits.
@@ -190,7 +180,8 @@ def edited(
     prompt_lens, end_tokens = history.prompt_lens, history.end_tokens
     if (penalty := options.get("repetition_penalty")) is not None:
         repeated = counts(logits, history, torch.zeros_like(history.lens)) > 0
-        logits = penalized(logits, repeated, penalty)
+        changed = torch.where(logits > 0, logits / penalty, logits * penalty)
+        logits = torch.where(repeated, changed, logits)
     if not options.keys().isdisjoint(("presence_penalty", "frequency_penalty")):
         generated = counts(logits, history, prompt_lens)
         less = options.get("frequency_penalty", 0) * generated
@@ -207,7 +198,7 @@ def edited(
 
 
 def counts(
-    logits: Float[Tensor, "batch window vocab"], history: History, first: Int[Tensor, " batch"]
+    logits: Scores, history: History, first: RowNumbers
 ) -> Int[Tensor, "batch window vocab"]:
     """Count how often each token precedes each logit in its own row, from position `first` on."""
     batch, window, vocab = logits.shape
@@ -222,13 +213,3 @@ def counts(
         (torch.zeros(batch, 1, vocab, device=device, dtype=torch.int64), drafted), 1
     )
     return found[:, None] + earlier[:, columns + 1 - window :]
-
-
-def penalized(
-    logits: Float[Tensor, "batch window vocab"],
-    repeated: Bool[Tensor, "batch window vocab"],
-    penalty: Float[Tensor, "batch 1 1"],
-) -> Float[Tensor, "batch window vocab"]:
-    """Divide the positive and multiply the negative logits of repeated tokens by `penalty`."""
-    changed = torch.where(logits > 0, logits / penalty, logits * penalty)
-    return torch.where(repeated, changed, logits)

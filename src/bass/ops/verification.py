@@ -4,18 +4,17 @@ window of a row    [ d1 .. dm | correction or bonus ]      m accepted of the dra
 """
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from bass.kernels import triton as kernels
+from bass.kernels.values import RowNumbers, Scores
 from bass.ops import dispatch
 from bass.ops.sampling import draw
 from bass.records import Draft, Noise, Verdict
 
 
-def rejection(
-    draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise
-) -> Verdict:
+def rejection(draft: Draft, target_probs: Scores, noise: Noise) -> Verdict:
     """Speculative rejection sampling (Leviathan et al., 2023; Chen et al., 2023).
 
     Token i is accepted with probability min(1, target / draft) if all before it are; the next token
@@ -37,9 +36,7 @@ def rejection(
     return emit(draft, accepted, next_probs(draft, target_probs, accepted), noise)
 
 
-def accept_probs(
-    draft: Draft, target_probs: Float[Tensor, "batch window vocab"]
-) -> Float[Tensor, "batch k"]:
+def accept_probs(draft: Draft, target_probs: Scores) -> Float[Tensor, "batch k"]:
     """Probability of accepting each drafted token: min(1, target/draft), eq. 1 of Leviathan et al.
     (2023).
 
@@ -54,7 +51,7 @@ def accept_probs(
 
 
 def next_probs(
-    draft: Draft, target_probs: Float[Tensor, "batch window vocab"], accepted: Int[Tensor, " batch"]
+    draft: Draft, target_probs: Scores, accepted: RowNumbers
 ) -> Float[Tensor, "batch vocab"]:
     """The distribution of the token after the accepted ones, not normalised.
 
@@ -72,22 +69,18 @@ def next_probs(
     return torch.where(residual.sum(1, keepdim=True) > 0, residual, target)
 
 
-def one_hot(
-    like: Float[Tensor, "batch vocab"], tokens: Int[Tensor, " batch"]
-) -> Float[Tensor, "batch vocab"]:
+def one_hot(like: Float[Tensor, "batch vocab"], tokens: RowNumbers) -> Float[Tensor, "batch vocab"]:
     """One-hot distributions of the tokens: what a deterministic drafter draws from."""
     return torch.zeros_like(like).scatter(1, tokens[:, None], 1)
 
 
-def target_after(
-    target_probs: Float[Tensor, "batch window vocab"], accepted: Int[Tensor, " batch"]
-) -> Float[Tensor, "batch vocab"]:
+def target_after(target_probs: Scores, accepted: RowNumbers) -> Float[Tensor, "batch vocab"]:
     """The target's distribution of the token after the accepted ones."""
     return target_probs[torch.arange(len(accepted), device=accepted.device), accepted]
 
 
 def emit(
-    draft: Draft, accepted: Int[Tensor, " batch"], probs: Float[Tensor, "batch vocab"], noise: Noise
+    draft: Draft, accepted: RowNumbers, probs: Float[Tensor, "batch vocab"], noise: Noise
 ) -> Verdict:
     """Emit the accepted tokens, then one drawn from `probs` with the noise of its own slot.
 

@@ -40,8 +40,8 @@ MUTANTS = (
     Mutant(
         "grouped heads meet the wrong keys in the split layout",
         "ops.attention.attend",
-        "'batch window (kv_heads group) dim -> batch window kv_heads group dim'",
-        "'batch window (group kv_heads) dim -> batch window kv_heads group dim'",
+        "q.unflatten(2, (kv_heads, -1))",
+        "q.unflatten(2, (-1, kv_heads)).transpose(2, 3)",
         (ATTENTION,),
     ),
     Mutant(
