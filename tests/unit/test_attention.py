@@ -12,10 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bass.api.plan import check_sinks
+from bass.api.plan import backend_for, check_sinks
 from bass.attention import BACKENDS
 from bass.attention.kernels import KernelBackend
-from bass.engine.scorer import CachedAttend, check_pairing
+from bass.engine.scorer import CachedAttend
 from bass.errors import PairingError
 from bass.records import AttentionRule, CacheBudget, DecoderShape, Projection
 from bass.testing.small_models import dense_attention, poisoned
@@ -143,12 +143,12 @@ def test_every_backend_has_a_layout_and_every_other_pair_is_refused_by_name() ->
         assert any(cache.view_type is backend.view_type for cache in CACHES.values())
         for cache in CACHES.values():
             if cache.view_type is backend.view_type:
-                check_pairing(cache, backend, ())
+                assert type(backend_for(backend(), cache, torch.device("cpu"))) is backend
             else:
                 with pytest.raises(
                     PairingError, match=f"Cannot pair `{backend.__name__}` with `{cache.__name__}`"
                 ):
-                    check_pairing(cache, backend, tuple(BACKENDS.values()))
+                    backend_for(backend(), cache, torch.device("cpu"))
 
 
 def test_a_model_with_sinks_needs_a_backend_that_has_them() -> None:

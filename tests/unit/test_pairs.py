@@ -152,9 +152,9 @@ def test_a_draft_of_a_shorter_context_drafts_up_to_its_end_and_the_target_goes_o
     assert [c.token_ids for c in found.completions] == plain
     lens, last = np.array([len(prompt) for prompt in prompts]), 0
     for step in found.trace:
-        rows = step.active & (step.drafted > 0)
-        last = max([last, *(lens[step.requests] + step.drafted)[rows]])
-        lens[step.requests[step.active]] += step.emitted[step.active]
+        active = step.requests >= 0
+        last = max([last, *(lens[step.requests] + step.drafted)[active & (step.drafted > 0)]])
+        lens[step.requests[active]] += step.emitted[active]
     assert (last, lens.max()) == (context, CONTEXT)
 
 

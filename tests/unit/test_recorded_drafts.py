@@ -23,7 +23,7 @@ def calls(
     """Of every step and active row: its sequence before the step, and what the step committed."""
     taken, found = [0] * len(requests), []
     for step in outcome.steps:
-        for row in np.flatnonzero(step.active):
+        for row in np.flatnonzero(step.requests >= 0):
             request = int(step.requests[row])
             before, until = taken[request], taken[request] + int(step.emitted[row])
             tokens = outcome.tokens[request]

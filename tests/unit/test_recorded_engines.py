@@ -154,4 +154,4 @@ def test_a_call_that_fails_before_its_run_gives_the_storage_back(long_pair: Pair
     tokens(llm, PROMPTS[0])
     assert llm._engines.storage is kept
     assert kept is not None
-    assert kept.idle
+    assert kept.status.over

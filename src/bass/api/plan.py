@@ -22,7 +22,6 @@ from bass.attention import ON_CUDA
 from bass.checkpoints.folder import DTYPES
 from bass.drafters import NoDrafter
 from bass.engine.assembly import Strategies, check_features
-from bass.engine.scorer import check_pairing
 from bass.errors import OptionError, PairingError, check_number, unknown_name
 from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod
 from bass.models.decoder import CausalDecoder
@@ -71,7 +70,6 @@ class LoadPlan:
         parts = Strategies(
             policy, layout, backend, make("verifier", options.verifier), method, rule
         )
-        check_pairing(layout, type(backend), tuple(KINDS["attention"].registry.values()))
         backend.check(device)
         use_graphs(options.cuda_graphs, device, parts)  # raises if not supported
         target, draft = _specs(options, device)
@@ -215,11 +213,19 @@ def check_max_length(policy: DraftLengthPolicy[Any]) -> None:
 
 def backend_for(attention: Any, cache: Any, device: torch.device) -> AttentionBackend[Any, Any]:
     """The attention backend for `attention=`; "auto": the first that reads the cache's view,
-    starting with the kernels on a GPU.
+    starting with the kernels on a GPU. Raises `PairingError` for one that reads another view.
     """
-    if attention != "auto":
-        return make("attention", attention)
     registered: dict[str, Any] = dict(KINDS["attention"].registry)
+    if attention != "auto":
+        made = make("attention", attention)
+        if made.view_type is cache.view_type:
+            return made
+        valid = [b.__name__ for b in registered.values() if b.view_type is cache.view_type]
+        raise PairingError(
+            f"Cannot pair `{type(made).__name__}` with `{cache.__name__}`: the backend reads "
+            f"{made.view_type.__name__}, the cache gives {cache.view_type.__name__}. Backends "
+            f"for `{cache.__name__}`: {', '.join(valid) or 'none registered'}."
+        )
     kernels = ON_CUDA if runs_kernels(device) else ()
     for backend in (*(registered[name] for name in kernels), *registered.values()):
         if backend.view_type is cache.view_type:

@@ -4,9 +4,9 @@ share.
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bass.drafters.ensemble import is_ours
 from bass.drafters.validity import built
-from bass.engine.cost import LoggedScorer, PassCost, PassLog, pass_cost
+from bass.engine.cost import LoggedScorer, PassLog, pass_cost
 from bass.engine.graphs import GraphedStep
 from bass.engine.requests import RunStatus
 from bass.engine.scorer import ModelScorer, WidenedScorer
@@ -32,7 +32,6 @@ from bass.interfaces import (
     Scorer,
     StopRule,
     Verifier,
-    Warp,
 )
 from bass.interfaces.policy import captured_lengths
 from bass.models.decoder import CausalDecoder
@@ -137,43 +136,36 @@ def check_features(method: DraftMethod, layers: int) -> tuple[int, ...]:
 
 
 @final
-@dataclass(frozen=True)
 class RunContext(DrafterContext):
-    """The resources that one run of a loaded pair offers to its drafter.
+    """The resources that one run of a loaded pair offers to its drafter."""
 
-    scorer_of: the scorer of a decoder, for which it allocates a cache. cost_of: `pass_cost`, whose
-    results the storage keeps.
-    """
+    def __init__(self, storage: "Storage", rows: Sequences) -> None:
+        models, parts = storage.models, storage.parts
+        self.storage, self.places = storage, itertools.count()
+        self.batch, self.capacity, self.device = len(rows.lens), rows.capacity, models.device
+        self.vocab_size = models.target.shape.vocab_size
+        self.warp, self.stop_rule = RowSampling(), parts.stop_rule
+        # draws that the verifier accepts more often
+        self.draw = SharedDraw() if parts.verifier.coupled else OwnDraw()
+        self.log = PassLog(storage.cost_of(models.target))
+        features = check_features(parts.drafter, models.target.shape.layers)
+        self.target = self.scorer_of(models.target, features)
 
-    models: ModelPair
-    target: ModelScorer
-    scorer_of: Callable[[CausalDecoder], Scorer]
-    cost_of: Callable[..., PassCost]
-    warp: Warp
-    draw: Draw
-    stop_rule: StopRule | None
-    batch: int
-    capacity: int
-    log: PassLog
-
-    @property
-    def device(self) -> torch.device:
-        return self.models.device
-
-    @property
-    def vocab_size(self) -> int:
-        return self.models.target.shape.vocab_size
+    def scorer_of(self, decoder: CausalDecoder, layers: tuple[int, ...] = ()) -> ModelScorer:
+        """The scorer of a decoder, with a cache of its own."""
+        return self.storage.scorer(next(self.places), decoder, self.batch, layers)
 
     def draft(self) -> Scorer:
-        decoder = self.models.draft
+        decoder = self.storage.models.draft
         if decoder is None:
             raise PairingError(
                 "The drafter requests a draft model, and none is loaded: declare "
                 "`needs_draft = True` in its class."
             )
-        fill_cost = self.cost_of(decoder, decoder.shape.layers - 1, has_head=False)
-        scorer, shape = self.scorer_of(decoder), decoder.shape
-        logged = LoggedScorer(scorer, self.log, self.cost_of(decoder), fill_cost)
+        scorer, cost_of = self.scorer_of(decoder), self.storage.cost_of
+        fill_cost = cost_of(decoder, decoder.shape.layers - 1, has_head=False)
+        logged = LoggedScorer(scorer, self.log, cost_of(decoder), fill_cost)
+        shape = decoder.shape
         if shape.vocab_size == self.vocab_size and shape.max_positions >= self.capacity:
             return logged
         return WidenedScorer(logged, shape.vocab_size, shape.max_positions, self.vocab_size)
@@ -183,9 +175,10 @@ class RunContext(DrafterContext):
 
         The target overwrites its keys and values at drafted positions when it verifies them.
         """
-        t, decoder = self.target, self.models.target
-        own = ModelScorer(FirstLayers(decoder, count), t.cache, t.backend, t.batch)
-        return LoggedScorer(own, self.log, self.cost_of(decoder, count), None)
+        first = FirstLayers(self.storage.models.target, count)
+        scorer = replace(self.target, decoder=first, layers=())
+        cost = self.storage.cost_of(first.decoder, count)
+        return LoggedScorer(scorer, self.log, cost, None)
 
 
 @final
@@ -217,15 +210,11 @@ class Storage:
         self.weights = [tensor.data_ptr() for tensor in models.tensors]
         self.windows_fed = False  # windows of all kinds, by a warm-up
         self.status = RunStatus(over=True)  # of the call that uses it
-        self._cost_of = functools.cache(pass_cost)
+        self.cost_of = functools.cache(pass_cost)
         self._caches: list[KVCache[Any]] = []
         self._engines: dict[int, Engine] = {}
         # by the place of the cache and the number of rows, with their recorded passes
         self._scorers: dict[tuple[int, int], ModelScorer] = {}
-
-    @property
-    def idle(self) -> bool:
-        return self.status.over
 
     @functools.cached_property
     def sequences(self) -> Sequences:
@@ -289,28 +278,15 @@ class Storage:
 
     def _assembled(self, sequences: Sequences) -> Engine:
         """An engine of these rows; with `graphs` its steps run as CUDA graphs."""
-        models, parts, batch = self.models, self.parts, len(sequences.lens)
-        places = itertools.count()
-
-        def scorer(decoder: CausalDecoder, layers: tuple[int, ...] = ()) -> ModelScorer:
-            return self._scorer(next(places), decoder, batch, layers)
-
-        target = scorer(models.target, check_features(parts.drafter, models.target.shape.layers))
-        context = RunContext(
-            models,
-            target,
-            scorer,
-            self._cost_of,
-            warp := RowSampling(),
-            SharedDraw() if parts.verifier.coupled else OwnDraw(),  # which is accepted more often
-            parts.stop_rule,
-            batch,
-            sequences.capacity,
-            log := PassLog(self._cost_of(models.target)),
-        )
-        drafter = built(parts.drafter, context)
+        parts, context = self.parts, RunContext(self, sequences)
         step = SpeculativeStep(
-            target, drafter, parts.verifier, warp, context.vocab_size, log, models.draft_context
+            context.target,
+            built(parts.drafter, context),
+            parts.verifier,
+            context.warp,
+            context.vocab_size,
+            context.log,
+            self.models.draft_context,
         )
         if not self.graphs:
             return Engine(sequences, step)
@@ -319,7 +295,7 @@ class Storage:
         ours = is_ours(parts.drafter)
         return Engine(sequences, GraphedStep(step, sequences, shapes, self.pool, ours))
 
-    def _scorer(
+    def scorer(
         self, place: int, decoder: CausalDecoder, batch: int, layers: tuple[int, ...]
     ) -> ModelScorer:
         """The scorer on the first `batch` rows of the cache at this place."""

@@ -106,7 +106,7 @@ class EngineCache:
         if not (self.keeps or (self._records and small)):
             return None
         if storage is not None:
-            if not storage.idle:
+            if not storage.status.over:  # another call uses it
                 return None
             addresses = [tensor.data_ptr() for tensor in self.models.tensors]
             moved = self._records and storage.weights != addresses  # recorded passes read others

@@ -70,11 +70,6 @@ class StepRecord:
     draft_probs: np.ndarray | None = None
     work: Work = NO_WORK  # of all forward passes
 
-    @property
-    def active(self) -> np.ndarray:
-        """Bool [B], rows that took part in the step."""
-        return self.requests >= 0
-
 
 @dataclass
 class RunStatus:

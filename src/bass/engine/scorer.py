@@ -60,9 +60,6 @@ class ModelScorer(Scorer):
     # of few rows on a CPU
     passes: RecordedPasses = field(init=False, compare=False, default_factory=RecordedPasses)
 
-    def __post_init__(self) -> None:
-        check_pairing(type(self.cache), type(self.backend), ())
-
     @functools.cached_property
     def rules(self) -> tuple[AttentionRule, ...]:
         """The attention rule of each layer, cached because every pass needs it."""
@@ -141,21 +138,3 @@ class WidenedScorer(ForwardingRowStore, Scorer):
         tokens, positions = window.tokens.clamp(max=self.known - 1), window.positions
         positions = positions.masked_fill(positions >= self.context, -1)
         return replace(window, tokens=tokens, positions=positions)
-
-
-def check_pairing(
-    cache: type[KVCache[Any]],
-    backend: type[AttentionBackend[Any, Any]],
-    known: tuple[type[AttentionBackend[Any, Any]], ...],
-) -> None:
-    """Raise `PairingError` for a cache and a backend with different view types.
-
-    known: the backends to name as a remedy.
-    """
-    if cache.view_type is not backend.view_type:
-        valid = [b.__name__ for b in known if b.view_type is cache.view_type]
-        raise PairingError(
-            f"Cannot pair `{backend.__name__}` with `{cache.__name__}`: the backend reads "
-            f"{backend.view_type.__name__}, the cache gives {cache.view_type.__name__}. Backends "
-            f"for `{cache.__name__}`: {', '.join(valid) or 'none registered'}."
-        )

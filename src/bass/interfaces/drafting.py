@@ -51,6 +51,7 @@ class DrafterContext(ABC):
 
     `warp`: the request's; it applies to drafts too. `draw`: draws drafted tokens so that the
     verifier accepts the most. `batch`: rows of the run. `capacity`: positions of each row.
+    `vocab_size`: number of token ids, which start at 0.
     """
 
     warp: "Warp"
@@ -58,16 +59,8 @@ class DrafterContext(ABC):
     stop_rule: StopRule | None
     batch: int
     capacity: int
-
-    @property
-    @abstractmethod
-    def device(self) -> torch.device:
-        """The device of the run."""
-
-    @property
-    @abstractmethod
-    def vocab_size(self) -> int:
-        """Number of token ids, which start at 0."""
+    vocab_size: int
+    device: torch.device
 
     @abstractmethod
     def draft(self) -> Scorer:

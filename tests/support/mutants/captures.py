@@ -22,14 +22,14 @@ MUTANTS = (
     ),
     Mutant(
         "two calls at once share the kept storage",
-        "Storage.idle",
-        "self.status.over",
+        "EngineCache.reserve",
+        "storage.status.over",
         "True",
         (f"{ENGINES}::test_a_call_while_another_is_under_way_has_storage_of_its_own",),
     ),
     Mutant(
         "each call on a CPU records its passes anew",
-        "Storage._scorer",
+        "Storage.scorer",
         "(place, batch) not in self._scorers",
         "True",
         (

@@ -313,7 +313,7 @@ MUTANTS = (
     ),
     Mutant(
         "every draft is drawn with the noise of positions",
-        "Storage._assembled",
+        "RunContext.__init__",
         "SharedDraw() if parts.verifier.coupled else OwnDraw()",
         "SharedDraw()",
         (REJECTED,),
