@@ -18,6 +18,10 @@ from unit.test_stored_quantizations import original
 NVFP4 = compressed({"num_bits": 4, "type": "float"}, "nvfp4-pack-quantized")
 UNREAD: dict[str, tuple[dict[str, Any], str]] = {
     "bitsandbytes": ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "by `bitsandbytes`"),
+    "no method": (
+        {"quant_algo": "FP8", "producer": {"name": "modelopt"}, "kv_cache_quant_algo": None},
+        "has a `quantization_config` without `quant_method`, of `quant_algo='FP8'`, `producer=",
+    ),
     "gptq of 3 bits": (GPTQ4 | {"bits": 3}, r"by gptq in a form .*: `bits=3` is none of \[4, 8\]"),
     "nvfp4": (NVFP4, "by compressed-tensors in a form .*: `format='nvfp4-pack-quantized'`"),
     "other tensors": (METHODS["awq"][0], r"has scales of \[\d, \d+\] instead of \[1, 512\]"),

@@ -31,7 +31,7 @@ from jaxtyping import Num
 from safetensors import safe_open
 from torch import Tensor
 
-from bass.checkpoints.folder import stored_dtype
+from bass.checkpoints.folder import some, stored_dtype
 from bass.checkpoints.quantized.matrices import QuantizedStack, QuantizedWeight
 from bass.checkpoints.shards import FLOATS, Stored, StoredQuantized, TensorFiles
 from bass.errors import CheckpointError
@@ -372,9 +372,13 @@ def described(files: TensorFiles, whole: Config, raw: Config) -> TensorFiles:
         return files
     method = str(config.get("quant_method")).lower()
     if method not in METHODS:
+        what = f"is quantized by `{config.get('quant_method')}`"
+        if config.get("quant_method") is None:
+            held = (f"`{name}={value!r:.40}`" for name, value in config.items())
+            what = f"has a `quantization_config` without `quant_method`, of {some(held)}"
         raise CheckpointError(
-            f"`{files.folder}` is quantized by `{config.get('quant_method')}`, which `bass` does "
-            f"not read: use the original checkpoint, or one quantized by {', '.join(METHODS)}."
+            f"`{files.folder}` {what}, which `bass` does not read: use the original checkpoint, or "
+            f"one quantized by {', '.join(METHODS)}."
         )
     try:
         stored = _with_matrices(files.stored, METHODS[method](config), stored_dtype(raw))
