@@ -78,7 +78,7 @@ def test_random_weights_without_tokenizers_pair_with_any_vocabulary(tmp_path: Pa
     for draft in (smaller, larger):
         llm = bass.load(target, draft, num_speculative_tokens=2, load_format="dummy")
         assert len(llm.generate([1, 2], max_new_tokens=6, ignore_eos=True).completions) == 1
-    with pytest.raises(CheckpointError, match=r"no model\.safetensors"):
+    with pytest.raises(CheckpointError, match=r"neither model\.safetensors nor"):
         bass.load(target, smaller)
 
 

@@ -16,6 +16,7 @@ from bass.models.gpt_oss import GptOss
 from bass.models.gptj import GPTJ
 from bass.models.granite import Granite
 from bass.models.granitemoe import GraniteMoe
+from bass.models.granitemoehybrid import GraniteMoeHybrid
 from bass.models.hunyuan_v1_dense import HunYuan
 from bass.models.llama import Llama
 from bass.models.ministral3 import Ministral3
@@ -42,6 +43,6 @@ FAMILIES: dict[str, type[CausalDecoder]] = {
         Llama, Mistral, Ministral, Ministral3, Qwen2, Qwen3, Phi3, Gemma2, Gemma3Text, Starcoder2,
         GPT2, GPTBigCode, GPTJ, CodeGen, GPTNeoX, OPT, Mixtral, GptOss, Olmoe, GraniteMoe, Qwen3Moe,
         Phi, Nemotron, StableLm, Olmo2, Olmo3, SmolLM3, Granite, Glm4, Cohere2, SeedOss, Exaone4,
-        Ernie45, HunYuan, Falcon,
+        Ernie45, HunYuan, Falcon, GraniteMoeHybrid,
     )
 }  # fmt: skip
