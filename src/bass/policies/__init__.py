@@ -3,6 +3,7 @@
 `Oracle` and `Recorded` have no name: they need a trace to read, or a list to write into.
 """
 
+from bass.policies.auto import Auto
 from bass.policies.bandit import Bandit
 from bass.policies.bass_per_row import RowAdaptive
 from bass.policies.batch_adaptive import BatchAdaptive
@@ -17,6 +18,7 @@ from bass.policies.row_budget import RowBudget
 from bass.policies.wrappers import Clamped, Lagged, Recorded
 
 POLICIES = {
+    "auto": Auto,
     "bandit": Bandit,
     "bass": BatchAdaptive,
     "bass-per-row": RowAdaptive,
@@ -32,6 +34,7 @@ POLICIES = {
 }
 __all__ = [
     "POLICIES",
+    "Auto",
     "Bandit",
     "BatchAdaptive",
     "BatchTable",
