@@ -138,7 +138,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The options of the command line."""
     parser = cli.Parser(__doc__)
     parser.add_argument("--batches", nargs="+", type=cli.positive, default=[1, 4, 8, 16, 32])
-    parser.add_argument("--policies", nargs="+", default=["4", "bass", "measured"])
+    parser.add_argument("--policies", nargs="+", default=["4", "bass", "auto"])
     parser.add_argument("--repeats", type=cli.positive, default=5)
     parser.add_argument("--new-tokens", type=cli.positive, default=256)
     parser.add_argument("--temperature", type=cli.temperature, default=0.2)

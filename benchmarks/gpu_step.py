@@ -76,7 +76,7 @@ def loaded(pair: str, quantization: str, batch: int) -> LLM:
     """The pair with a policy of up to `LONGEST` drafted tokens."""
     return bass.load(
         **folders(pair),
-        policy="measured",
+        policy="goodput",
         cuda_graphs="lazy",
         verifier=Synthetic(ACCEPTANCE),
         max_batch_size=batch,

@@ -8,6 +8,7 @@ import gc
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import jaxtyping
 import pytest
@@ -27,7 +28,7 @@ _hook = jaxtyping.install_import_hook("bass", "support.typecheck.check")  # foun
 
 import bass  # noqa: E402  (after the hook)
 from bass.caches import paged  # noqa: E402
-from bass.engine import prefill, shapes  # noqa: E402
+from bass.engine import prefill, shapes, step_times  # noqa: E402
 from support import interpreter, matrix  # noqa: E402  (imports triton)
 
 THREADS = int(os.environ.get("OMP_NUM_THREADS", "1"))  # the tensors are small
@@ -60,6 +61,15 @@ if "BASS_EXPECTED_SOURCE" in os.environ:
     assert _imported.is_relative_to(Path(os.environ["BASS_EXPECTED_SOURCE"]).resolve()), (
         f"`bass` was imported from {_imported}"
     )
+
+
+@pytest.fixture(autouse=True)
+def step_times_by_formula(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: Any) -> None:
+    """Policies that read step times get the same ones in every test, and none of the user's."""
+    monkeypatch.setenv("BASS_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+    longest = lambda self: self.parts.policy.max_length  # noqa: E731
+    line = lambda self, engine: [1 + 0.1 * k for k in range(longest(self) + 1)]  # noqa: E731
+    monkeypatch.setattr(step_times.StepTimes, "measured", line)
 
 
 @pytest.fixture(scope="session")

@@ -217,7 +217,7 @@ def test_the_policy_with_its_parameters_is_one_of_the_methods(bench: Command) ->
     own = ("--batches", "1", "--repeats", "1", "--prompt-length", "8", "--json")
     for words, methods in {
         "--methods plain 2 --policy fixed --policy.k 3": ["plain", "k=2", "fixed(k=3)"],
-        "--policy.start 2": ["plain", "bass(start=2)"],
+        "--policy.max_length 2": ["plain", "auto(max_length=2)"],
         "--num-speculative-tokens 2 --methods bass": ["bass", "k=2"],
     }.items():
         [line] = bench(*words.split(), *own).out.splitlines()

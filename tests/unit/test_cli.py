@@ -16,7 +16,7 @@ from bass.cli import COMMANDS
 from bass.cli.options import Parser, build
 from bass.errors import BassError, OptionError, ProblemsError
 from bass.option import help_of, option
-from bass.policies import BatchAdaptive, Fixed, Lagged
+from bass.policies import Auto, BatchAdaptive, Fixed, Lagged
 from unit.checkpoints import Said
 
 Command = Callable[..., Said]
@@ -164,7 +164,7 @@ def test_lists_flags_and_escapes(command: Parser) -> None:
 POLICIES: dict[str, tuple[list[str], Any]] = {
     "a name": (["--policy", "fixed", "--policy.k", "3"], Fixed(3)),
     "an import path": (["--policy", "bass.policies:Fixed", "--policy.k", "3"], Fixed(3)),
-    "a parameter of the default": (["--policy.increment", "3"], BatchAdaptive(increment=3)),
+    "a parameter of the default": (["--policy.max_length", "3"], Auto(max_length=3)),
     "YAML": (["--policy", "{class_path: fixed, init_args: {k: 3}}"], Fixed(3)),
     "over YAML": (["--policy.k=5", "--policy={class_path: fixed, init_args: {k: 3}}"], Fixed(5)),
     "a wrapper": (["--policy", "lagged"], Lagged(BatchAdaptive())),
@@ -221,7 +221,8 @@ WRONG: dict[str, tuple[list[str], str]] = {
     ),
     "a parameter of another policy": (
         ["--policy.k", "4"],
-        "Unknown parameter of policy `bass` `k`. Known: increment, max_length, modulus, start. "
+        "Unknown parameter of policy `auto` `k`. Known: acceptance, exploration, max_length, "
+        "memory, times. "
         "`k` is a parameter of `fixed`: name the policy, as with `policy: fixed`, or `--policy",
     ),
     "a parameter of nothing": (["--stop-rule.threshold=1"], "is a parameter without a strategy"),

@@ -12,7 +12,7 @@ from bass.experiments.cell import Cell
 from bass.experiments.grid import CONFIGS, Plan, plan, read_config
 from bass.experiments.runner import turns, work_of
 from bass.experiments.settings import Settings
-from bass.policies import POLICIES, BatchAdaptive, Fixed, Lagged
+from bass.policies import POLICIES, Auto, Fixed, Lagged
 from bass.verifiers import VERIFIERS
 from unit.checkpoints import Pair, write_checkpoint
 
@@ -68,7 +68,7 @@ STRATEGIES = {
         },
         Lagged(Fixed(3)),
     ),
-    "the default's parameter": ({"policy.start": 3}, BatchAdaptive(start=3)),
+    "the default's parameter": ({"policy.max_length": 3}, Auto(max_length=3)),
     "a class": ({"policy": Fixed}, Fixed(4)),
     "an object": ({"policy": Fixed(7)}, Fixed(7)),
 }

@@ -19,7 +19,7 @@ EVERY: dict[str, DraftLengthPolicy[Any]] = {
     "hf-heuristic, kept": POLICIES["hf-heuristic"](transient=False),
     "oracle": Oracle(TRACE, max_length=6),
     "recorded": Recorded(POLICIES["bass-per-row"]()),
-    "clamped": Clamped(POLICIES["measured"](), 1, 5),
+    "clamped": Clamped(POLICIES["auto"](), 1, 5),
     "lagged": Lagged(POLICIES["per-row-budget"](), 2),
 }
 # A row's length depends on its own past alone. (A budget is shared, so it is not among them.)

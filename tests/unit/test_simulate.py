@@ -1,10 +1,10 @@
-"""The simulator against closed forms and the published table, and the law of `measured`."""
+"""The simulator against closed forms and the published table, and the regret of `auto`."""
 
 import numpy as np
 import pytest
 
 from bass.errors import OptionError
-from bass.policies import BatchAdaptive, Fixed, Goodput, Measured, Oracle
+from bass.policies import Auto, BatchAdaptive, Fixed, Goodput, Oracle
 from bass.policies.simulate import (
     Acceptance,
     Bursty,
@@ -86,7 +86,7 @@ def test_the_best_fixed_length_falls_with_the_batch() -> None:
 @pytest.mark.parametrize("acceptance", ACCEPTANCES, ids=repr)
 def test_a_simulation_is_a_function_of_its_seed(acceptance: Acceptance) -> None:
     first, again, other = (
-        simulate(Measured(), acceptance, 3, steps=80, seed=seed) for seed in (1, 1, 2)
+        simulate(Auto(), acceptance, 3, steps=80, seed=seed) for seed in (1, 1, 2)
     )
     assert (first.lengths == again.lengths).all()
     assert (first.would != other.would).any()
@@ -103,7 +103,7 @@ def test_an_oracle_wastes_no_token_and_accepts_all_that_can_be(acceptance: Accep
 
 
 def regrets(
-    policy: Measured | Goodput, acceptance: Acceptance, batch: int, cost: CostModel, seeds: int = 3
+    policy: Auto | Goodput, acceptance: Acceptance, batch: int, cost: CostModel, seeds: int = 3
 ) -> np.ndarray:
     """Of steps 200 to 1000, against the best fixed length 0..16 on the same draws; step times have
     an error of 5 %.
@@ -117,42 +117,40 @@ def regrets(
 
 
 @matrix(strength=1, batch=[1, 8, 64], a=[0.3, 0.6, 0.8, 0.95])
-def test_measured_lengths_are_within_two_percent_of_the_best_fixed_length(
-    a: float, batch: int
-) -> None:
+def test_auto_lengths_are_within_two_percent_of_the_best_fixed_length(a: float, batch: int) -> None:
     """On the measured costs, which length 0..16 is best being known in hindsight only; in the mean
     of three seeds.
     """
-    assert regrets(Measured(), Constant(a), batch, CostModel()).mean() < 0.02
+    assert regrets(Auto(), Constant(a), batch, CostModel()).mean() < 0.02
 
 
 @matrix(strength=1, batch=[1, 16], ac=[(0.3, 0.6), (0.5, 0.6), (0.3, 1.0), (0.8, 1.0)])
-def test_measured_lengths_are_no_slower_than_plain_decoding_where_drafting_does_not_pay(
+def test_auto_lengths_are_no_slower_than_plain_decoding_where_drafting_does_not_pay(
     batch: int, ac: tuple[float, float]
 ) -> None:
     """Autoregressive decoding is the best fixed length here: what is lost to it is the budget of
     exploration, and noise.
     """
     a, c = ac
-    found = regrets(Measured(), Constant(a), batch, CostModel.from_ratio(c))
+    found = regrets(Auto(), Constant(a), batch, CostModel.from_ratio(c))
     assert found.mean() < 0.015
     assert found.max() < 0.025
 
 
 @pytest.mark.parametrize("acceptance", [PerPosition(), RowRates()], ids=repr)
-def test_measured_lengths_stay_near_the_best_where_acceptance_differs(
+def test_auto_lengths_stay_near_the_best_where_acceptance_differs(
     acceptance: Acceptance,
 ) -> None:
     for cost in (CostModel(), CostModel.from_ratio(0.3)):
-        assert regrets(Measured(), acceptance, 8, cost).mean() < 0.02
+        assert regrets(Auto(), acceptance, 8, cost).mean() < 0.02
 
 
-def test_measured_lengths_follow_a_drift_better_than_any_fixed_length() -> None:
-    run = simulate(Measured(), Drifting(0.2, 0.95, 1000), 32, steps=3000).since(200)
+def test_auto_lengths_follow_a_drift_better_than_any_fixed_length() -> None:
+    run = simulate(Auto(), Drifting(0.2, 0.95, 1000), 32, steps=3000).since(200)
     assert run.regret() < -0.03
 
 
-def test_measured_lengths_return_from_plain_decoding_when_drafts_get_better() -> None:
+def test_auto_lengths_return_from_plain_decoding_when_drafts_get_better() -> None:
     """A draft model as dear as half the target's step, useless at first and right later: rare
     probes must find it out.
     """
@@ -167,7 +165,7 @@ def test_measured_lengths_return_from_plain_decoding_when_drafts_get_better() ->
                 )
             )
 
-    run = simulate(Measured(), Improving(), 8, CostModel.from_ratio(0.5), steps=2000)
+    run = simulate(Auto(), Improving(), 8, CostModel.from_ratio(0.5), steps=2000)
     assert (run.lengths[200:1000] == 0).mean() > 0.95
     assert (run.lengths[1500:] > 0).mean() > 0.95
     assert run.since(1500).regret() < 0.03

@@ -18,7 +18,7 @@ from bass.engine.step import SpeculativeStep, Step, StepReport
 from bass.errors import StrategyError
 from bass.interfaces import DraftLengthPolicy
 from bass.ops.noise import row_key, step_noise
-from bass.policies import Clamped, Fixed
+from bass.policies import Auto, BatchAdaptive, Clamped, Fixed, Lagged
 from bass.records import Sequences
 from bass.testing.small_models import SmallLlama, SmallTable
 from support.engines import DRAFTER_MAKERS, PAIRINGS, RunOutput, Setup, mixed_requests
@@ -190,9 +190,23 @@ def test_no_step_is_launched_ahead_while_requests_wait_or_near_a_limit(
 
 
 def test_a_policy_that_learns_has_each_report_before_the_next_step(device: torch.device) -> None:
-    run, step = queued(Setup(TABLE, device, policy=Clamped(Fixed(3)), graphs=False), far(3))
+    run, step = queued(Setup(TABLE, device, policy=BatchAdaptive(), graphs=False), far(3))
     list(run)
     assert max(step.told) == 0
+
+
+@pytest.mark.parametrize("policy", [Clamped(Auto(), 0, 3), Lagged(BatchAdaptive())], ids=repr)
+def test_a_policy_that_decides_a_step_in_advance_gives_the_same_with_steps_ahead(
+    policy: Any, device: torch.device
+) -> None:
+    setup = Setup(TABLE, device, policy=policy, eos=(1, 4), graphs=False)
+    requests = [replace(request, limit=len(request.prompt) + 60) for request in far(3)]
+    expected = setup.outcome(requests)
+    run, step = queued(setup, requests)
+    found = RunOutput(run)
+    assert (found.tokens, found.histories()) == (expected.tokens, expected.histories())
+    assert max(step.told) == 1
+    assert len({record.k for record in run.trace.steps}) > 1
 
 
 def test_a_request_that_its_reader_ends_gives_no_more_and_the_others_all(
@@ -213,6 +227,8 @@ def test_a_request_that_its_reader_ends_gives_no_more_and_the_others_all(
     assert ended
     assert (tokens[0], tokens[2]) == (expected[0], expected[2])
     assert tokens[1] == expected[1][: len(tokens[1])]
+    counted = sum(int(s.emitted[s.requests == 1].sum()) for s in run.trace.steps)
+    assert counted == len(tokens[1]), "what nobody gets is not counted"
     for step in run.trace.steps:
         assert not (step.drafted + step.accepted + step.emitted)[step.requests < 0].any()
 

@@ -24,6 +24,7 @@ from bass.api.requests import Prompts, needed, requests_for
 from bass.api.results import Result
 from bass.drafters import NoDrafter
 from bass.engine.engines import EngineCache, Memory
+from bass.engine.threads import warn_of_busy_cores
 from bass.engine.warm_up import compiled, first_prefills
 from bass.errors import OptionError
 from bass.policies import Fixed
@@ -47,7 +48,7 @@ def load(
     `cache`) an object of the protocol in `bass.interfaces`, or {"class_path": a name, "init_args":
     {...}}. `LoadOptions` describes the options; where they are "auto" or None:
 
-    policy: `bass`. cache: split on a GPU, padded elsewhere or with an explicit `attention`.
+    policy: `auto`. cache: split on a GPU, padded elsewhere or with an explicit `attention`.
     attention: the fastest backend of the device that reads the cache's view. dtype: float32 on a
     CPU, the checkpoint's own on a GPU. draft_quantization: the target's ("none": as in the
     checkpoint). max_model_len: the target's context. cuda_graphs: on a GPU, steps are
@@ -67,7 +68,10 @@ def load(
 
 def serve(plan: LoadPlan, cache: ModelCache | None = None) -> "LLM":
     """Load a plan's models, from `cache` where it holds them, and make its `LLM`."""
-    return LLM(plan.read(cache), plan)
+    models = plan.read(cache)
+    if models.device.type == "cpu":
+        warn_of_busy_cores()
+    return LLM(models, plan)
 
 
 def plain(llm: "LLM") -> "LLM":
@@ -115,7 +119,7 @@ class LLM:
         sampling options and the penalties are one value for all prompts, or a list of one per
         prompt. They mean what they mean in Hugging Face's `generate` (`temperature=0` is greedy),
         and in vLLM for presence and frequency penalties. seed: the same call gives the same tokens
-        again, unless the policy goes by measured times (`measured`, `goodput`, `bandit`) and the
+        again, unless the policy goes by measured times (`goodput`, `bandit`) and the
         verifier is not coupled. With a policy whose lengths depend on the row's own past alone,
         such as `fixed`, the same seed, prompt and `sample_index` give the same tokens in any batch.
         stop: the text ends before any of these strings; the tokens end with the one that completes

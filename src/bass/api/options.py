@@ -22,7 +22,7 @@ Checkpoint = str | Path | None
 FamilySpec = str | type | None
 # a name, "package.module:Class", a class, an object, or {"class_path": ..., "init_args": {...}}
 StrategySpec = Any
-DEFAULT_POLICY = "bass"
+DEFAULT_POLICY = "auto"
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 

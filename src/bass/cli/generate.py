@@ -93,7 +93,7 @@ def run(argv: list[str]) -> int:
             print_completions(out, own[0], prompts)
         below.print(figures(own, plain, ratios), soft_wrap=False)
         below.print(ran_with(llm, interrupted), style="dim")
-    for sentence in [*caveats(llm, given), *warnings(ratios)]:
+    for sentence in [*caveats(llm, given), *warnings(ratios), *why_slower(own, plain, ratios)]:
         below.print(printable(sentence), style="bold red")
     return 130 if interrupted else 0
 
@@ -219,6 +219,23 @@ def warnings(ratios: "Mapping[str, Comparison]") -> Iterator[str]:
         )
 
 
+def why_slower(
+    own: "list[Result]", plain: "list[Result]", ratios: "Mapping[str, Comparison]"
+) -> Iterator[str]:
+    """Why throughput is lower than without speculation, where it is, and what to try."""
+    if [*warnings(ratios)]:
+        per_step, per_plain_step = (
+            fmean(step.seconds + step.host_seconds for one in results for step in one.trace)
+            for results in (own, plain)
+        )
+        yield (
+            f"A step takes {per_step / per_plain_step:.1f} times as long as without drafts and "
+            f"gives {fmean(one.stats.tau for one in own):.1f} tokens: try `--policy auto`, the "
+            "default, which drafts no more than pays, a draft that costs less or is accepted more, "
+            "or `--num-speculative-tokens 0`."
+        )
+
+
 def figures(
     own: "list[Result]", plain: "list[Result]", ratios: "Mapping[str, Comparison]"
 ) -> Table:
@@ -251,10 +268,11 @@ def json_lines(
 
     for one in own[0].completions:
         yield {"type": "completion"} | vars(one) | {"mean_logprob": one.mean_logprob}
-    stats = {"type": "stats"} | own[0].stats.as_dict()
+    stats: dict[str, Any] = {"type": "stats"} | own[0].stats.as_dict()
     if ratios:
         stats |= {column: ratios[metric].ratio for column, metric in SPEEDUPS.items()}
-        stats |= {"plain": plain[0].stats.as_dict(), "warnings": [*warnings(ratios)]}
+        stats |= {"plain": plain[0].stats.as_dict()}
+        stats |= {"warnings": [*warnings(ratios), *why_slower(own, plain, ratios)]}
         stats["comparisons"] = {name: vars(one) for name, one in ratios.items()}
     yield stats
 

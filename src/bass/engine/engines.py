@@ -14,6 +14,8 @@ from bass.engine.cost import kv_bytes
 from bass.engine.requests import Request, RunStatus
 from bass.engine.run import EngineRun
 from bass.engine.schedule import room_for
+from bass.engine.shapes import doubled
+from bass.engine.step_times import StepTimes
 from bass.errors import BassError, RequestError, explained
 from bass.records import CacheBudget
 
@@ -64,6 +66,8 @@ class EngineCache:
         self._records = recordable and ours and not graphs and models.device.type == "cpu"
         # of the keys and values of one position, of target and draft
         self._row_bytes = sum(kv_bytes(one, one.shape.layers) for one in models.decoders)
+        sizes = len(doubled(1, rows)) if graphs else 1
+        self.times = StepTimes(models, parts, graphs, sizes)
         self.storage: Storage | None = None
         self._lock = threading.Lock()  # of two threads, one gets the kept storage
         # rows and positions of any requests; None: storage grows with requests
@@ -88,6 +92,8 @@ class EngineCache:
                     storage = Storage(self.models, self.parts, budget, end_tokens, self.graphs)
                 engine = storage.engine_for(budget, end_tokens)
             rows, step, policy = engine.sequences, engine.step, self.parts.policy
+            if policy.reads_times:
+                policy = policy.timed(self.times.of(engine))
             return EngineRun(requests, rows, step, policy, time_budget, status)
         except BaseException as error:
             status.over = True

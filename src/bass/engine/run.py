@@ -19,7 +19,7 @@ from bass.engine.schedule import Schedule, StepPlan
 from bass.engine.step import Step, StepReport
 from bass.errors import CheckpointError, RequestError, StrategyError, explained
 from bass.interfaces import DraftLengthPolicy
-from bass.interfaces.policy import requested_lengths
+from bass.interfaces.policy import checked_lengths, requested_lengths
 from bass.ops.batch_state import TARGET, last
 from bass.records import Feedback, Sequences, Window
 
@@ -128,9 +128,9 @@ class EngineRun:
                 lengths = requested_lengths(self.policy, state, self.batch)
                 pending = self._launched(self.schedule.plan(lengths))
             self.behind = 0 if pending.plan.k else self.behind + 1
+            ahead = self._launched_ahead(pending.plan, state)
+            yield from emissions  # while the device works; the consumer may end requests
             serving = self.schedule.serving.copy()
-            ahead = self._launched_ahead(pending.plan)
-            yield from emissions  # while the device works
             active = np.array(serving) >= 0
             ended = self._collected(pending, serving)
             # The device is idle from here to the next launch, unless a step was launched ahead. So
@@ -202,16 +202,20 @@ class EngineRun:
             self.step.drafter.fill(Window(tokens[:, part], positions[:, part], span))
         return self.step.log.take()
 
-    def _launched_ahead(self, plan: StepPlan) -> PendingStep | None:
+    def _launched_ahead(self, plan: StepPlan, state: Any) -> PendingStep | None:
         """Launch the next step while this one is in flight, or return None.
 
-        It requires a policy with constant lengths and a shape that does not depend on this step's
-        report.
+        It requires a policy that gives lengths ahead, a shape that does not depend on this step's
+        report, and a drafter that lacks no token.
         """
-        if not (self.policy.constant_length and self.step.overlaps) or self.time_budget is not None:
+        if not self.step.overlaps or self.time_budget is not None:
             return None
-        after = self.schedule.plan_ahead(plan)
-        if after is None:
+        given = self.policy.lengths_ahead(state)
+        if given is None:
+            return None
+        lengths = checked_lengths(self.policy, given, self.batch)
+        after = self.schedule.plan_ahead(plan, lengths)
+        if after is None or (after.k and self.behind):
             return None
         return PendingStep(
             self.step.launch(self.sequences, after.lengths, after.k, after.span), after

@@ -134,28 +134,25 @@ class Schedule:
         k = self.step.shapes.draft_length(max(lengths))
         return StepPlan(lengths, k, self.step.shapes.span(longest, self.capacity), longest)
 
-    def plan_ahead(self, plan: StepPlan) -> StepPlan | None:
-        """The step after this one, if its shape does not depend on this one's report; else None.
+    def plan_ahead(self, plan: StepPlan, requested: list[int]) -> StepPlan | None:
+        """The step after this one, if it does not depend on this one's report; else None.
 
         That holds where no request waits for a row, no active row can reach its limit in either
-        step, nor its draft the end of the drafter's context, the longest draft is that of an active
-        row, and the shape is prepared.
+        step, nor its draft the end of the drafter's context, and the shape is prepared.
         """
         if self.queue:
             return None
-        longest_draft, longest, context = 0, 0, self.step.draft_context
-        rows = zip(self.serving, plan.lengths, self.lens, self.limits, strict=True)
-        for request, length, tokens, limit in rows:
+        lengths, longest, context = [0] * len(requested), 0, self.step.draft_context
+        rows = zip(self.serving, plan.lengths, requested, self.lens, self.limits, strict=True)
+        for row, (request, length, following, tokens, limit) in enumerate(rows):
             if request >= 0:
-                most = tokens + length + 1  # after this step
-                if most + length + 1 > limit or (length and most + length > context):
+                most = tokens + length + 1 + following  # before the second step's own token
+                if most + 1 > limit or (following and most > context):
                     return None
-                longest_draft, longest = max(longest_draft, length), max(longest, most + length)
-        if self.step.shapes.draft_length(longest_draft) != plan.k:
-            return None
+                lengths[row], longest = following, max(longest, most)
+        k = self.step.shapes.draft_length(max(lengths))
         span = self.step.shapes.span(longest, self.capacity)
-        after = StepPlan(plan.lengths, plan.k, span, longest)
-        return after if self.step.prepared(plan.k, span) else None
+        return StepPlan(lengths, k, span, longest) if self.step.prepared(k, span) else None
 
     def finish(self, request: int) -> None:
         for row, served in enumerate(self.serving):

@@ -2,29 +2,33 @@
 batch size, and kept on disk.
 """
 
+import contextlib
 import hashlib
 import json
-import math
 import os
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
 
-from bass.engine.assembly import Engine, ModelPair, Storage, Strategies, assemble
+from bass.engine.assembly import Engine, ModelPair, Storage, Strategies
 from bass.engine.requests import Request
 from bass.engine.run import EngineRun
-from bass.interfaces.lengths import captured_lengths
-from bass.policies import Fixed
-from bass.processor import cpu_name
+from bass.host_records import Feedback
+from bass.interfaces import DraftLengthPolicy
+from bass.interfaces.policy import captured_lengths
+from bass.process import cpu_name
 from bass.records import CacheBudget
 
-STEPS = 4  # of each length; the first may compile
-MOST_SECONDS = 2.0  # for all lengths of a batch size
-PROMPT = [0, 0]
+ROUNDS = 4
+MOST_SECONDS = 2.0  # for all batch sizes of a load, or for one where a call has its own storage
+PROMPT = 64  # tokens
+FIRST = (4, 0, 1, 16, 2, 8)  # the lengths that say most, measured even where steps are slow
+LEAST_TIMED = 2  # lengths, whatever the time
 
 
 def folder() -> Path:
@@ -34,48 +38,73 @@ def folder() -> Path:
 
 
 @final
+@dataclass(frozen=True)
+class InTurn(DraftLengthPolicy[tuple[int, int]]):
+    """The given lengths in turn, two steps each; the state is the batch size and the step."""
+
+    order: tuple[int, ...]
+    max_length: int
+    start: int = 0
+
+    def init(self, batch_size: int) -> tuple[int, int]:
+        return batch_size, self.start
+
+    def lengths(self, state: tuple[int, int]) -> np.ndarray:
+        batch, step = state
+        return np.full(batch, self.order[step // 2 % len(self.order)], dtype=np.int32)
+
+    def lengths_ahead(self, state: tuple[int, int]) -> np.ndarray:
+        return self.lengths((state[0], state[1] + 1))
+
+    def update(self, state: tuple[int, int], feedback: Feedback) -> tuple[int, int]:
+        return state[0], state[1] + 1
+
+
+@final
 @dataclass
 class StepTimes:
-    """The times of a pair with its strategies, by batch size."""
+    """The times of a pair with its strategies, by batch size; sizes: of the batches to measure."""
 
     models: ModelPair
     parts: Strategies
     graphs: bool
+    sizes: int
     known: dict[int, tuple[float, ...]] = field(default_factory=dict)
 
-    def of(self, batch: int, captured: Engine | None) -> tuple[float, ...]:
-        """The seconds of a step that drafts 0, 1, ... `max_length` tokens for `batch` rows.
+    def of(self, engine: Engine) -> tuple[float, ...]:
+        """The seconds of a step that drafts 0, 1, ... `max_length` tokens for all rows.
 
-        captured: the engine of this size with its graphs; None: measured on storage of its own.
+        They are measured with the engine's graphs, or without graphs on storage of their own.
         """
+        batch = len(engine.sequences.lens)
         if batch not in self.known:
-            facts = self.facts(batch)
-            name = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+            setting = self.setting(batch)
+            name = hashlib.sha256(json.dumps(setting).encode()).hexdigest()[:16]
             file = folder() / f"step-times-{name}.json"
             try:
                 seconds = json.loads(file.read_text(encoding="utf-8"))["seconds"]
             except (OSError, ValueError, KeyError):
-                seconds = self.measured(captured or self.scratch(batch))
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(json.dumps(facts | {"seconds": seconds}), encoding="utf-8")
+                seconds = self.measured(engine if self.graphs else self.scratch(batch))
+                with contextlib.suppress(OSError):  # a folder that cannot be written
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_text(json.dumps(setting | {"seconds": seconds}), encoding="utf-8")
             self.known[batch] = tuple(seconds)
         return self.known[batch]
 
-    def facts(self, batch: int) -> dict[str, object]:
+    def setting(self, batch: int) -> dict[str, object]:
         """What the times depend on."""
         device = self.models.device
         gpu = device.type == "cuda"
-        models = [m for m in (self.models.target, self.models.draft) if m is not None]
         return {
             "device": torch.cuda.get_device_name(device) if gpu else cpu_name(),
             "threads": None if gpu else torch.get_num_threads(),
             "torch": torch.__version__,
             "models": [
-                [str(one.shape), sum(tensor.nbytes for tensor in one.parameters())]
-                for one in models
+                [type(one).__name__, str(one.shape), sum(t.nbytes for t in one.parameters())]
+                for one in self.models.decoders
             ],
             "strategies": [
-                repr(part) for name, part in vars(self.parts).items() if name != "policy"
+                described(part) for name, part in vars(self.parts).items() if name != "policy"
             ],
             "graphs": self.graphs,
             "lengths": captured_lengths(self.parts.policy),
@@ -83,40 +112,58 @@ class StepTimes:
         }
 
     def scratch(self, batch: int) -> Engine:
-        """An engine on storage of its own."""
-        positions = len(PROMPT) + STEPS * (self.parts.policy.max_length + 1)
-        budget = CacheBudget.of(np.full(batch, positions))
-        return assemble(Storage(self.models, self.parts, budget, 1), batch, self.graphs)
+        """An engine on storage of its own, with room for a few rounds."""
+        longest = PROMPT + 2 * sum(k + 1 for k in captured_lengths(self.parts.policy))
+        limits = np.full(batch, min(longest, self.models.context))
+        budget = CacheBudget.of(limits)
+        return Storage(self.models, self.parts, budget, 1, False).engine_for(budget, 1)
 
     def measured(self, engine: Engine) -> list[float]:
-        """Measure the lengths that the policy may request, the most important first, for at most
-        `MOST_SECONDS`; the others lie on the lines between their neighbours.
+        """The fastest of the second steps of each length; lengths without one lie on the lines
+        between their neighbours.
         """
         lengths = captured_lengths(self.parts.policy)
-        first = [k for k in (0, 1, 4, lengths[-1], 2, 8) if k in lengths]
+        order = tuple(dict.fromkeys([*(k for k in FIRST if k in lengths), *lengths]))
         found: dict[int, float] = {}
-        seconds_of(engine, 0, math.inf)  # loads libraries and records passes
         began = time.perf_counter()
-        for k in dict.fromkeys([*first, *lengths]):
-            if len(found) < 2 or time.perf_counter() - began < MOST_SECONDS:
-                found[k] = seconds_of(engine, k, began + MOST_SECONDS)
+        for k, seconds in self.steps(engine, order):
+            found[k] = min(seconds, found.get(k, seconds))
+            over = time.perf_counter() - began > MOST_SECONDS / self.sizes
+            if over and len(found) >= min(LEAST_TIMED, len(lengths)):
+                break
         known = sorted(found)
         seconds = np.interp(np.arange(lengths[-1] + 1), known, [found[k] for k in known])
-        if known[-1] < lengths[-1]:  # beyond the last: the line of the first two
-            slope = (found[known[-1]] - found[0]) / known[-1]
+        if 0 < known[-1] < lengths[-1]:  # beyond the last: the line of the first and the last
+            slope = (found[known[-1]] - found[known[0]]) / (known[-1] - known[0])
             beyond = np.arange(known[-1] + 1, lengths[-1] + 1)
             seconds[beyond] = found[known[-1]] + slope * (beyond - known[-1])
-        return np.maximum.accumulate(seconds).tolist()  # noise may make a longer draft cheaper
+        # other processes only ever add time: a step takes no longer than one of a longer draft
+        return np.minimum.accumulate(seconds[::-1])[::-1].tolist()
+
+    def steps(self, engine: Engine, order: tuple[int, ...]) -> Iterator[tuple[int, float]]:
+        """Draft length and seconds of the second step of each pair, in `ROUNDS` rounds.
+
+        The first compiles kernels, records passes, and feeds the draft model what it lacks.
+        """
+        rows, capacity = engine.sequences, engine.sequences.capacity
+        vocabulary, length = self.models.target.shape.vocab_size, min(PROMPT, 1 + capacity // 4)
+        prompt, done = [i % vocabulary for i in range(length)], 0
+        requests = [Request(prompt, capacity, key) for key in range(len(rows.lens))]
+        while done < 2 * len(order) * ROUNDS:
+            policy = InTurn(order, self.parts.policy.max_length, done)
+            run = EngineRun(requests, rows, engine.step, policy)
+            records, seen = run.trace.steps, 0
+            for _ in run:
+                for record in records[seen:]:
+                    seen, done = seen + 1, done + 1
+                    if done % 2 == 0:
+                        yield record.k, record.seconds + record.host_seconds
+                if done >= 2 * len(order) * ROUNDS:
+                    for request in range(len(requests)):
+                        run.finish(request)
 
 
-def seconds_of(engine: Engine, k: int, until: float) -> float:
-    """The lower quartile of the seconds of steps that draft k tokens; the first may compile."""
-    rows, capacity = len(engine.sequences.lens), engine.sequences.capacity
-    request = Request(PROMPT, capacity, 0)
-    run = EngineRun([request] * rows, engine.sequences, engine.step, Fixed(k))
-    steps = run.trace.steps
-    for _ in run:
-        if len(steps) >= STEPS or (steps and time.perf_counter() > until):
-            break
-    engine.sequences.active.fill_(False)
-    return float(np.quantile([s.seconds + s.host_seconds for s in steps[1:] or steps], 0.25))
+def described(part: Any) -> str:
+    """The class of a strategy, and its options."""
+    kind = part if isinstance(part, type) else type(part)
+    return f"{kind.__module__}.{kind.__qualname__} {part if is_dataclass(part) else ''}"

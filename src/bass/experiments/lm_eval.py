@@ -50,7 +50,7 @@ def lm_eval_model(llm: LLM, seed: int = 0) -> Any:
 
         @property
         def tokenizer_name(self) -> str:
-            return "bass"
+            return "auto"
 
         def tok_encode(
             self, string: str, add_special_tokens: bool | None = None, **_: Any

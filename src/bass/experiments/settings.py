@@ -178,12 +178,13 @@ def overlaid(
 
 def _with_parameter(key: str, spec: Any, path: Sequence[str], value: Any) -> dict[str, Any]:
     """The spec of a strategy with a parameter, which may be one of a strategy within it."""
-    if spec is None or spec == "auto":
-        name = key.partition(".")[0]
+    name = key.partition(".")[0]
+    if spec is None or (spec == "auto" and name != "policy"):
         raise OptionError(f"`{key}` is a parameter without a strategy: name one with `{name}`.")
-    whole = dict(spec) if isinstance(spec, Mapping) else {"class_path": spec}
-    given, (name, *rest) = dict(whole.get("init_args") or {}), path
-    given[name] = _with_parameter(key, given.get(name), rest, value) if rest else value
+    whole: dict[str, Any] = dict(spec) if isinstance(spec, Mapping) else {"class_path": spec}
+    own, *rest = path
+    given: dict[str, Any] = dict(whole.get("init_args") or {})
+    given[own] = _with_parameter(key, given.get(own), rest, value) if rest else value
     return whole | {"init_args": given}
 
 

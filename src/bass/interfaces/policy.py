@@ -17,12 +17,14 @@ Lengths = TypeVar("Lengths", list[int], set[int])
 class DraftLengthPolicy(Ranged, ABC, Generic[State]):
     """How many tokens to draft for each row. Pure functions on the host: NumPy, no torch.
 
-    `max_length`: the longest draft that it can request. `constant_length`: lengths never change, so
-    the engine may launch a step before the report of the previous one. `draft_lengths`: see there.
+    `max_length`: the longest draft that it can request. `constant_length`: lengths never change.
+    `reads_times`: the engine calls `timed` before `init`. `draft_lengths`, `lengths_ahead`: see
+    there.
     """
 
     max_length: int
     constant_length: ClassVar[bool] = False
+    reads_times: ClassVar[bool] = False
     paper: ClassVar[str] = ""
 
     @property
@@ -34,6 +36,12 @@ class DraftLengthPolicy(Ranged, ABC, Generic[State]):
         """
         return range(1, self.max_length + 1)
 
+    def timed(self, seconds: tuple[float, ...]) -> "DraftLengthPolicy[State]":
+        """The policy with the measured seconds of a step that drafts 0, 1, ... `max_length` tokens
+        for a batch of the size of the run.
+        """
+        return self
+
     @abstractmethod
     def init(self, batch_size: int) -> State:
         """The state before the first step."""
@@ -41,6 +49,15 @@ class DraftLengthPolicy(Ranged, ABC, Generic[State]):
     @abstractmethod
     def lengths(self, state: State) -> np.ndarray:
         """Draft length of each row, int32 [B] in 0..max_length; 0 is autoregressive decoding."""
+
+    def lengths_ahead(self, state: State) -> np.ndarray | None:
+        """Draft length of each row in the step after the coming one, if no feedback on the coming
+        one can change it; else None.
+
+        A GPU then begins that step without waiting for the host. Given by default where
+        `constant_length`.
+        """
+        return self.lengths(state) if self.constant_length else None
 
     @abstractmethod
     def update(self, state: State, feedback: Feedback) -> State:
@@ -65,7 +82,12 @@ def captured_lengths(policy: DraftLengthPolicy[Any]) -> tuple[int, ...]:
 
 def requested_lengths(policy: DraftLengthPolicy[Any], state: Any, batch: int) -> list[int]:
     """The policy's lengths of `batch` rows, checked: each in 0..max_length."""
-    lengths = np.asarray(policy.lengths(state))
+    return checked_lengths(policy, policy.lengths(state), batch)
+
+
+def checked_lengths(policy: DraftLengthPolicy[Any], given: np.ndarray, batch: int) -> list[int]:
+    """Lengths that the policy gave for `batch` rows, if each is in 0..max_length."""
+    lengths = np.asarray(given)
     if lengths.shape != (batch,) or lengths.dtype.kind not in "iu":
         raise PolicyError(
             f"`{type(policy).__name__}.lengths` returned {lengths.dtype} of shape "

@@ -12,7 +12,6 @@ from bass.policies.ema_tiers import EmaTiers
 from bass.policies.fixed import Fixed
 from bass.policies.goodput import Goodput
 from bass.policies.hf_heuristic import HuggingFaceHeuristic
-from bass.policies.measured import Measured
 from bass.policies.oracle import Oracle
 from bass.policies.row_budget import RowBudget
 from bass.policies.wrappers import Clamped, Lagged, Recorded
@@ -29,7 +28,6 @@ POLICIES = {
     "goodput": Goodput,
     "hf-heuristic": HuggingFaceHeuristic,
     "lagged": Lagged,
-    "measured": Measured,
     "per-row-budget": RowBudget,
 }
 __all__ = [
@@ -44,7 +42,6 @@ __all__ = [
     "Goodput",
     "HuggingFaceHeuristic",
     "Lagged",
-    "Measured",
     "Oracle",
     "Recorded",
     "RowAdaptive",

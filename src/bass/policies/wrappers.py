@@ -40,11 +40,21 @@ class Wrapper(DraftLengthPolicy[Any]):
     def draft_lengths(self) -> Collection[int]:
         return self.policy.draft_lengths
 
+    @property
+    def reads_times(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.policy.reads_times
+
+    def timed(self, seconds: tuple[float, ...]) -> "Wrapper":
+        return replace(self, policy=self.policy.timed(seconds))
+
     def init(self, batch_size: int) -> Any:
         return self.policy.init(batch_size)
 
     def lengths(self, state: Any) -> np.ndarray:
         return self.policy.lengths(state)
+
+    def lengths_ahead(self, state: Any) -> np.ndarray | None:
+        return self.policy.lengths_ahead(state)
 
     def update(self, state: Any, feedback: Feedback) -> Any:
         return self.policy.update(state, feedback)
@@ -92,7 +102,14 @@ class Clamped(Wrapper):
         return {min(max(length, self.lo), self.hi) for length in (0, *self.policy.draft_lengths)}
 
     def lengths(self, state: Any) -> np.ndarray:
-        return np.clip(self.policy.lengths(state), self.lo, self.hi).astype(np.int32)
+        return self._clamped(self.policy.lengths(state))
+
+    def lengths_ahead(self, state: Any) -> np.ndarray | None:
+        ahead = self.policy.lengths_ahead(state)
+        return None if ahead is None else self._clamped(ahead)
+
+    def _clamped(self, lengths: np.ndarray) -> np.ndarray:
+        return np.clip(lengths, self.lo, self.hi).astype(np.int32)
 
 
 @dataclass(frozen=True)
@@ -111,7 +128,8 @@ class Lagged(Wrapper):
         the state after step t  =  that of `policy` after step t - steps
 
     A new prompt takes effect at once: pending feedback of the row's old prompt is removed (the row
-    counts as inactive in it). Cost: storage of `steps` feedbacks.
+    counts as inactive in it). Cost: storage of `steps` feedbacks, and an update more per step on a
+    GPU, which then begins the next step without waiting for the host.
     """
 
     policy: DraftLengthPolicy[Any] = field(default_factory=BatchAdaptive)
@@ -122,6 +140,13 @@ class Lagged(Wrapper):
 
     def lengths(self, state: Delayed) -> np.ndarray:
         return self.policy.lengths(state.inner)
+
+    def lengths_ahead(self, state: Delayed) -> np.ndarray | None:
+        if len(state.waiting) < self.steps:
+            return self.policy.lengths(state.inner)
+        if not self.steps:
+            return self.policy.lengths_ahead(state.inner)
+        return self.policy.lengths(self.policy.update(state.inner, deepcopy(state.waiting[0])))
 
     def update(self, state: Delayed, feedback: Feedback) -> Delayed:
         waiting = (*state.waiting, feedback)

@@ -31,7 +31,7 @@ from bass.testing.strategies import SEEDS, StepEvents, distribution, step_events
 TWICE = "`lengths` of one state are always the same."
 STATE = "`{}` returns a new state and does not write to its argument."
 FEEDBACK = "`update` does not write to its feedback."
-CONSTANT = "the lengths of a policy that says it is `constant_length` are always the same."
+AHEAD = "`lengths_ahead` gives None, or the lengths after the next feedback, whatever it is."
 HOST = "a policy runs on the host: its state and its lengths hold no torch tensor."
 SAME = (
     "the same feedback gives the same lengths: no clock, no global generator, nothing kept "
@@ -62,7 +62,7 @@ def check_policy(policy: Any, examples: int = 80, seed: int = 0) -> None:
 
     `policy`: as in `bass.load`. For drawn sequences of feedback (1 to 8 rows, idle rows, empty
     drafts, new prompts): lengths are integers of shape [batch], each from 0 to max_length, and
-    never change if it is `constant_length`; `lengths`, `update` and `reset` do not write to their
+    those of `lengths_ahead` come true; `lengths`, `update` and `reset` do not write to their
     arguments, and older states stay valid after newer ones; no torch; the same feedback leads to
     the same lengths with other global generators; no clock of `time` or `datetime` is read (reads
     by C code, such as `numpy.datetime64("now")`, are not seen). Then in a real engine on small
@@ -124,14 +124,15 @@ def play(
         requested_lengths(policy, state, batch)  # type, shape and range
         checker.equal(TWICE, lengths_of(state), lengths)
         requested.append(lengths)
-        if getattr(policy, "constant_length", False):
-            checker.equal(CONSTANT, lengths, requested[0])
+        ahead = policy.lengths_ahead(state)
         before, feedback = state, step.feedback(np.array(lengths))
         text, reported = STATE.format("update"), content(feedback)
         state = unchanged(text, state, lambda s, given=feedback: policy.update(s, given))
         same = content(feedback) == reported
         checker.require(FEEDBACK, same, step.feedback(np.array(lengths)), feedback)
         seen.append((before, feedback, lengths_of(state)))
+        if ahead is not None:
+            checker.equal(AHEAD, lengths_of(state), np.asarray(ahead).tolist())
     # older states stay valid after newer ones and after another run
     policy.lengths(policy.init(batch + 1))
     for (before, feedback, after), expected in zip(seen, requested, strict=True):

@@ -252,15 +252,15 @@ MUTANTS = (
     Mutant(
         "a step is launched ahead where rows may reach their limits",
         "Schedule.plan_ahead",
-        "most + length + 1",
-        "most",
+        "most + 1 > limit",
+        "most + 1 > 2 * limit",
         (TOO_EARLY,),
     ),
     Mutant(
         "a step is launched ahead of what its policy learns",
         "EngineRun._launched_ahead",
-        "self.policy.constant_length",
-        "True",
+        "self.policy.lengths_ahead(state)",
+        "self.policy.lengths(state)",
         (f"{SOON}::test_a_policy_that_learns_has_each_report_before_the_next_step",),
     ),
     Mutant(
@@ -338,8 +338,8 @@ MUTANTS = (
     Mutant(
         "a step launched ahead drafts beyond the draft's context",
         "Schedule.plan_ahead",
-        "most + length + 1 > limit or (length and most + length > context)",
-        "most + length + 1 > limit",
+        "most + 1 > limit or (following and most > context)",
+        "most + 1 > limit",
         (TOO_EARLY,),
     ),
     Mutant(

@@ -1,0 +1,90 @@
+"""Step times of a policy that reads them: measured once, kept, and never decided by a run."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import bass
+from bass.engine import step_times, threads
+from bass.engine.assembly import Storage
+from bass.engine.step_times import StepTimes
+from bass.policies import Auto, Fixed
+from bass.records import CacheBudget
+
+MEASURED = StepTimes.measured  # other tests take a formula
+
+
+def generated(policy: Any, **options: Any) -> list[list[int]]:
+    llm = bass.load(policy=policy, **options)
+    result = llm.generate("def f(", 2, max_new_tokens=12, seed=3, temperature=0.8)
+    return [one.token_ids for one in result.completions]
+
+
+def test_times_are_measured_once_for_a_setting_and_read_from_disk_afterwards(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    measured = []
+
+    def counted(self: StepTimes, engine: Any) -> list[float]:
+        measured.append(MEASURED(self, engine))
+        return measured[-1]
+
+    monkeypatch.setenv("BASS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(step_times, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(StepTimes, "measured", counted)
+    policy = Auto(max_length=4)
+    first = generated(policy)
+    assert generated(policy) == first, "the same table, the same lengths, the same tokens"
+    [times] = measured
+    assert len(times) == 5
+    assert 0 < times[0] <= times[1] <= times[4]
+    generated(policy, verifier="block")
+    generated(Auto(max_length=4, times=(1, 2, 3, 4, 5)))
+    generated(Fixed(2))
+    assert len(measured) == 2, "another verifier, and neither given times nor a fixed length"
+    assert len([*(tmp_path / "cache").iterdir()]) == 2
+
+
+def test_a_cache_that_cannot_be_written_costs_a_measurement_and_no_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("BASS_CACHE", str(tmp_path / "file"))
+    assert generated(Auto(max_length=2))
+
+
+def test_lengths_without_a_time_lie_between_and_beyond_those_that_have_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = [(4, 5.0), (0, 1.0), (2, 9.0), (4, 4.0)]
+    monkeypatch.setattr(StepTimes, "steps", lambda self, engine, order: iter(found))
+    llm = bass.load(policy=Auto(max_length=6))
+    storage = Storage(llm.models, llm.parts, CacheBudget.of(np.array([30])), 1, False)
+    engine = storage.engine_for(storage.budget, 1)
+    times = MEASURED(StepTimes(llm.models, llm.parts, False, 1), engine)
+    assert times == pytest.approx([1.0, 4.0, 4.0, 4.0, 4.0, 4.75, 5.5])
+
+
+@pytest.mark.parametrize(("taken", "warns"), [((1.0, 20.0), True), ((1.0, 0.6), False)])
+def test_threads_that_wait_for_busy_cores_are_a_warning(
+    taken: tuple[float, float], warns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks, now = {1: taken[0], 2: taken[1]}, [0.0]
+
+    def clock() -> float:  # each operation takes half of two ticks
+        now[0] += ticks[torch.get_num_threads()]
+        return now[0]
+
+    monkeypatch.setattr(threads.time, "perf_counter", clock)
+    torch.set_num_threads(2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        threads.warn_of_busy_cores()
+    assert torch.get_num_threads() == 2
+    assert [("20 times as long in 2 threads" in str(one.message)) for one in caught] == [
+        True
+    ] * warns
