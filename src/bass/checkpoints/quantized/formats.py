@@ -204,7 +204,8 @@ class Layout:
         """The codes of a matrix, and what has a scale, for people."""
         if self.block is not None:
             return f"{self.kind}, a scale for blocks of {self.block[0]} x {self.block[1]}"
-        if math.prod(_scale_of(matrix.parts).shape) == 1 < matrix.shape[0]:
+        scales, matrices = _scale_of(matrix.parts).shape, math.prod(matrix.shape[:-2])
+        if math.prod(scales) == matrices < math.prod(matrix.shape[:-1]):
             return f"{self.kind}, one scale each"
         group = MXFP4_GROUP if self.format == "mxfp4" else self.group
         return f"{self.kind}, a scale for " + (f"groups of {group}" if group else "each row")
