@@ -569,49 +569,35 @@ def _divergences(m: Measurement) -> list[int | None]:
     return found
 
 
-_ROWS: tuple[tuple[Function, str, Better, Over], ...] = (
-    (steps, "steps", "neither", "repeats"),
-    (row_steps, "calls", "neither", "repeats"),
-    (drafted, "tokens", "neither", "repeats"),
-    (accepted, "tokens", "neither", "repeats"),
-    (emitted, "tokens", "neither", "repeats"),
-    (tokens, "tokens", "neither", "repeats"),
-    (seconds, "seconds", "lower", "repeats"),
-    (prefill_seconds, "seconds", "lower", "repeats"),
-    (tau, "tokens per call", "higher", "prompts"),
-    (tau_of_requests, "tokens per call", "higher", "prompts"),
-    (drafted_per_call, "tokens per call", "neither", "prompts"),
-    (acceptance_rate, "share", "higher", "prompts"),
-    (token_acceptance_rate, "share", "higher", "prompts"),
-    (share_without_draft, "share", "neither", "repeats"),
-    (padding_waste, "share", "lower", "repeats"),
-    (cache_padding_waste, "share", "lower", "repeats"),
-    (first, "seconds per token", "lower", "repeats"),
-    (last, "seconds per token", "lower", "repeats"),
-    (all_, "seconds per token", "lower", "repeats"),
-    (ttft, "seconds", "lower", "repeats"),
-    (tpot, "seconds per token", "lower", "repeats"),
-    (itl_p50, "seconds", "lower", "repeats"),
-    (itl_p99, "seconds", "lower", "repeats"),
-    (tokens_per_second, "tokens per second", "higher", "repeats"),
-    (tokens_per_second_per_user, "tokens per second", "higher", "repeats"),
-    (decode_tokens_per_second, "tokens per second", "higher", "repeats"),
-    (goodput, "requests per second", "higher", "repeats"),
-    (host_share, "share", "lower", "repeats"),
-    (bound_seconds, "seconds", "lower", "repeats"),
-    (mbu, "share", "higher", "repeats"),
-    (mfu, "share", "higher", "repeats"),
-    (mfu_kept, "share", "higher", "repeats"),
-    (peak_memory_bytes, "bytes", "lower", "repeats"),
-    (draft_cost_ratio, "ratio", "lower", "repeats"),
-    (predicted_speedup, "ratio", "higher", "repeats"),
-    (speedup_limit, "ratio", "neither", "repeats"),
-    (exact_match_rate, "share", "higher", "prompts"),
-    (first_divergence, "tokens", "higher", "prompts"),
-)
+# by unit, by which values are better, and by what the independent values are of
+_TABLE: dict[tuple[str, Better, Over], tuple[Function, ...]] = {
+    ("steps", "neither", "repeats"): (steps,),
+    ("calls", "neither", "repeats"): (row_steps,),
+    ("tokens", "neither", "repeats"): (drafted, accepted, emitted, tokens),
+    ("tokens per call", "higher", "prompts"): (tau, tau_of_requests),
+    ("tokens per call", "neither", "prompts"): (drafted_per_call,),
+    ("share", "higher", "prompts"): (acceptance_rate, token_acceptance_rate, exact_match_rate),
+    ("share", "neither", "repeats"): (share_without_draft,),
+    ("share", "lower", "repeats"): (padding_waste, cache_padding_waste, host_share),
+    ("share", "higher", "repeats"): (mbu, mfu, mfu_kept),
+    ("seconds per token", "lower", "repeats"): (first, last, all_, tpot),
+    ("seconds", "lower", "repeats"): (
+        seconds, prefill_seconds, ttft, itl_p50, itl_p99, bound_seconds,
+    ),
+    ("tokens per second", "higher", "repeats"): (
+        tokens_per_second, tokens_per_second_per_user, decode_tokens_per_second,
+    ),
+    ("requests per second", "higher", "repeats"): (goodput,),
+    ("bytes", "lower", "repeats"): (peak_memory_bytes,),
+    ("ratio", "lower", "repeats"): (draft_cost_ratio,),
+    ("ratio", "higher", "repeats"): (predicted_speedup,),
+    ("ratio", "neither", "repeats"): (speedup_limit,),
+    ("tokens", "higher", "prompts"): (first_divergence,),
+}  # fmt: skip
 METRICS = {
-    (name := function.__name__.rstrip("_")): Metric(name, unit, better, over, function)
-    for function, unit, better, over in _ROWS
+    (name := function.__name__.rstrip("_")): Metric(name, *kind, function)
+    for kind, functions in _TABLE.items()
+    for function in functions
 }
 # those that need `Measurement.plain`
 AGAINST_PLAIN = (

@@ -63,20 +63,16 @@ def picture(title: str, measurement: Measurement, most_tokens: int = MOST) -> di
 
 
 def embedded(pictures: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> str:
-    """The pictures and the texts of their tokens as JSON for a script element of a page.
-
-    It is escaped so that no token can end the element.
+    """The pictures and the texts of their tokens as JSON for a script element of a page, which no
+    token can end.
     """
+    from jinja2.utils import htmlsafe_json_dumps
+
     rows = [row for p in pictures for step in p["steps"] for row in step.get("tokens", [])]
     rows += [request["tokens"] for p in pictures for request in p["requests"].values()]
     used = sorted({token for row in rows for token in row if token < len(texts)})
     found = {"pictures": pictures, "pieces": {token: texts[token] for token in used}}
-    return (
-        json.dumps(found, ensure_ascii=False, separators=(",", ":"))
-        .replace("<", "\\u003c")
-        .replace("\u2028", "\\u2028")
-        .replace("\u2029", "\\u2029")
-    )
+    return htmlsafe_json_dumps(found, dumps=json.dumps, separators=(",", ":"))
 
 
 def _step(step: Mapping[Any, Any]) -> dict[str, Any]:
