@@ -15,6 +15,7 @@ import pytest
 
 import bass
 from bass.analysis.frames import REQUESTS, SUMMARY, Run
+from bass.analysis.tables import to_text
 from bass.experiments import cell as cells
 from bass.experiments import runner
 from bass.experiments.cell import Cell, Worker, unwatched
@@ -236,10 +237,10 @@ def test_a_repeat_has_the_time_of_its_run_and_the_table_names_comparisons_across
         "cold plain": [second] * 2, "cold fixed": [second] * 2,
         "warm plain": [first, second], "warm fixed": [first, second],
     }  # fmt: skip
-    assert "other runs" not in found.to_text()
+    assert "other runs" not in to_text(found)
     longer = made(cold | {"warm ngram": METHODS["ngram"], **warm})
     monkeypatch.setattr(runner, "here", lambda: this_process() | {"created": "2026-01-03"})
-    text = run(longer, tmp_path).to_text()
+    text = to_text(run(longer, tmp_path))
     assert "between which the machine may have changed: `warm ngram`." in text
 
 

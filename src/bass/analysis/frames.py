@@ -275,12 +275,6 @@ class Run:
 
         return table(self)
 
-    def to_text(self, format: str = "markdown") -> str:
-        """The table of the run as `markdown`, `latex` or `csv`."""
-        from bass.analysis.tables import to_text
-
-        return to_text(self, format)
-
     def __repr__(self) -> str:
         done = f"{len(self.finished)} of {len(self.entries)} cells finished"
         return f"<Run {str(self.folder)!r}: {self.manifest['name']}, {done}>"

@@ -22,13 +22,15 @@ WITH_INTERVAL = ("all", "tokens_per_second", "tau")
 PARTS = ("", "_low", "_high", "_median", "_p")  # of a speed-up, each a column
 SHARES = {"pass_first": "Pass@First", "pass_all": "Pass@All", "finished": "finished samples"}
 ALPHA = 1 - LEVEL
-_HEADINGS = {  # of columns that are no metric
+_OTHERS = {  # headings of columns that are neither metrics nor shares
     "speedup_all": "speed-up, latency",
     "speedup_all_median": "median",
     "speedup": "speed-up, tokens/s",
     "seconds": "budget, seconds",
     "repeats": "repeats",
 }
+_HEADINGS = {name: metric.heading for name, metric in METRICS.items()}
+_HEADINGS |= {name: f"{title}, %" for name, title in SHARES.items()} | _OTHERS
 SUFFIXES = {".md": "markdown", ".tex": "latex", ".csv": "csv"}  # of files, to formats
 
 
@@ -193,24 +195,19 @@ def shown(frame: pd.DataFrame) -> pd.DataFrame:
     """
     columns = {}
     for name in frame.columns:
-        if name in {*_HEADINGS, *METRICS, *SHARES} or name.startswith("pass@"):
+        if name in _HEADINGS or name.startswith("pass@"):
             if frame[name].notna().any() and not name.endswith(PARTS[1:3]):
-                columns[_heading(name)] = [_text(row, name) for _, row in frame.iterrows()]
+                texts = [_text(row, name) for _, row in frame.iterrows()]
+                columns[_HEADINGS.get(name, f"{name}, %")] = texts
         elif not name.endswith(PARTS[1:]) or name.rpartition("_")[0] not in frame:
             yes = {True: "yes", False: "no"} if name == "lossless" else {}
             columns[name] = [yes.get(value, str(value)) for value in frame[name]]
     return pd.DataFrame(columns, index=frame.index)
 
 
-def _heading(name: str) -> str:
-    if name in METRICS and name not in _HEADINGS:
-        return METRICS[name].heading
-    return _HEADINGS.get(name) or f"{SHARES.get(name, name)}, %"
-
-
 def _text(row: pd.Series, name: str) -> str:
     """A value with its interval, such as `undecided (n = 3)` and, for one value, `46.7 (n = 1)`."""
-    unit = "" if name in _HEADINGS else METRICS[name].unit if name in METRICS else "share"
+    unit = "" if name in _OTHERS else METRICS[name].unit if name in METRICS else "share"
     low, high = (row.get(f"{name}{end}") for end in ("_low", "_high"))
     if name == "repeats" or (not unit and row[name] == low == high == 1):
         return str(int(row[name]))

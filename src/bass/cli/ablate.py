@@ -47,7 +47,9 @@ def run(argv: Sequence[str]) -> int:
     """Run the config, or list its cells. Nothing is written before the config is checked."""
     made = Parser("ablate CONFIG", ABOUT, EXAMPLES, AblateOptions, skip=["config"])
     made.add_argument("grid", type=str, metavar="CONFIG", help="YAML file, or one of the package")
-    made.own, made.helps = _is_setting, help_of(Settings)
+    # an option that overrides the config, as `policy.k` and `base.policy.k` do
+    made.own = lambda key: key.partition(".")[0] in (*SETTINGS, "base", "axes")
+    made.helps = help_of(Settings)
     found, words = made.split(argv)
     whole = ("base.", "axes.")
     overrides = {k if k.startswith(whole) else f"base.{k}": v for k, v in found.items()}
@@ -90,11 +92,6 @@ def run(argv: Sequence[str]) -> int:
     more = f" {counted(failed, 'cell')} failed: `--retry-failed` runs them again." if failed else ""
     say(f"Next: bass report {folder}.{more}")
     return FAILED if failed else 0
-
-
-def _is_setting(key: str) -> bool:
-    """Whether an option overrides the config, as `policy.k` and `base.policy.k` do."""
-    return key.partition(".")[0] in (*SETTINGS, "base", "axes")
 
 
 class _Bar:

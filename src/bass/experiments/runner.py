@@ -100,12 +100,10 @@ def turns(
         several = frozenset(needed[works[cell.id]])
         groups.setdefault(several if len(several) > 1 else works[cell.id], []).append(cell)
 
-    def untouched(group: list[Cell]) -> bool:
-        return all(works[cell.id] not in begun for cell in group)
-
+    unbegun = {work for work in works.values() if work not in begun}
     return [
         (cell, repeat)
-        for group in sorted(groups.values(), key=untouched)
+        for group in sorted(groups.values(), key=lambda own: {works[c.id] for c in own} <= unbegun)
         for repeat in range(max(cell.settings.repeats for cell in group))
         for cell in group
         # a cell that lacks its summary alone has its last turn again
