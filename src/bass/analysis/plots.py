@@ -94,17 +94,9 @@ def style() -> Iterator[None]:
     chosen: Any = dict.fromkeys(ink, colours()["ink"]) | {
         "axes.edgecolor": colours()["faint"],
         "grid.color": colours()["line"],
-        "axes.grid": True,
-        "axes.axisbelow": True,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "font.size": 9,
-        "legend.frameon": False,
-        "svg.fonttype": "none",
-        "svg.hashsalt": "bass",
-        "text.parse_math": False,
     }
-    with matplotlib.rc_context(chosen):
+    sheet = files("bass.analysis").joinpath("assets", "report.mplstyle")
+    with matplotlib.rc_context(chosen, str(sheet)):
         yield
 
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from bass.analysis.frames import Run
 
 MOST_PICTURES = 4
-_MEANINGS = {"plain": "plain: nothing was drafted", "unused": "unused: beyond the row's end"}
 
 
 def report(run: "Run") -> str:
@@ -28,9 +27,6 @@ def report(run: "Run") -> str:
     cells that failed.
     """
     failed = {c: one["error"] for c, one in run.summaries.items() if one["state"] == "failed"}
-    missing = len(run.entries) - len(run.summaries)
-    left = f"The run is not finished: {missing} of {len(run.entries)} cells have no figures."
-    warnings = [*([left] if missing else []), *run.manifest["remarks"]]
     found = verdicts(run)
     tables, drawn = [], []
     if run.finished:
@@ -51,22 +47,18 @@ def report(run: "Run") -> str:
         tables.append(_table("Cells that failed", errors) | {"words": True})
     cells = _pictured(run)
     pictures = [picture(label(run, cell), run.measurement(cell)) for cell in cells]
-    chosen = f"{len(cells)} of {len(run.finished)} settings are here, so that the page stays small"
-    chosen = f"{chosen}: first the largest batch of each method." * (len(cells) < len(run.finished))
     texts = run.folder / TEXTS
     return _page(
         run.manifest,
-        warnings=warnings,
+        cells=len(run.entries),
+        missing=len(run.entries) - len(run.summaries),
+        finished=len(run.finished),
         summary=[text for _, text in found],
         tables=tables,
         plots=drawn,
         pictures=pictures,
-        chosen=chosen,
         data=embedded(pictures, json.loads(texts.read_text()) if texts.exists() else []),
-        words=[
-            (one.heading.partition(",")[0], f"{one.doc} A cell has its mean over {one.over}.")
-            for one in map(METRICS.__getitem__, COLUMNS)
-        ],
+        words=[METRICS[name] for name in COLUMNS],
     )
 
 
@@ -129,16 +121,10 @@ def _template() -> Any:
 
 
 def _page(manifest: Mapping[str, Any], **values: Any) -> str:
-    """The template with a heading of the manifest, and these values."""
-    made = (
-        f"bass {manifest['bass']} ({manifest['commit']}), {manifest['created']}, on "
-        f"{manifest['device']}; torch {manifest['torch']}, Python {manifest['python']}, "
-        f"{manifest['platform']}"
-    )
+    """The template with these values."""
     return _template().render(
-        title=f"bass: {manifest['name']}",
-        facts=[text for text in (manifest.get("about"), made) if text],
-        letters=[(letter, name, _MEANINGS.get(name, name)) for letter, name in LETTERS.items()],
+        manifest=manifest,
+        letters=LETTERS,
         config=json.dumps(manifest["config"], indent=2, ensure_ascii=False),
         css=asset("report.css"),
         script=asset("report.js"),
