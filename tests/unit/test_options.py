@@ -109,7 +109,7 @@ def test_a_bar_changes_nothing_and_goes_to_standard_error(
     assert [c.token_ids for c in shown.completions] == [c.token_ids for c in quiet.completions]
 
 
-def test_a_result_is_a_table_in_a_notebook_and_its_text_is_no_markup() -> None:
+def test_results_and_pairs_are_short_in_a_notebook_and_their_text_is_no_markup() -> None:
     texts = ["<script>alert(1)</script>", "a & b\x1b[2J", None]
     completions = [
         Completion(0, i, t, [1, 2], [-0.5, -1.5], "eos", 0.1) for i, t in enumerate(texts)
@@ -120,5 +120,15 @@ def test_a_result_is_a_table_in_a_notebook_and_its_text_is_no_markup() -> None:
     for words in ("&lt;script&gt;", "a &amp; b", "[1, 2]", "-1.000", "eos", "NOT LOSSLESS"):
         assert words in shown
     assert shown.count("<tr>") == 3
-    many = Result(completions * 100, [])._repr_html_()
-    assert (many.count("<tr>"), "200 more completions" in many) == (100, True)
+    many = Result(completions * 100, [])
+    table = many._repr_html_()
+    assert (table.count("<tr>"), "200 more completions" in table) == (100, True)
+    assert repr(many).startswith("Result: 300 completions, 600 tokens, tokens/s 6,000\n  <script>")
+    llm = bass.load(num_speculative_tokens=4, quantization="int8", device="cpu", verifier="typical")
+    for words in ("/target, draft ", "cpu, float32, target by Int8, draft by Int8\n", "Fixed(k=4)"):
+        assert words in repr(llm)
+    assert repr(llm).endswith(" GB; up to 8 rows of 1,024 tokens")
+    found = repr(llm.generate("def " * 9, 2, max_new_tokens=40, ignore_eos=True)).splitlines()
+    assert found[0].startswith("Result: 2 completions, 80 tokens, tau ")
+    assert found[0].endswith(", NOT LOSSLESS")
+    assert (len(found), found[1][-4:], len(found[1])) == (2, " ...", 86)

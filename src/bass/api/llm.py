@@ -21,6 +21,7 @@ from bass.api.options import (
 )
 from bass.api.plan import LoadPlan, use_graphs
 from bass.api.requests import Prompts, needed, requests_for
+from bass.api.resolve import called
 from bass.api.results import Result
 from bass.drafters import NoDrafter
 from bass.engine.engines import EngineCache, Memory
@@ -90,6 +91,20 @@ class LLM:
         self.graphs = use_graphs(plan.cuda_graphs, models.device, plan.parts)
         self.max_model_len = length or models.context
         self._engines = EngineCache(models, plan.parts, self.graphs, plan.max_batch_size, length)
+
+    def __repr__(self) -> str:
+        """The pair, the device, the strategies, the memory and the limits, in four lines."""
+        models, specs = self.models, zip(("target", "draft"), self.models.specs, strict=True)
+        named = [(role, spec) for role, spec in specs if spec is not None]
+        computes = [str(models.device), str(models.dtype).removeprefix("torch.")]
+        computes += [f"{role} by {called(x.quantization)}" for role, x in named if x.quantization]
+        lines = [
+            f"LLM: {', '.join(f'{role} {spec.checkpoint}' for role, spec in named)}",
+            ", ".join(computes + ["CUDA graphs"] * self.graphs),
+            ", ".join(called(part) for part in vars(self.parts).values() if part is not None),
+            f"{self.memory}; up to {self.max_batch_size} rows of {self.max_model_len:,} tokens",
+        ]
+        return "\n  ".join(lines)
 
     @takes(RequestOptions)
     def generate(

@@ -9,7 +9,7 @@ import numpy as np
 
 from bass.engine.cost import Peaks
 from bass.engine.requests import StepRecord
-from bass.errors import printable
+from bass.errors import counted, printable
 from bass.host_records import OWN_ENDS
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bass.analysis.metrics import Measurement
 
 # of a notebook's table: completions at most, characters of each at most, and figures below
-MOST_SHOWN, LONGEST_SHOWN = 100, 2000
+MOST_SHOWN, LONGEST_SHOWN, LONGEST_LINE = 100, 2000, 80
 FIGURES = ("tau", "acceptance_rate", "tokens_per_second")
 
 
@@ -153,6 +153,23 @@ class Result:
         """One row per completion: see `bass.analysis.frames.requests_frame`."""
         return self.measurement.requests
 
+    def __repr__(self) -> str:
+        """The number of completions, the figures, and the beginning of the first text."""
+        tokens = f"{sum(len(one.token_ids) for one in self.completions):,} tokens"
+        about = ", ".join([counted(len(self.completions), "completion"), tokens, *self._remarks()])
+        text = " ".join(_text(self.completions[0]).split()) if self.completions else ""
+        return f"Result: {about}\n  {text[:LONGEST_LINE]}{' ...' * (len(text) > LONGEST_LINE)}"
+
+    def _remarks(self) -> list[str]:
+        """Figures that need no measurement of the device, and what a reader has to know."""
+        from bass.analysis.frames import measured
+        from bass.analysis.metrics import METRICS
+
+        own = measured(self.trace, self.completions, {})
+        values = {METRICS[name]: METRICS[name].function(own) for name in FIGURES}
+        remarks = [f"{m.heading} {m.show(x)}" for m, x in values.items() if x is not None]
+        return remarks + ([] if self.lossless else ["NOT LOSSLESS"])
+
     def _repr_html_(self) -> str:
         """A table of the completions, for a notebook."""
         import pandas as pd
@@ -169,11 +186,8 @@ class Result:
                 index=False, float_format="{:.3f}".format
             )
         table = table.replace("<td>", '<td style="white-space: pre-wrap">')
-        figures = [(name, getattr(self.stats, name)) for name in FIGURES]
-        remarks = [f"{name.replace('_', ' ')} {x:.3g}" for name, x in figures if x is not None]
         left = len(self.completions) - len(shown)
-        remarks += [f"{left} more completions"] if left else []
-        remarks += [] if self.lossless else ["NOT LOSSLESS"]
+        remarks = self._remarks() + ([f"{left} more completions"] if left else [])
         return f"{table}<p>{', '.join(remarks)}</p>"
 
 

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bass.api.options import LoadOptions, RequestOptions, TemplateOptions
+from bass.api.resolve import called
 from bass.cli.options import Parser, build, console
 from bass.errors import OptionError, RequestError, flag, printable
 from bass.experiments.prompts import PYTHON, Entry, plain_turns, read_prompts, rendered
@@ -296,24 +297,9 @@ def ran_with(llm: "LLM", interrupted: bool) -> str:
 
     from bass.cli.info import kernels
 
-    models = llm.models
-    specs = zip(("target", "draft"), models.specs, strict=True)
-    words = [
-        *(called(part) for part in vars(llm.parts).values() if part is not None),
-        str(models.dtype).removeprefix("torch."),
-        *(f"{role} by {called(x.quantization)}" for role, x in specs if x and x.quantization),
-        "CUDA graphs" if llm.graphs else f"{torch.get_num_threads()} threads",
-        kernels(models.device),
-        f"memory: {llm.memory}",
-    ]
+    _, *words = map(str.strip, repr(llm).splitlines())
+    words += [f"{torch.get_num_threads()} threads", kernels(llm.models.device)]
     return ", ".join(words) + ("; interrupted: figures up to there" if interrupted else "")
-
-
-def called(strategy: Any) -> str:
-    """A strategy's name, with its parameters if it has any."""
-    kind = strategy if isinstance(strategy, type) else type(strategy)
-    own = strategy is not kind and is_dataclass(strategy) and fields(strategy)
-    return repr(strategy) if own else kind.__name__
 
 
 def caveats(llm: "LLM", given: list[Any]) -> Iterator[str]:
