@@ -26,8 +26,8 @@ class Sampling(Warp):
     has. repetition_penalty: over the row's prompt and output (Keskar et al., 2019).
     frequency_penalty, presence_penalty: subtracted once for each occurrence among the generated
     tokens, and once for any. temperature: 0 = the most probable token, as a one-hot distribution.
-    top_k: 0 = off. top_p: 1 = off (Holtzman et al., 2020). min_p: 0 = off (Nguyen et al., 2024).
-    min_new_tokens: end tokens have probability 0 before this many tokens.
+    top_k: 0 or -1 = off. top_p: 1 = off (Holtzman et al., 2020). min_p: 0 = off (Nguyen et al.,
+    2024). min_new_tokens: end tokens have probability 0 before this many tokens.
 
     Logits that contain NaN or +infinity, or no finite value,
     give NaN at every temperature. Raises `OptionError` for a value out of range.

@@ -59,7 +59,7 @@ class SamplingParams:
         within="(0, 1]",
     )
     top_k: PerPrompt[int] = option(
-        0, "number of most probable tokens to keep; 0 = off", within="[0, inf)"
+        0, "number of most probable tokens to keep; 0 or -1 = off", within="[-1, inf)"
     )
     min_p: PerPrompt[float] = option(
         0.0,

@@ -51,7 +51,7 @@ class HuggingFace:
                 logits[row, list(self.end_tokens)] = -np.inf
         if o.temperature not in (0, 1):
             processors.append(TemperatureLogitsWarper(o.temperature))
-        if o.top_k:
+        if o.top_k > 0:
             processors.append(TopKLogitsWarper(o.top_k))
         if o.top_p < 1:
             processors.append(TopPLogitsWarper(o.top_p))

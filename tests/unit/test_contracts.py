@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import bass
-from bass.errors import CheckpointError, PolicyError
+from bass.errors import CheckpointError, PolicyError, StrategyError
 from bass.interfaces import Drafter, DraftLengthPolicy
 from bass.records import Draft
 from unit.checkpoints import Pair
@@ -95,6 +95,13 @@ def test_an_error_stays_an_error_when_the_result_is_asked_for_again(pair: Pair) 
     assert {c.finish_reason for c in generation.result(interrupted=True).completions} == {
         "interrupted"
     }
+
+
+@pytest.mark.parametrize("k", [0, 2])
+def test_a_penalty_beyond_the_dtype_is_named(pair: Pair, k: int) -> None:
+    llm = bass.load(pair.target, pair.draft, dtype="float16", num_speculative_tokens=k)
+    with pytest.raises(StrategyError, match=r"repetition_penalty`.*float16"):
+        llm.generate([5, 6], max_new_tokens=4, repetition_penalty=1e-6)
 
 
 @pytest.mark.parametrize("temperature", [0, 0.2, 1.0])

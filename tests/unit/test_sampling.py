@@ -16,7 +16,7 @@ from support.oracle import HuggingFace
 OPTIONS = st.builds(
     Sampling,
     temperature=st.sampled_from((0.0, 0.2, 0.8, 1.0, 1.7)),
-    top_k=st.sampled_from((0, 1, 2, 5, 100)),
+    top_k=st.sampled_from((-1, 0, 1, 2, 5, 100)),
     top_p=st.sampled_from((1.0, 0.95, 0.8, 0.5, 0.01)),
     min_p=st.sampled_from((0.0, 0.02, 0.1, 0.6)),
     repetition_penalty=st.sampled_from((1.0, 1.3, 0.7)),

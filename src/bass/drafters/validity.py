@@ -31,8 +31,8 @@ _REASONS = {
     NEGATIVE_LENGTH: ("a negative length", "a length is a number of drafted tokens, 0 or more"),
     NOT_FINITE: (
         "probabilities that are not finite (NaN or infinity)",
-        "the weights of a drafting model are damaged, or its dtype is too narrow (float16 ends "
-        "at 65,504): "
+        "the weights of a drafting model are damaged, or its dtype is too narrow for them or for "
+        "the `repetition_penalty` (float16 ends at 65,504): "
         'load it again, or give `dtype="bfloat16"` or "float32"',
     ),
     NEGATIVE: ("negative probabilities", _OWN),
@@ -105,6 +105,7 @@ def invalid_target(warp: Warp, verifier: Verifier, flag: int) -> StrategyError:
     reason = next(text for bit, (text, _) in _REASONS.items() if flag & bit)
     return StrategyError(
         f"A distribution of the target has {reason}: `{type(warp).__name__}` must return finite "
-        "probabilities that sum to 1, unless the target's logits are NaN, and "
+        "probabilities that sum to 1, unless the target's logits are NaN or a `repetition_penalty` "
+        "takes them out of the range of float16, and "
         f"`{type(verifier).__name__}` must not write to `target_probs`."
     )

@@ -88,7 +88,7 @@ def restricted(probs: Scores, options: Options) -> Scores:
     """Apply top-k, top-p and min-p, in rows that use them."""
     vocab = probs.shape[-1]
     if (top_k := options.get("top_k")) is not None:
-        most = min(int(top_k.max()), vocab) if probs.is_cpu else vocab
+        most = min(max(int(top_k.max()), 1), vocab) if probs.is_cpu else vocab
         used, place = (top_k > 0) & (top_k < vocab), top_k.long() - 1
         place = place.clamp(0, most - 1).expand(*probs.shape[:2], 1)
         floor = probs.topk(most, -1).values.gather(-1, place)
