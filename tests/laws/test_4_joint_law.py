@@ -20,7 +20,7 @@ from bass.sampling import RowSampling, Sampling
 from bass.testing import engine
 from bass.testing.doubles import ByRow, OwnPast
 from bass.testing.small_models import SmallLlama, SmallTable
-from bass.testing.statistics import FALSE_FAILURE, MISS, LawTest, count
+from bass.testing.statistics import FALSE_FAILURE, MISS, count, detectable, distance, threshold
 from support.engines import DRAFTER_MAKERS, LOSSLESS, PAIRINGS, TEST_POLICIES, Setup, same_prompt
 from support.matrix import matrix
 from support.oracle import joint_law
@@ -219,16 +219,12 @@ def test_the_statistics_keep_their_promises() -> None:
     does.
     """
     random = np.random.default_rng(0)
-    law = np.array([0.5, 0.3, 0.2])
-    test = LawTest(law, 40960)
-    assert test.detectable < SEEN_BIAS
-    biased = law + test.detectable * np.array([-1, 0.5, 0.5])
-    assert all(
-        test.distance(random.multinomial(test.n, law)) <= test.threshold for _ in range(2000)
-    )
-    assert all(
-        test.distance(random.multinomial(test.n, biased)) > test.threshold for _ in range(2000)
-    )
+    law, n = np.array([0.5, 0.3, 0.2]), 40960
+    bias, most = detectable(law, n), threshold(law, n)
+    assert bias < SEEN_BIAS
+    biased = law + bias * np.array([-1, 0.5, 0.5])
+    assert all(distance(random.multinomial(n, law), law) <= most for _ in range(2000))
+    assert all(distance(random.multinomial(n, biased), law) > most for _ in range(2000))
     assert (FALSE_FAILURE, MISS) == (1e-6, 1e-3)
     with pytest.raises(AssertionError, match="use more"):
         assert_law(random.multinomial(400, law), law)

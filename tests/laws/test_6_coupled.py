@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from bass.drafters import ModelDraft, ModelDrafter
-from bass.engine.assembly import OwnDraw
+from bass.engine.assembly import own_draw
 from bass.engine.requests import Request
 from bass.interfaces import DraftLengthPolicy
 from bass.ops.noise import exponential_race, exponentials, minus_log, philox, uniforms
@@ -132,7 +132,7 @@ def test_a_drafter_in_the_same_race_is_right_more_often_than_one_with_noise_of_i
 ) -> None:
     requests = mixed_requests(TABLE, seed=5, count=40, longest=30)
     sampled = setup.but(warp=WARPS[0], eos=(), batch=8, policy=Fixed(4))
-    alone = Built(lambda c: ModelDrafter(c.draft(), c.warp, OwnDraw()))
+    alone = Built(lambda c: ModelDrafter(c.draft(), c.warp, own_draw))
     own = sampled.but(drafter=By(alone)).outcome(requests)
     same = sampled.but(drafter=By(ModelDraft())).outcome(requests)
     itself = sampled.but(drafter=By(Built(by_the_target))).outcome(requests)

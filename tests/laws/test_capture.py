@@ -16,7 +16,7 @@ import bass
 from bass.attention import SDPA
 from bass.caches import CACHES, PaddedCache
 from bass.drafters import Ensemble, ModelDraft, ModelDrafter, Ngram, Replay, SelfDraft
-from bass.engine.assembly import OwnDraw
+from bass.engine.assembly import own_draw
 from bass.engine.cost import NO_WORK
 from bass.engine.graphs import GraphedStep
 from bass.engine.scorer import ModelScorer
@@ -70,7 +70,7 @@ def fresh(
     sequences.limits.fill_(SPAN)
     sequences.keys.copy_(torch.arange(BATCH, device=device))
     sequences.active.fill_(True)
-    drafter = ModelDrafter(scorers[1], warp, OwnDraw())
+    drafter = ModelDrafter(scorers[1], warp, own_draw)
     return SpeculativeStep(
         scorers[0], drafter, verifier, warp, scorers[0].decoder.shape.vocab_size
     ), sequences

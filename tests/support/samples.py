@@ -8,7 +8,7 @@ import torch
 from bass.records import Feedback, Window
 from bass.testing.checking import Checker
 from bass.testing.engine import require_samples
-from bass.testing.statistics import FALSE_FAILURE, LawTest
+from bass.testing.statistics import FALSE_FAILURE, detectable
 from support.engines import Setup, same_prompt
 
 # the smallest bias of a real defect so far: one uniform shared by draft and residual
@@ -18,7 +18,7 @@ SEEN_BIAS = 0.029
 def assert_law(counts: np.ndarray, expected: np.ndarray, must_see: float = SEEN_BIAS) -> None:
     """Assert that the counts follow `expected`, with a test that detects a bias of `must_see`."""
     np.testing.assert_allclose(expected.sum(), 1, atol=1e-9)
-    seen = LawTest(expected, int(counts.sum())).detectable
+    seen = detectable(expected, int(counts.sum()))
     assert seen <= must_see, f"{counts.sum()} samples detect {seen:.4f}, not {must_see}: use more"
     require_samples(Checker("engine", 1), "samples of a law.", counts, expected, FALSE_FAILURE)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import bass
 from bass.drafters import Ensemble, ModelDrafter, Ngram, Replay
 from bass.drafters.ensemble import EnsembleDrafter
-from bass.engine.assembly import OwnDraw
+from bass.engine.assembly import own_draw
 from bass.interfaces import Drafter, DrafterContext, Scorer, StopRule
 from bass.ops.noise import step_noise
 from bass.records import Draft, Scored, Sequences, Window
@@ -29,7 +29,7 @@ class Bench(DrafterContext):
     """For drafters that need no model."""
 
     warp = Sampling()
-    draw = OwnDraw()
+    draw = staticmethod(own_draw)
     stop_rule = None
     device: torch.device = CPU
     vocab_size = VOCAB
@@ -206,7 +206,7 @@ def test_no_drafter_reads_from_the_host(rule: StopRule | None) -> None:
     meta = torch.device("meta")
     sequences = Sequences.empty(3, 24, [], meta)
     replay = Replay([[1, 2, 3], [4, 5, 6, 7]]).build(Bench(meta))
-    model = ModelDrafter(Anywhere(), Sampling(temperature=1.0), OwnDraw(), rule)
+    model = ModelDrafter(Anywhere(), Sampling(temperature=1.0), own_draw, rule)
     noise = step_noise(sequences.keys, sequences.steps, sequences.lens, 4)
     for drafter in (
         Ngram(),

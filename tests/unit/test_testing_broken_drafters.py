@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bass.drafters import ModelDrafter
-from bass.engine.assembly import SharedDraw
+from bass.engine.assembly import shared_draw
 from bass.errors import PairingError
 from bass.interfaces import Drafter, DraftMethod, ForwardingRowStore, RowStore
 from bass.ops import batch_state
@@ -246,7 +246,7 @@ class ByPosition(Model):
     """Draws with noise of positions: the next step uses that of rejected tokens again."""
 
     def build(self, context: Any) -> Drafter:
-        return ModelDrafter(context.draft(), context.warp, SharedDraw())
+        return ModelDrafter(context.draft(), context.warp, shared_draw)
 
 
 class LateReport(Looped):

@@ -27,7 +27,6 @@ from bass.interfaces import (
     DrafterContext,
     DraftLengthPolicy,
     DraftMethod,
-    Draw,
     KVCache,
     Scorer,
     StopRule,
@@ -100,24 +99,16 @@ class Engine:
     step: Step
 
 
-@final
-@dataclass(frozen=True)
-class OwnDraw(Draw):
-    """Draws with the draft stream of the step's noise, which the verifier does not use."""
-
-    def __call__(self, probs: Tensor, noise: Noise, i: int) -> Int[Tensor, " batch"]:
-        return draw(probs, noise.draft[:, i])
+def own_draw(probs: Tensor, noise: Noise, i: int) -> Int[Tensor, " batch"]:
+    """Draw with the draft stream of the step's noise, which the verifier does not use."""
+    return draw(probs, noise.draft[:, i])
 
 
-@final
-@dataclass(frozen=True)
-class SharedDraw(Draw):
-    """Draws with the noise of the token's position, which a coupled verifier shares (Daliri et al.,
+def shared_draw(probs: Tensor, noise: Noise, i: int) -> Int[Tensor, " batch"]:
+    """Draw with the noise of the token's position, which a coupled verifier shares (Daliri et al.,
     2025).
     """
-
-    def __call__(self, probs: Tensor, noise: Noise, i: int) -> Int[Tensor, " batch"]:
-        return exponential_race(probs[:, None], noise.keys, noise.first + i)[:, 0]
+    return exponential_race(probs[:, None], noise.keys, noise.first + i)[:, 0]
 
 
 def check_features(method: DraftMethod, layers: int) -> tuple[int, ...]:
@@ -146,7 +137,7 @@ class RunContext(DrafterContext):
         self.vocab_size = models.target.shape.vocab_size
         self.warp, self.stop_rule = RowSampling(), parts.stop_rule
         # draws that the verifier accepts more often
-        self.draw = SharedDraw() if parts.verifier.coupled else OwnDraw()
+        self.draw = shared_draw if parts.verifier.coupled else own_draw
         self.log = PassLog(storage.cost_of(models.target))
         features = check_features(parts.drafter, models.target.shape.layers)
         self.target = self.scorer_of(models.target, features)

@@ -86,7 +86,7 @@ class GraphedStep(Step):
     pool, since no graph's memory is read after the next replay. Graphs are captured and replayed on
     the rows' device, whichever device is current.
 
-    pool: the memory pool of graphs that are never replayed at the same time; None: an own one.
+    pool: the memory pool of graphs that are never replayed at the same time.
     own_drafter: whether no user's class drafts. A user's may read prompts on the host, and need not
     expect rows that decode, without a token, in the window of a prompt.
     """
@@ -98,8 +98,8 @@ class GraphedStep(Step):
         step: SpeculativeStep,
         sequences: Sequences,
         shapes: StepShapes,
-        pool: Any = None,
-        own_drafter: bool = True,
+        pool: Any,
+        own_drafter: bool,
     ) -> None:
         self.own_drafter = own_drafter
         self.inner, self.sequences, self.shapes = step, sequences, shapes
@@ -116,7 +116,7 @@ class GraphedStep(Step):
         self.ends = torch.cuda.Event(), torch.cuda.Event()
         with self.here:
             self.side = capture_stream()
-        self.pool = torch.cuda.graph_pool_handle() if pool is None else pool
+        self.pool = pool
         # of the last launched step, until its report is collected
         self.in_flight: torch.cuda.Event | None = None
         self.turn = 0  # index of the report buffer in use

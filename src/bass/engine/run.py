@@ -226,8 +226,7 @@ class EngineRun:
         report = pending.collect()
         started = self.idle if pending.started is None else pending.started
         self.idle = time.perf_counter()
-        check_draft(self.step, report)
-        check_accepted(self.step, report, serving)
+        check_counts(self.step, report, serving)
         before, self.schedule.lens = self.schedule.lens, report.lens
         return Outcome(report, before, serving, self.idle - started, self.now)
 
@@ -276,20 +275,14 @@ class EngineRun:
             )
 
 
-def check_draft(step: Step, report: StepReport) -> None:
-    """Raise `StrategyError` for an invalid draft distribution.
+def check_counts(step: Step, report: StepReport, serving: list[int]) -> None:
+    """Raise `StrategyError` for an invalid draft, or if a verdict accepts fewer than 0 tokens, or
+    more than were drafted, which would stall its row or corrupt its text.
 
     The engine then emits nothing of this step or of a step launched after it.
     """
     if any(report.flags) and (found := max(flags % TARGET for flags in report.flags)):
         raise invalid_draft(step.drafter, found)
-
-
-def check_accepted(step: Step, report: StepReport, serving: list[int]) -> None:
-    """Raise `StrategyError` if a verdict accepts fewer than 0 tokens, or more than were drafted.
-
-    Such a count would stall its row or corrupt its text.
-    """
     rows = zip(serving, report.verdict, report.drafted, strict=True)
     for request, accepted, drafted in rows:
         if not 0 <= accepted <= drafted and request >= 0:

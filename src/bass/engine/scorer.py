@@ -1,6 +1,5 @@
 """Combines a decoder, a cache and an attention backend into a function of tokens and positions."""
 
-import functools
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
@@ -60,11 +59,6 @@ class ModelScorer(Scorer):
     # of few rows on a CPU
     passes: RecordedPasses = field(init=False, compare=False, default_factory=RecordedPasses)
 
-    @functools.cached_property
-    def rules(self) -> tuple[AttentionRule, ...]:
-        """The attention rule of each layer, cached because every pass needs it."""
-        return self.decoder.shape.rules
-
     def reserve(self, assignment: RowAssignment) -> None:
         self.cache.reserve(assignment)
 
@@ -104,7 +98,7 @@ class ModelScorer(Scorer):
         start, stop = window.start, window.start + len(window.positions)
         cache = self.cache if (start, stop) == (0, self.batch) else self.cache.rows(start, stop)
         plan = self.backend.plan(window.positions, window.span)
-        return CachedAttend(cache, self.backend, plan, window.positions, self.rules)
+        return CachedAttend(cache, self.backend, plan, window.positions, self.decoder.shape.rules)
 
 
 @final

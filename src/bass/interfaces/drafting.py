@@ -1,6 +1,7 @@
 """The contracts of drafters, of what they are built from, and of stop rules."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
@@ -37,13 +38,9 @@ class StopRule(Ranged, ABC):
     ) -> Bool[Tensor, " batch"]: ...
 
 
-class Draw(ABC):
-    """Draws a token from each row's distribution, for slot `i` of the step, with its noise."""
-
-    @abstractmethod
-    def __call__(
-        self, probs: Float[Tensor, "batch vocab"], noise: Noise, i: int
-    ) -> Int[Tensor, " batch"]: ...
+# Draws a token from each row's distribution [batch, vocab], for slot `i` of the step, with its
+# noise.
+Draw = Callable[[Tensor, Noise, int], Tensor]
 
 
 class DrafterContext(ABC):
@@ -55,7 +52,7 @@ class DrafterContext(ABC):
     """
 
     warp: "Warp"
-    draw: "Draw"
+    draw: Draw
     stop_rule: StopRule | None
     batch: int
     capacity: int

@@ -283,7 +283,7 @@ class Product(Summed):
         if not self.by_kernel:
             y = self.tensor()
             return y.view(1, -1, y.shape[-1])
-        rows = self.rows()
+        rows = rows_of(self.x, layer)
         if len(rows.x) > kernels.small_m_gemm.MOST_ROWS:  # by torch
             if rows.scale is None:
                 return layer.whole(rows.x)[None]
@@ -292,12 +292,6 @@ class Product(Summed):
             return layer.partial_sums(rows.x, like.dtype)
         return gemm(rows.x, layer.weight).linear(
             rows.x, layer.weight, layer.bias, rows.scale, _scale(layer), like.dtype
-        )
-
-    def rows(self) -> Rows:
-        """The product's input, for a kernel."""
-        return (
-            self.x.rows(self.layer) if isinstance(self.x, Operand) else rows_of(self.x, self.layer)
         )
 
 
@@ -333,7 +327,7 @@ def activated_linear(x: Inputs | Operand, layer: Any, act: Activation) -> Output
     product = linear(x, layer)
     grouped = type(layer) is GroupQuantizedLinear
     if product.by_kernel and act in IN_KERNELS and not grouped:
-        like, rows = product.like, product.rows()
+        like, rows = product.like, rows_of(x, layer)
         # elsewhere a product whose K is not divided takes longer than both
         if gemm(rows.x, layer.weight) is hopper.gemm:
             y = hopper.gemm.linear(
@@ -353,7 +347,7 @@ def gated_linear(x: Inputs | Operand, layer: Any, act: Activation) -> Float[Tens
         if type(layer) is GroupQuantizedLinear:
             y = kernels.small_m_gemm.gate(product.partial_sums(), name, like.dtype)
         elif layer.bias is None:
-            rows = product.rows()
+            rows = rows_of(x, layer)
             if len(rows.x) <= kernels.small_m_gemm.MOST_ROWS:
                 y = gemm(rows.x, layer.weight).gated(
                     rows.x, layer.weight, name, rows.scale, _scale(layer), like.dtype
@@ -401,8 +395,10 @@ def _replaceable(layer: nn.Module) -> bool:
     return type(layer) in (Linear, QuantizedLinear, GroupQuantizedLinear)
 
 
-def rows_of(x: Float[Tensor, "*rows size"], layer: nn.Module) -> Rows:
-    """A tensor as rows for a kernel of the layer's product, quantized if the layer is."""
+def rows_of(x: Inputs | Operand, layer: nn.Module) -> Rows:
+    """An input as rows for a kernel of the layer's product, quantized if the layer is."""
+    if isinstance(x, Operand):
+        return x.rows(layer)
     rows, kind = x.reshape(-1, x.shape[-1]), quantized_to(layer)
     return Rows(rows) if kind is None else Rows(*quantize_rows(rows, kind))
 

@@ -28,7 +28,7 @@ _LOG_TERMS = 11
 
 
 def philox(
-    counter: Int[Tensor, "*counters 4"], key: Int[Tensor, "*keys 2"], rounds: int = 10
+    counter: Int[Tensor, "*counters 4"], key: Int[Tensor, "*keys 2"]
 ) -> Int[Tensor, "*counters 4"]:
     """Four 32-bit words (in int64) for each 128-bit counter and 64-bit key, both as 32-bit words.
 
@@ -38,7 +38,7 @@ def philox(
     # Constants come from arithmetic: a CUDA graph cannot capture a copy from the host.
     lane = torch.arange(2, device=counter.device)
     multiplier, weyl = (first + lane * (second - first) for first, second in (_MULTIPLIERS, _WEYL))
-    for i in range(rounds):
+    for i in range(10):
         product = even * multiplier  # wraps modulo 2^64, which keeps both halves correct
         swapped = product.flip(-1)
         even = ((swapped >> 32) ^ odd ^ (key + i * weyl)) & _MASK

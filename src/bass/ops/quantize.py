@@ -44,9 +44,8 @@ def quantized_rows(
     # a tensor: torch divides by a Python number with the rounding of its reciprocal
     largest = torch.full_like(top, LARGEST[kind])
     scaled = x * (largest / top)  # may exceed L by a few millionths, and then rounds to it
-    return (scaled.round() if kind == torch.int8 else scaled).to(kind), (top / largest).squeeze(
-        -1
-    ).float()
+    q = (scaled.round() if kind == torch.int8 else scaled).to(kind)
+    return q, (top / largest).squeeze(-1).float()
 
 
 def scaled_product(

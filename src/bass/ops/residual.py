@@ -113,7 +113,7 @@ class Residual:
         products = [] if layer is None else self._adding_products(layer)
         if products:
             terms = [
-                hopper.gemm_residual.Term(p.rows().x, p.layer.weight, p.layer.bias)
+                hopper.gemm_residual.Term(rows_of(p.x, p.layer).x, p.layer.weight, p.layer.bias)
                 for p in products
             ]
             left = hopper.gemm_residual.added(terms, self._flat, norm)

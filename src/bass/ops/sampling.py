@@ -209,7 +209,5 @@ def counts(
         1, history.tokens, committed.to(torch.int64)
     )
     drafted = F.one_hot(history.drafted, vocab).cumsum(1)
-    earlier = torch.cat(
-        (torch.zeros(batch, 1, vocab, device=device, dtype=torch.int64), drafted), 1
-    )
+    earlier = F.pad(drafted, (0, 0, 1, 0))  # the first has none before it
     return found[:, None] + earlier[:, columns + 1 - window :]

@@ -36,7 +36,7 @@ from bass.testing.small_models import (
     poisoned,
     sequence_law,
 )
-from bass.testing.statistics import FALSE_FAILURE, LawTest, count
+from bass.testing.statistics import FALSE_FAILURE, count, distance, threshold
 from bass.testing.strategies import LONGEST, SIZES, RequestBatch, requests
 from bass.verifiers.rejection import Rejection
 
@@ -264,15 +264,19 @@ def require_samples(
     of: str = "",
 ) -> None:
     """Check that the counts are samples of the distribution `expected`."""
-    test = LawTest(expected, int(counts.sum()), false_failure)
-    distance, found = test.distance(counts), counts / test.n
+    n = int(counts.sum())
+    found, apart, most = (
+        counts / n,
+        distance(counts, expected),
+        threshold(expected, n, false_failure),
+    )
     checker.require(
         property,
-        distance <= test.threshold and not counts[expected == 0].any(),
+        apart <= most and not counts[expected == 0].any(),
         f"{of}probabilities {cells(expected, expected - found)}; total variation up to "
-        f"{test.threshold:.4f}, which an exact one exceeds with probability {false_failure:.0e}",
-        f"{of}frequencies {cells(found, expected - found)} of {test.n} samples; total variation "
-        f"{distance:.4f}",
+        f"{most:.4f}, which an exact one exceeds with probability {false_failure:.0e}",
+        f"{of}frequencies {cells(found, expected - found)} of {n} samples; total variation "
+        f"{apart:.4f}",
     )
 
 

@@ -12,8 +12,6 @@ FALSE_FAILURE. If instead the samples follow q with TV(q, p) = δ, then E TV(p̂
 with probability 1 - MISS or more for every δ >= `detectable`. Nothing here is asymptotic.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -21,33 +19,24 @@ FALSE_FAILURE = 1e-6
 MISS = 1e-3
 
 
-@dataclass(frozen=True)
-class LawTest:
-    """A test of n samples against the distribution `expected` (any shape, sums to 1)."""
+Law = Float[np.ndarray, "..."]  # a distribution: of any shape, sums to 1
 
-    expected: Float[np.ndarray, "..."]
-    n: int
-    false_failure: float = FALSE_FAILURE
 
-    @property
-    def threshold(self) -> float:
-        """The distance that a correct engine exceeds with probability at most `false_failure`."""
-        p = self.expected
-        return float(
-            0.5 * np.sqrt(p * (1 - p) / self.n).sum()
-            + np.sqrt(np.log(1 / self.false_failure) / (2 * self.n))
-        )
+def threshold(expected: Law, n: int, false_failure: float = FALSE_FAILURE) -> float:
+    """The distance that a correct engine exceeds with probability at most `false_failure`."""
+    mean = 0.5 * np.sqrt(expected * (1 - expected) / n).sum()
+    return float(mean + np.sqrt(np.log(1 / false_failure) / (2 * n)))
 
-    @property
-    def detectable(self) -> float:
-        """The smallest bias (total variation) that fails the test with probability 1 - MISS."""
-        return self.threshold + float(np.sqrt(np.log(1 / MISS) / (2 * self.n)))
 
-    def distance(self, counts: Int[np.ndarray, "..."]) -> float:
-        """Total variation between the samples and the distribution."""
-        assert counts.shape == self.expected.shape
-        assert counts.sum() == self.n
-        return float(0.5 * np.abs(counts / self.n - self.expected).sum())
+def detectable(expected: Law, n: int) -> float:
+    """The smallest bias (total variation) that fails the test with probability 1 - MISS."""
+    return threshold(expected, n) + float(np.sqrt(np.log(1 / MISS) / (2 * n)))
+
+
+def distance(counts: Int[np.ndarray, "..."], expected: Law) -> float:
+    """Total variation between samples and a distribution."""
+    assert counts.shape == expected.shape
+    return float(0.5 * np.abs(counts / counts.sum() - expected).sum())
 
 
 def count(samples: Int[np.ndarray, "n tokens"], vocab: int) -> Int[np.ndarray, "..."]:

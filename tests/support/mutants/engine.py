@@ -79,7 +79,7 @@ MUTANTS = (
     ),
     Mutant(
         "all drafted tokens of a step are drawn with one uniform",
-        "OwnDraw.__call__",
+        "assembly.own_draw",
         "noise.draft[:, i]",
         "noise.draft[:, 0]",
         (
@@ -309,7 +309,7 @@ MUTANTS = (
     ),
     Mutant(
         "a step whose report has flags is emitted",
-        "run.check_draft",
+        "run.check_counts",
         "raise invalid_draft(step.drafter, found)",
         "pass",
         (f"{SOON}::test_nothing_of_a_flagged_step_or_of_one_launched_ahead_is_emitted",),

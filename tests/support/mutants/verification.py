@@ -297,7 +297,7 @@ MUTANTS = (
     ),
     Mutant(
         "a verdict of more than was drafted passes where a limit cuts it",
-        "run.check_accepted",
+        "run.check_counts",
         "zip(serving, report.verdict, report.drafted, strict=True)",
         "zip(serving, report.accepted, report.drafted, strict=True)",
         (
@@ -314,8 +314,8 @@ MUTANTS = (
     Mutant(
         "every draft is drawn with the noise of positions",
         "RunContext.__init__",
-        "SharedDraw() if parts.verifier.coupled else OwnDraw()",
-        "SharedDraw()",
+        "shared_draw if parts.verifier.coupled else own_draw",
+        "shared_draw",
         (REJECTED,),
         trap=11,
     ),
