@@ -1,6 +1,7 @@
 """Quantized checkpoints are read as they are: each method computes what its tensors stand for."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from unit.stored_quantizations import (
     GPTQ4,
     INT4,
     METHODS,
+    Written,
     compressed,
     eight_bits,
     gptq,
@@ -85,34 +87,52 @@ def test_a_quantized_checkpoint_computes_what_its_tensors_stand_for(
     assert read_index(quantized).weight_bytes(torch.float32) == stored
 
 
-def test_of_overlapping_groups_the_first_whose_layout_the_tensors_have_counts(
-    tmp_path: Path,
-) -> None:
-    """Layer 0 in 8 bits, the rest in 4; the pattern of all layers precedes by the alphabet."""
-    groups = {
-        "group_0": {
-            "targets": [r"re:.*layers\.0\..*proj$"],
-            "weights": FLOAT8 | {"strategy": "channel"},
-            "format": "float-quantized",
+LAYER_0 = [f"self_attn.{one}_proj" for one in "qkvo"] + [
+    f"mlp.{one}_proj" for one in ("gate", "up", "down")
+]
+OVERLAPPING = {
+    "group_0": {
+        "targets": [r"re:.*layers\.0\..*proj$"],
+        "weights": FLOAT8 | {"strategy": "channel"},
+        "format": "float-quantized",
+    },
+    # precedes by the alphabet
+    "group_1": {"targets": ["re:.*_proj$"], "weights": INT4, "format": "pack-quantized"},
+}
+Store = Callable[[torch.Tensor], Written]
+# config; layer 0, the other layer
+MIXED: dict[str, tuple[dict[str, Any], Store, Store]] = {
+    "groups": (
+        compressed(INT4, "mixed-precision") | {"config_groups": OVERLAPPING},
+        lambda w: eight_bits(w, E4M3, True),
+        packed,
+    ),
+    "auto-round": (
+        GPTQ4 | {
+            "quant_method": "auto-round", "packing_format": "auto_round:auto_gptq",
+            "extra_config": {f"model.layers.0.{name}": {"bits": 8} for name in LAYER_0} | {
+                "lm_head": {"bits": 16},
+            },
         },
-        "group_1": {"targets": ["re:.*_proj$"], "weights": INT4, "format": "pack-quantized"},
-    }
-    config = compressed(INT4, "mixed-precision") | {"config_groups": groups}
-    eight, four = tmp_path / "eight", tmp_path / "four"
-    eight.mkdir()
-    both = (
-        write_quantized(original(tmp_path), eight, config, lambda w: eight_bits(w, E4M3, True)),
-        write_quantized(tmp_path / "original", four, config, packed),
-    )
+        lambda w: gptq(w, 8),
+        gptq,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", MIXED)
+def test_layers_in_8_and_in_4_bits_are_told_apart(method: str, tmp_path: Path) -> None:
+    """Of overlapping groups the first counts whose layout the tensors have."""
+    config, *stores = MIXED[method]
+    source, folders = original(tmp_path), [tmp_path / "eight", tmp_path / "four"]
+    both = [write_quantized(source, to, config, s) for to, s in zip(folders, stores, strict=True)]
     for one, other in zip(*both, strict=True):
         first, rest = (load_file(folder / "model.safetensors") for folder in (one, other))
         mixed = {n: t for n, t in rest.items() if "layers.0." not in n}
         mixed |= {n: t for n, t in first.items() if "layers.0." in n}
         save_file(mixed, other / "model.safetensors")
-    (ours, found), (_, expected) = logits(both[1][0]), logits(both[1][1])
+    found, expected = (logits(folder)[1] for folder in both[1])
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-    kinds = [type(ours.get_submodule(f"blocks.{layer}.mlp.down")) for layer in range(2)]
-    assert kinds == [QuantizedLinear, GroupQuantizedLinear]
 
 
 @pytest.mark.parametrize(("version", "offset"), [("gptq", 0), ("gptq_v2", 1)])

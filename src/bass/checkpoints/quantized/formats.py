@@ -280,10 +280,15 @@ def _awq(config: Config) -> LayoutsOf:
 
 
 def _auto_round(config: Config) -> LayoutsOf:
-    """AutoRound in the layout of GPTQ or AWQ."""
+    """AutoRound in the layout of GPTQ or AWQ; `extra_config` overrides fields by module."""
     known = [start + name for start in ("auto_round:", "") for name in ("auto_gptq", "auto_awq")]
     packing = _one_of({"packing_format": ""} | config, "packing_format", known)
-    return _gptq(config) if packing.endswith("gptq") else _awq(config)
+    if packing.endswith("awq"):
+        return _awq(config)
+    extra: dict[str, Config] = config.get("extra_config") or {}
+    # modules of 16 bits are told by their tensors
+    own = {f"{name}$": fields for name, fields in extra.items() if fields.get("bits") != 16}
+    return _gptq(config | {"dynamic": own})
 
 
 def _compressed_tensors(config: Config) -> LayoutsOf:
