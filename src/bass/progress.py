@@ -29,6 +29,16 @@ def progress_bar(shown: bool | None = None) -> "Progress":
 
 
 @contextmanager
+def watched() -> Iterator[Callable[[str, int, int], object]]:
+    """What shows a text, and how much of a total is done."""
+    with progress_bar() as bar:
+        task = bar.add_task("")
+        yield lambda text, done, total: bar.update(
+            task, description=text, completed=done, total=total
+        )
+
+
+@contextmanager
 def advancing(text: str, total: int, shown: bool) -> Iterator[Callable[[int], object]]:
     """What advances a bar by a count; without a bar if it is not shown."""
     if not shown:

@@ -186,12 +186,11 @@ def test_calls_have_the_prompts_of_a_category_in_turn(options: LoadOptions, tmp_
     assert texts["b"][-1] == "User: for item\nAssistant:"
     own = one.prompts["b"]
     assert one.timing("plain", 3, "b").groups == [own[:3], [own[3], *own[:2]]]
-    result = one.run()
-    frame = result.frame
+    frame = one.run()
     assert [*zip(frame["batch"], frame["category"], frame["method"], strict=True)] == [
         (batch, name, method) for batch in (1, 2) for name in "ab" for method in ("plain", "k=2")
     ]
-    notes = " ".join(result.notes)
+    notes = " ".join(one.notes)
     for words in ("1 of 9 prompts do not fit", "Of 1 prompts with several turns", "plain text",
                   "Only the first 2 prompts of a category"):  # fmt: skip
         assert words in notes
@@ -228,10 +227,11 @@ def test_the_policy_with_its_parameters_is_one_of_the_methods(bench: Command) ->
 def test_drafters_without_a_draft_model(pair: Pair, drafter: str) -> None:
     spec = {"class_path": "self", "init_args": {"layers": 1}} if drafter == "self" else drafter
     own = LoadOptions(target=pair.target, drafter=spec, num_speculative_tokens=2)
-    result = Bench(BenchOptions(batches=[1], repeats=1, **SIZES), own).run()
-    assert result.frame["method"].tolist() == ["plain", "k=2"]
-    assert result.frame["speedup_interval"].tolist()[1] == "undecided (n = 1)"
-    assert any("random prompts" in note for note in result.notes)
+    one = Bench(BenchOptions(batches=[1], repeats=1, **SIZES), own)
+    frame = one.run()
+    assert frame["method"].tolist() == ["plain", "k=2"]
+    assert frame["speedup_interval"].tolist()[1] == "undecided (n = 1)"
+    assert any("random prompts" in note for note in one.notes)
 
 
 def test_options_from_a_file(bench: Command, tmp_path: Path) -> None:

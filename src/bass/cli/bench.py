@@ -9,7 +9,7 @@ from rich.table import Table
 from bass.api.options import LoadOptions
 from bass.cli.options import Parser, build, console
 from bass.experiments.settings import BenchOptions
-from bass.progress import progress_bar
+from bass.progress import watched
 
 EXAMPLES = (
     "bass bench",
@@ -61,21 +61,14 @@ def run(argv: list[str]) -> int:
 
     out, bench = console(stderr=config.json), Bench(options, load_options)
     out.print(*bench.bounds(), sep="\n")
-    with progress_bar() as bars:
-        tasks: dict[str, Any] = {}
-
-        def watch(name: str, done: int, total: int) -> None:
-            if name not in tasks:
-                tasks[name] = bars.add_task(name, total=total)
-            bars.update(tasks[name], completed=done)
-
-        result = bench.run(watch)
+    with watched() as watch:
+        frame = bench.run(watch)
     for columns, caption in zip((LATENCY, USAGE), CAPTIONS, strict=True):
-        out.print(table(result.frame, columns, caption), soft_wrap=False)
-    for note in result.notes:
+        out.print(table(frame, columns, caption), soft_wrap=False)
+    for note in bench.notes:
         out.print(note, style="bold red")
     if config.json:
-        print(result.to_json())
+        print(bench.to_json(frame))
     return 0
 
 

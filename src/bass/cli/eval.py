@@ -7,7 +7,7 @@ from bass.api.options import LoadOptions
 from bass.cli.options import Parser, build, console
 from bass.experiments.settings import EvalOptions
 from bass.option import help_of
-from bass.progress import progress_bar
+from bass.progress import watched
 
 EXAMPLES = (
     "bass eval small -n 8 --max-new-tokens 64 --temperature 0.6 --output runs/small",
@@ -36,12 +36,7 @@ def run(argv: Sequence[str]) -> int:
     load = vars(loading) | {"files": files_of(plan, loading) | files_of(plan, options)}
     read_problems(options.problems, options.data)  # a wrong name is said before models are loaded
     llm = serve(plan)
-    with tempfile.TemporaryDirectory() as temporary, progress_bar() as bar:
-        task = bar.add_task("")
-
-        def watch(name: str, done: int, total: int) -> None:
-            bar.update(task, description=name, completed=done, total=total)
-
+    with tempfile.TemporaryDirectory() as temporary, watched() as watch:
         found = evaluate(llm, options, config.output or temporary, watch, load)
         if config.output:
             found.plot(f"{config.output}/curves.svg")

@@ -7,7 +7,6 @@ import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -48,17 +47,10 @@ class Listed:
     problem: str = ""
 
     @classmethod
-    def offered(cls, kind: str, point: EntryPoint) -> "Listed":
-        """Describe a strategy of an installed package."""
-        origin = distribution(point)
-        try:
-            found = plugin_class(kind, point)
-        except Exception as error:  # importing code of another package may raise anything
-            reason = " ".join(str(error).split())
-            return cls(kind, point.name, point.value, origin=origin, problem=reason)
+    def of(cls, kind: str, name: str, path: str, found: type, origin: str = "") -> "Listed":
+        """Describe a class that is imported."""
         doc = inspect.cleandoc(found.__doc__ or "")  # `getdoc` takes the base class's
-        lossless = getattr(found, "lossless", True)
-        return cls(kind, point.name, point.value, doc, lossless, origin)
+        return cls(kind, name, path, doc, getattr(found, "lossless", True), origin)
 
     def line(self) -> Text:
         """The first sentence of its documentation, with what a user has to know."""
@@ -91,8 +83,15 @@ def entries(kind: str) -> list[Listed]:
         doc, path = ast.get_docstring(outer) or "", "bass.models.multimodal:Multimodal"
         names = [ast.literal_eval(key) for key in _registry(outer).keys]
         return [*_own(kind, "bass.models"), *(Listed(kind, name, path, doc) for name in names)]
-    own = _own(kind, KINDS[kind].group)
-    return [*own, *(Listed.offered(kind, point) for point in plugins(kind).values())]
+    found = [*_own(kind, KINDS[kind].group)]
+    for name, point in plugins(kind).items():
+        place = kind, name, point.value
+        try:
+            found.append(Listed.of(*place, plugin_class(kind, point), distribution(point)))
+        except Exception as error:  # importing code of another package may raise anything
+            reason = " ".join(str(error).split())
+            found.append(Listed(*place, origin=distribution(point), problem=reason))
+    return found
 
 
 def by_path(spec: str) -> Listed:
@@ -101,7 +100,7 @@ def by_path(spec: str) -> Listed:
     found = imported(f"`{spec}`", lambda: find_object(module, name))
     for kind in KINDS.values():
         if isinstance(found, type) and issubclass(found, kind.interface):
-            return Listed(kind.name, name, spec, inspect.cleandoc(found.__doc__ or ""))
+            return Listed.of(kind.name, name, spec, found)
     raise OptionError(f"`{spec}` is no strategy: it subclasses no class of `bass.interfaces`.")
 
 

@@ -43,7 +43,7 @@ FIGURES = (
     "all", "first", "last", "tokens_per_second", "tau", "acceptance_rate", "prefill_seconds",
     "host_share", "mbu", "mfu", "mfu_kept", "draft_cost_ratio",
 )  # fmt: skip
-Watch = Callable[[str, int, int], None]  # the batch and method, calls done, of how many
+Watch = Callable[[str, int, int], object]  # the batch and method, calls done, of how many
 
 
 def methods_of(options: BenchOptions, load_options: LoadOptions) -> dict[str, LoadOptions]:
@@ -239,26 +239,9 @@ def row_of(
 
 
 @final
-@dataclass(frozen=True)
-class BenchResult:
-    """about: machine and options. frame: one row per batch size, category and method, of `row_of`,
-    the parts of a step and the warm-up. notes: what the figures do not say.
-    """
-
-    about: dict[str, Any]
-    frame: pd.DataFrame
-    notes: list[str]
-
-    def to_json(self) -> str:
-        """One line: versions, commit, device, options, and the rows of the frame as `settings`."""
-        rows = self.frame.astype(object).where(self.frame.notna(), None).to_dict(orient="records")
-        found = {"benchmark": "bass bench", **here(), **self.about, "notes": self.notes}
-        return json.dumps(found | {"settings": rows}, default=str)
-
-
-@final
 class Bench:
-    """A benchmark whose options are checked and whose models are loaded.
+    """A benchmark whose options are checked and whose models are loaded. notes: what its figures do
+    not say.
 
     Raises the errors of `bass.load`, and `OptionError`.
     """
@@ -271,8 +254,9 @@ class Bench:
         models = serve(self.plan, self.cache).models
         self.prompts, self.notes = prompts_for(models, options)
         self.machine = measure_machine(models.device, models.dtype)
+        self.notes += self._remarks()
         self.about = {"machine": self.machine._asdict(), "seed": options.seed}
-        self.about |= {"lossless": self.plan.parts.verifier.lossless}
+        self.about |= {"lossless": self.plan.parts.verifier.lossless, "notes": self.notes}
         self.about |= {"options": asdict(options), "load_options": vars(load_options)}
 
     def timing(self, method: str, batch: int, category: str) -> Timing:
@@ -303,10 +287,18 @@ class Bench:
             lines.append(f"{where}: bound by bytes: {', '.join(found)}")
         return lines
 
-    def run(self, watch: Watch = lambda name, done, total: None) -> BenchResult:
+    def run(self, watch: Watch = lambda name, done, total: None) -> pd.DataFrame:
+        """One row per batch size, category and method, of `row_of`, the parts of a step and the
+        warm-up.
+        """
         settings = product(self.options.batches, self.prompts)
-        frame = pd.DataFrame([row for one in settings for row in self._compared(*one, watch)])
-        return BenchResult(self.about, frame, [*self.notes, *self._remarks()])
+        return pd.DataFrame([row for one in settings for row in self._compared(*one, watch)])
+
+    def to_json(self, frame: pd.DataFrame) -> str:
+        """One line: versions, commit, device, options, and the rows of `run` as `settings`."""
+        rows = frame.astype(object).where(frame.notna(), None).to_dict(orient="records")
+        found = {"benchmark": "bass bench", **here(), **self.about, "settings": rows}
+        return json.dumps(found, default=str)
 
     def _compared(self, batch: int, category: str, watch: Watch) -> list[dict[str, Any]]:
         """The rows of a batch size; the methods take turns."""

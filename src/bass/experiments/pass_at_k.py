@@ -36,7 +36,7 @@ from bass.sampling_params import stop_strings
 # options that change no sample: a folder is continued with other values of them
 FREE = ("data", "methods", "budgets", "limit", "skip_long", "allow_code_execution")
 FIGURES = ("first", "last", "all", "tau", "tokens_per_second")  # of `METRICS`
-Watch = Callable[[str, int, int], None]  # the next problem, scores made, scores to make
+Watch = Callable[[str, int, int], object]  # the next problem, scores made, scores to make
 
 
 def evaluate(
