@@ -41,9 +41,10 @@ def drawn(data: Any) -> str:
         figure = Figure(figsize=inches, layout="constrained")
         axes = figure.subplots()
         for number, (label, line) in enumerate(data.items()):
-            plots.series(axes, number, *zip(*line, strict=True), label)
+            lengths, taus = zip(*line, strict=True)
+            plots.series(axes, number, lengths, taus, label)
+            axes.set_xticks(lengths)
         axes.set(xlabel="draft length k", ylabel="tau: tokens per target pass", ylim=(0, None))
-        axes.set_xticks([k for k, _ in line])
         axes.legend(loc="lower right")
         inner = plots.Plot("ablation", "Tau over the draft length", "", figure).svg()
     placed = inner.replace("<svg ", f'<svg x="{MARGIN / 2}" y="{MARGIN / 2}" ', 1)
