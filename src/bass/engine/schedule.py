@@ -146,6 +146,7 @@ class Schedule:
         rows = zip(self.serving, plan.lengths, requested, self.lens, self.limits, strict=True)
         for row, (request, length, following, tokens, limit) in enumerate(rows):
             if request >= 0:
+                following = following if tokens + 1 < context else 0
                 most = tokens + length + 1 + following  # before the second step's own token
                 if most + 1 > limit or (following and most > context):
                     return None
