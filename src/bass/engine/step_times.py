@@ -8,21 +8,23 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from bass.engine.assembly import Engine, ModelPair, Storage, Strategies
 from bass.engine.requests import Request
 from bass.engine.run import EngineRun
 from bass.host_records import Feedback
-from bass.interfaces import DraftLengthPolicy
+from bass.interfaces import Drafter, DraftLengthPolicy
 from bass.interfaces.policy import captured_lengths
 from bass.process import cpu_name
-from bass.records import CacheBudget
+from bass.records import CacheBudget, Draft, Noise, Sequences
 
 ROUNDS = 4
 MOST_SECONDS = 2.0  # for all batch sizes of a load, or for one where a call has its own storage
@@ -58,6 +60,15 @@ class InTurn(DraftLengthPolicy[tuple[int, int]]):
 
     def update(self, state: tuple[int, int], feedback: Feedback) -> tuple[int, int]:
         return state[0], state[1] + 1
+
+
+class Zeros(Drafter):
+    """As many tokens as are requested, at no cost."""
+
+    def propose(
+        self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
+    ) -> Draft:
+        return Draft(sequences.tokens.new_zeros(len(lengths), k), None, lengths)
 
 
 @final
@@ -112,11 +123,18 @@ class StepTimes:
         }
 
     def scratch(self, batch: int) -> Engine:
-        """An engine on storage of its own, with room for a few rounds."""
+        """An engine on storage of its own, with room for a few rounds.
+
+        A drafter without a model may have nothing to draft here: another takes its place.
+        """
+        drafter = self.parts.drafter
+        parts = self.parts
+        if not (drafter.needs_draft or drafter.target_layers or drafter.target_features):
+            parts = replace(parts, drafter=Zeros())
         longest = PROMPT + 2 * sum(k + 1 for k in captured_lengths(self.parts.policy))
         limits = np.full(batch, min(longest, self.models.context))
         budget = CacheBudget.of(limits)
-        return Storage(self.models, self.parts, budget, 1, False).engine_for(budget, 1)
+        return Storage(self.models, parts, budget, 1, False).engine_for(budget, 1)
 
     def measured(self, engine: Engine) -> list[float]:
         """The fastest of the second steps of each length; lengths without one lie on the lines

@@ -36,9 +36,12 @@ class DraftLengthPolicy(Ranged, ABC, Generic[State]):
         """
         return range(1, self.max_length + 1)
 
-    def timed(self, seconds: tuple[float, ...]) -> "DraftLengthPolicy[State]":
-        """The policy with the measured seconds of a step that drafts 0, 1, ... `max_length` tokens
+    def timed(self, seconds: tuple[float, ...], cut: bool) -> "DraftLengthPolicy[State]":
+        """The policy with the measured seconds of a step of 0, 1, ... `max_length` drafted tokens,
         for a batch of the size of the run.
+
+        cut: such a step costs what its longest draft does, which may be shorter than requested; in
+        a CUDA graph it costs what the longest requested one does.
         """
         return self
 

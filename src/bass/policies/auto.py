@@ -15,6 +15,7 @@ LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)  # between two of them rates differ 
 MARGIN = 1.01  # least ratio of rates for drafting to begin or to end
 PRIOR = 4.0  # drafted tokens that the estimate of the position before counts as
 UNSEEN = 10.0  # times slower decay of a position in steps that do not reach it
+FILLED = 16.0  # steps that the estimate of the share of a request that is drafted remembers
 PROBE = 2  # steps of a probe: in the first the draft model reads the tokens that it lacks
 
 
@@ -28,6 +29,7 @@ class AutoState:
     accepted: tuple[float, ...]
     length: int  # of the coming step
     following: int  # of the step after it
+    filled: float = 1.0  # the longest draft of a step over the requested length, on average
     probing: int = 0  # further steps of a probe
     savings: float = 0.0  # seconds for the next probe
 
@@ -47,10 +49,11 @@ class Auto(DraftLengthPolicy[AutoState]):
     ends before the requested length, at a stop rule or where `ngram` finds no match, counts as
     rejected there: what it lacks cannot be accepted.
 
-    *Cost.* `times` are the seconds of a step that drafts 0, 1, 2 ... tokens; without them the
-    engine measures them once for a machine, a pair, its strategies and a batch size, and keeps them
-    on disk (`bass.engine.step_times`). No clock of a run decides: the same call with the same seed
-    gives the same tokens again on that machine.
+    *Cost.* `times` are the seconds of a step of 0, 1, 2 ... drafted tokens; without them the engine
+    measures them once for a machine, a pair, its strategies and a batch size, and keeps them on
+    disk (`bass.engine.step_times`). Where drafts end early, t(k) is that share of the way from t(0)
+    if the engine is quicker for it (`cut`). No clock of a run decides: the same call with the same
+    seed gives the same tokens again on that machine.
 
     *Probes.* Steps without drafts say nothing of acceptance. Each of them saves `exploration` of
     its time, and once the savings cover what two steps of one token may lose, these are taken:
@@ -69,6 +72,7 @@ class Auto(DraftLengthPolicy[AutoState]):
     memory: float = within("[1, inf)", 200.0)
     max_length: int = within("[1, inf)", 16)
     times: tuple[float, ...] = ()
+    cut: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "times", tuple(self.times))
@@ -85,8 +89,8 @@ class Auto(DraftLengthPolicy[AutoState]):
     def draft_lengths(self) -> tuple[int, ...]:
         return (*(k for k in LENGTHS if k < self.max_length), self.max_length)
 
-    def timed(self, seconds: tuple[float, ...]) -> "Auto":
-        return self if self.times else replace(self, times=seconds)
+    def timed(self, seconds: tuple[float, ...], cut: bool) -> "Auto":
+        return self if self.times else replace(self, times=seconds, cut=cut)
 
     def init(self, batch_size: int) -> AutoState:
         none = (0.0,) * self.max_length
@@ -101,9 +105,11 @@ class Auto(DraftLengthPolicy[AutoState]):
 
     def update(self, state: AutoState, feedback: Feedback) -> AutoState:
         accepted = feedback.accepted[feedback.active].tolist()
-        saved = 0.0 if state.length else self.exploration * self._seconds(0)
+        saved = 0.0 if state.length else self.exploration * self._seconds(0, state)
         if state.length and accepted:
-            state = self._counted(state, accepted)
+            drafted = max(feedback.drafted.tolist()) / state.length
+            filled = state.filled + (drafted - state.filled) / FILLED
+            state = replace(self._counted(state, accepted), filled=filled)
         state = replace(state, length=state.following)
         if state.probing:
             return replace(state, probing=state.probing - 1)
@@ -132,12 +138,12 @@ class Auto(DraftLengthPolicy[AutoState]):
         saved: seconds, of a step without drafts.
         """
         tokens, choices = self._tokens(state), self.draft_lengths
-        rates = [tokens[k] / self._seconds(k) for k in choices]
-        drafting, plain = max(rates), 1 / self._seconds(0)
+        rates = [tokens[k] / self._seconds(k, state) for k in choices]
+        drafting, plain = max(rates), 1 / self._seconds(0, state)
         margin = MARGIN if state.length == 0 else 1 / MARGIN
         if drafting > margin * plain:
             return replace(state, following=choices[rates.index(drafting)], savings=0.0)
-        one, none = self._seconds(1), self._seconds(0)
+        one, none = self._seconds(1, state), self._seconds(0, state)
         # the steps of a probe, and the draft's pass over the tokens that it lacks
         loss = PROBE * max(0.0, one - tokens[1] * none) + one - none
         savings = state.savings + saved
@@ -154,5 +160,7 @@ class Auto(DraftLengthPolicy[AutoState]):
             tokens.append(tokens[-1] + survival)
         return tokens
 
-    def _seconds(self, k: int) -> float:
-        return self.times[k] if self.times else 1 + 0.1 * k
+    def _seconds(self, k: int, state: AutoState) -> float:
+        """Expected seconds of a step with k requested tokens."""
+        none, full = (self.times[0], self.times[k]) if self.times else (1, 1 + 0.1 * k)
+        return none + (full - none) * (state.filled if self.cut else 1)
