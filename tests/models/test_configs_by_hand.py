@@ -179,12 +179,6 @@ PUBLISHED: dict[str, tuple[str, list[int | None], dict[str, Any]]] = {
     "granite-3.1-8b": ("granite", NONE, {
         "attention_multiplier": 0.0078125, "embedding_multiplier": 12.0, "logits_scaling": 16.0,
         "residual_multiplier": 0.22, "max_position_embeddings": 131072, "rope_scaling": None}),
-    "granite-4.0-micro": ("granitemoehybrid", NONE, {
-        "attention_multiplier": 0.015625, "embedding_multiplier": 12, "logits_scaling": 10,
-        "residual_multiplier": 0.22, "layer_types": ["attention"] * 4, "num_local_experts": 0,
-        "num_experts_per_tok": 0, "position_embedding_type": "rope", "rope_scaling": None,
-        "rope_theta": 10000000, "shared_intermediate_size": 96, "mamba_d_head": 64,
-        "normalization_function": "rmsnorm", "max_position_embeddings": 131072}),
     "GLM-4-9B-0414": ("glm4", NONE, {
         "attention_bias": False, "head_dim": 16, "eos_token_id": [1, 2, 3],
         "max_position_embeddings": 32768, "partial_rotary_factor": 0.5, "rope_theta": 10000.0}),

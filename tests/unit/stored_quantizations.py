@@ -212,7 +212,9 @@ def write_quantized(
     for name in [n for n in tensors if n.endswith("_proj")]:
         stacks = [store(matrix.float()) for matrix in ours.pop(name)]
         for role in stacks[0][0]:
-            ours[name + role.removeprefix("weight")] = torch.stack([s[role] for s, _ in stacks])
+            stack = torch.stack([s[role] for s, _ in stacks])
+            end = {"weight": "", "input_scale": "_activation_scale"}.get(role, "_scale_inv")
+            ours[name + end] = stack.view(-1, 1, 1) if stack.dim() == 1 else stack
         theirs[name] = torch.stack([matrix for _, matrix in stacks])
     raw = json.loads((source / "config.json").read_bytes()) | {"torch_dtype": "float16"}
     for path, held, more in (

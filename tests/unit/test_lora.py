@@ -166,43 +166,29 @@ def test_ranks_and_scales_differ_by_module(untied: Path, tmp_path: Path) -> None
     assert same(loaded(untied, lora), loaded(whole))
 
 
-Change = Callable[[dict[str, torch.Tensor]], Any]
 RESIZED = "was trained with 27 tokens, and .* has 20: .* merge the adapter with `peft`"
-HEAD = {"A": (3, 16), "B": (27, 3)}
-STRANGE: dict[str, tuple[Change, str]] = {
+# more tensors behind `base_model.model.`, and what is said of them
+STRANGE: dict[str, tuple[dict[str, tuple[int, int]], str]] = {
     "another module": (
-        lambda t: t.update({f"base_model.model.x.lora_{p}.weight": torch.ones(3, 3) for p in "AB"}),
+        {"x.lora_A.weight": (3, 3), "x.lora_B.weight": (3, 3)},
         r"1 tensor that .* does not have \(x\.weight\)",
     ),
-    "a vocabulary that was resized, saved whole": (
-        lambda t: t.update({"base_model.model.model.embed_tokens.weight": torch.ones(27, 16)}),
-        RESIZED,
-    ),
-    "a head of a vocabulary that was resized": (
-        lambda t: t.update(
-            {f"base_model.model.lm_head.lora_{p}.weight": torch.ones(s) for p, s in HEAD.items()}
-        ),
-        RESIZED,
-    ),
-    "an embedding of a vocabulary that was resized": (
-        lambda t: t.update(
-            {"base_model.model.model.embed_tokens.lora_embedding_A": torch.ones(3, 27)}
-        ),
-        RESIZED,
-    ),
     "a head that was saved whole": (
-        lambda t: t.update({"base_model.model.lm_head.weight": torch.ones(20, 16)}),
-        "in no pair of LoRA matrices .* merge it with `peft`",
+        {"lm_head.weight": (20, 16)}, "in no pair of LoRA matrices .* merge it with `peft`",
     ),
-}
+    "a resized embedding": ({"model.embed_tokens.weight": (27, 16)}, RESIZED),
+    "a resized head": (
+        {"lm_head.lora_A.weight": (3, 16), "lm_head.lora_B.weight": (27, 3)}, RESIZED,
+    ),
+    "an embedding in pairs": ({"model.embed_tokens.lora_embedding_A": (3, 27)}, RESIZED),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", STRANGE)
 def test_tensors_that_do_not_fit_are_an_error(untied: Path, tmp_path: Path, case: str) -> None:
-    change, words = STRANGE[case]
+    more, words = STRANGE[case]
     lora = adapter(untied, tmp_path / "lora")
-    tensors = load_file(lora / ADAPTER)
-    change(tensors)
-    save_file(tensors, lora / ADAPTER)
+    tensors = {f"base_model.model.{name}": torch.ones(shape) for name, shape in more.items()}
+    save_file(load_file(lora / ADAPTER) | tensors, lora / ADAPTER)
     with pytest.raises(CheckpointError, match=words):
         loaded(untied, lora)

@@ -1,7 +1,6 @@
 """Quantized checkpoints are read as they are: each method computes what its tensors stand for."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ from unit.stored_quantizations import (
     GPTQ4,
     INT4,
     METHODS,
-    Written,
     compressed,
     eight_bits,
     gptq,
@@ -45,15 +43,7 @@ TOKENS = torch.tensor([[5, 17, 3, 40, 8, 2, 61, 30]])
 
 
 def original(folder: Path, kind: type[CausalDecoder] = Llama) -> Path:
-    fields: dict[str, Any] = {
-        "vocab_size": 67,
-        "hidden_size": 64,
-        "intermediate_size": 96,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-    }
-    config = {Llama: LlamaConfig, Qwen2: Qwen2Config}[kind](**fields)
+    config = {Llama: LlamaConfig, Qwen2: Qwen2Config}[kind](67, 64, 96, 2, 4, 2)
     decoder = kind(config)  # type: ignore[call-arg]
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -87,51 +77,38 @@ def test_a_quantized_checkpoint_computes_what_its_tensors_stand_for(
     assert read_index(quantized).weight_bytes(torch.float32) == stored
 
 
-LAYER_0 = [f"self_attn.{one}_proj" for one in "qkvo"] + [
-    f"mlp.{one}_proj" for one in ("gate", "up", "down")
-]
-OVERLAPPING = {
-    "group_0": {
-        "targets": [r"re:.*layers\.0\..*proj$"],
-        "weights": FLOAT8 | {"strategy": "channel"},
-        "format": "float-quantized",
-    },
-    # precedes by the alphabet
+FLOAT = compressed(FLOAT8 | {"strategy": "channel"}, "float-quantized")["config_groups"]["group_0"]
+OVERLAPPING = {  # the second precedes by the alphabet
+    "group_0": FLOAT | {"targets": [r"re:.*layers\.0\..*proj$"], "format": "float-quantized"},
     "group_1": {"targets": ["re:.*_proj$"], "weights": INT4, "format": "pack-quantized"},
 }
-Store = Callable[[torch.Tensor], Written]
-# config; layer 0, the other layer
-MIXED: dict[str, tuple[dict[str, Any], Store, Store]] = {
+AUTO_ROUND = {
+    "quant_method": "auto-round", "packing_format": "auto_round:auto_gptq",
+    "extra_config": {r"model\.layers\.0\..*": {"bits": 8}, "lm_head": {"bits": 16}},
+}  # fmt: skip
+# config, how layer 0 is stored, how the other one is
+MIXED: dict[str, tuple[dict[str, Any], Any, Any]] = {
     "groups": (
         compressed(INT4, "mixed-precision") | {"config_groups": OVERLAPPING},
         lambda w: eight_bits(w, E4M3, True),
         packed,
     ),
-    "auto-round": (
-        GPTQ4 | {
-            "quant_method": "auto-round", "packing_format": "auto_round:auto_gptq",
-            "extra_config": {f"model.layers.0.{name}": {"bits": 8} for name in LAYER_0} | {
-                "lm_head": {"bits": 16},
-            },
-        },
-        lambda w: gptq(w, 8),
-        gptq,
-    ),
-}  # fmt: skip
+    "auto-round": (GPTQ4 | AUTO_ROUND, lambda w: gptq(w, 8), gptq),
+}
 
 
 @pytest.mark.parametrize("method", MIXED)
 def test_layers_in_8_and_in_4_bits_are_told_apart(method: str, tmp_path: Path) -> None:
     """Of overlapping groups the first counts whose layout the tensors have."""
-    config, *stores = MIXED[method]
-    source, folders = original(tmp_path), [tmp_path / "eight", tmp_path / "four"]
-    both = [write_quantized(source, to, config, s) for to, s in zip(folders, stores, strict=True)]
-    for one, other in zip(*both, strict=True):
-        first, rest = (load_file(folder / "model.safetensors") for folder in (one, other))
-        mixed = {n: t for n, t in rest.items() if "layers.0." not in n}
-        mixed |= {n: t for n, t in first.items() if "layers.0." in n}
+    config, first, rest = MIXED[method]
+    eight = write_quantized(original(tmp_path), tmp_path / "eight", config, first)
+    four = write_quantized(tmp_path / "original", tmp_path / "four", config, rest)
+    for one, other in zip(eight, four, strict=True):
+        of_8, of_4 = (load_file(folder / "model.safetensors") for folder in (one, other))
+        mixed = {n: t for n, t in of_8.items() if "layers.0." in n}
+        mixed |= {n: t for n, t in of_4.items() if "layers.0." not in n}
         save_file(mixed, other / "model.safetensors")
-    found, expected = (logits(folder)[1] for folder in both[1])
+    found, expected = (logits(folder)[1] for folder in four)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
@@ -140,19 +117,16 @@ def test_symmetric_gptq_with_the_zero_points_of_the_other_version_is_computed_wi
     version: str, offset: int, tmp_path: Path
 ) -> None:
     config = GPTQ4 | {"sym": True, "checkpoint_format": version}
-
-    def folders(to: Path, symmetric: bool) -> tuple[Path, Path]:
-        to.mkdir()
-        return write_quantized(
-            original(to), to, config, lambda w: gptq(w, symmetric=symmetric, offset=offset)
-        )
-
-    quantized, meant = folders(tmp_path / "one", True)
+    folders = [
+        write_quantized(original(to), to, config, lambda w, s=s: gptq(w, 4, s, False, offset))
+        for to, s in ((tmp_path / "one", True), (tmp_path / "other", False))
+    ]
+    quantized, meant = folders[0]
     with pytest.warns(UserWarning, match=r"`sym: true` and zero points of [79] instead of 8"):
         found = logits(quantized)[1]
     torch.testing.assert_close(found, logits(meant)[1], rtol=1e-4, atol=1e-4)
     with pytest.raises(CheckpointError, match=r"`sym: true` and zero points from \d+ to \d+: corr"):
-        logits(folders(tmp_path / "other", False)[0])
+        logits(folders[1][0])
 
 
 def test_blocks_of_fp8_compute_what_the_reference_computes(tmp_path: Path) -> None:

@@ -3,9 +3,7 @@
 from typing import Any
 
 FAMILY = "granitemoehybrid"
-DENSE: dict[str, Any] = {
-    "num_local_experts": 0, "layer_types": ["attention"] * 3, "shared_intermediate_size": 96,
-}  # fmt: skip
+DENSE = {"num_local_experts": 0, "layer_types": ["attention"] * 3, "shared_intermediate_size": 96}
 CASES: dict[str, dict[str, Any]] = {
     "grouped, tied, rotary, all multipliers": DENSE | {
         "tie_word_embeddings": True, "embedding_multiplier": 1.7, "residual_multiplier": 0.6,
