@@ -14,10 +14,10 @@ from hypothesis import reject
 from bass.attention import SDPA
 from bass.caches import PaddedCache
 from bass.drafters import ModelDraft
-from bass.engine.assembly import ModelPair, Strategies
-from bass.engine.engines import EngineCache
+from bass.engine.assembly import ModelPair, Storage, Strategies
 from bass.engine.requests import Request
 from bass.engine.run import EngineRun
+from bass.engine.schedule import room_for
 from bass.engine.step import SpeculativeStep
 from bass.interfaces import DraftLengthPolicy, DraftMethod, StopRule, Verifier
 from bass.ops.noise import row_key
@@ -126,7 +126,7 @@ class Setup:
         """The engine for these requests, as `bass.load` makes it, with poisoned caches of exactly
         their size.
         """
-        by = self.drafter
+        budget, by = room_for(requests, min(self.batch, len(requests))), self.drafter
         of_all = {"sampling": astuple(self.warp)} if isinstance(self.warp, Sampling) else {}
         requests = [
             replace(request, end_tokens=(*request.end_tokens, *self.eos), **of_all)
@@ -137,12 +137,14 @@ class Setup:
         models = ModelPair(target, draft, self.device, self.model.dtype)
         cache, backend = self.model.pairing or self.pairing
         parts = Poisoned(cache), backend(), self.verifier, by.method, by.stop_rule
-        strategies = Strategies(self.policy, *parts)
-        run = EngineCache(models, strategies, self.graphs, self.batch, None).run(requests, None)
+        ends = max(len(request.end_tokens) for request in requests)
+        storage = Storage(models, Strategies(self.policy, *parts), budget, ends, self.graphs)
+        engine = storage.engine_for(budget, ends)
+        step = engine.step
         if self.wrap is not None:
-            assert isinstance(run.step, SpeculativeStep)
-            run = replace(run, step=self.wrap(run.step, run.sequences))
-        return run
+            assert isinstance(step, SpeculativeStep)
+            step = self.wrap(step, engine.sequences)
+        return EngineRun(requests, engine.sequences, step, self.policy)
 
     def tokens(self, requests: list[Request]) -> list[list[int]]:
         """The new tokens of each request."""
