@@ -26,6 +26,7 @@ from support.engines import (
     LOSSLESS,
     PAIRINGS,
     TEST_POLICIES,
+    RunOutput,
     Setup,
     mixed_requests,
     same_prompt,
@@ -366,8 +367,12 @@ def test_samples_of_one_prompt_share_one_prefill_and_still_agree_with_the_oracle
     prompt = [3, 1, 4, 1, 5, 9, 2, 6]
     requests = same_prompt(prompt, 9, 7) + same_prompt(prompt[:5], 5, 3)
     run = Setup(LLAMA, device, pairing, OwnPast(), batch=4, warp=GREEDY).engine(requests)
-    tokens: list[list[int]] = [[] for _ in requests]
-    for emission in run:
-        tokens[emission.request] += emission.tokens
-    assert tokens == expected(LLAMA, requests)
-    assert run.trace.prompt_tokens_fed < 3 * len(prompt)
+    prefill, fed = run.step.prefill, list[int]()
+
+    def counted(rows: Sequences, prompts: list[list[int]], start: int) -> None:
+        fed.extend(len(prompt) - 1 for prompt in prompts)
+        prefill(rows, prompts, start)
+
+    object.__setattr__(run.step, "prefill", counted)
+    assert RunOutput(run).tokens == expected(LLAMA, requests)
+    assert 0 < sum(fed) < 3 * len(prompt)

@@ -135,7 +135,7 @@ class Engine:
 
     def run(self) -> None:
         while self.slots.queue or self.known:
-            rows, _ = self.slots.admit()
+            rows = self.slots.admit()
             self.known |= {
                 int(row): list(self.requests[self.slots.serving[row]].prompt) for row in rows
             }

@@ -89,5 +89,4 @@ class RunRecord:
 
     steps: list[StepRecord] = field(default_factory=list)
     prefilled: dict[int, float] = field(default_factory=dict)
-    prompt_tokens_fed: int = 0
     capture_seconds: float = 0.0

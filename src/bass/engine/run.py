@@ -172,11 +172,10 @@ class EngineRun:
         """Prefill waiting requests; returns the policy's state, reset for their rows."""
         if not self.schedule.queue:
             return state
-        admitted, fed = self.schedule.admit()
+        admitted = self.schedule.admit()
         if len(admitted):
             served = [self.schedule.serving[row] for row in admitted.tolist()]
             state = self.policy.reset(state, admitted)  # may write to `admitted`
-            self.trace.prompt_tokens_fed += fed
             self.trace.prefilled |= dict.fromkeys(served, self.now)
             self.idle = time.perf_counter()
         return state

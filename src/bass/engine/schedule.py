@@ -49,16 +49,15 @@ class Schedule:
         rows = zip(self.lens, self.serving, strict=True)
         return max(tokens - len(self.requests[r].prompt) for tokens, r in rows if r >= 0)
 
-    def admit(self) -> tuple[np.ndarray, int]:
-        """Assign idle rows to waiting requests and prefill them.
+    def admit(self) -> np.ndarray:
+        """Assign idle rows to waiting requests and prefill them; returns these rows.
 
         Samples of one prompt share a prefill: the first is fed, or copied from a row that already
-        serves the prompt; the others are copies. Returns the assigned rows and the number of prompt
-        tokens fed.
+        serves the prompt; the others are copies.
         """
         idle = np.flatnonzero(np.array(self.serving) < 0)[: len(self.queue)]
         if not len(idle):
-            return idle, 0
+            return idle
         donors = {
             tuple(self.requests[r].prompt): row
             for row, r in reversed(list(enumerate(self.serving)))
@@ -95,7 +94,7 @@ class Schedule:
             store.copy_rows(copied(assignment) if store.writes_inputs else assignment)
         self.step.log.take()  # a prefill is not part of a step
         self._start(idle, [self.requests[request] for request in leaders + followers])
-        return idle, sum(len(prompt) - 1 for prompt in prompts)
+        return idle
 
     def _start(self, rows: np.ndarray, requests: list[Request]) -> None:
         """Write the requests to the device's rows."""
