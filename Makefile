@@ -48,7 +48,7 @@ lint: $(VENV)/installed-dev  ## ruff and pyright
 mutants: $(VENV)/installed-dev  ## mutation testing: every defect in a copy of the source must fail a test (half an hour)
 	cd tests && $(abspath $(BIN))/python -m support.mutants
 
-families: $(VENV)/installed-dev  ## compare every model family with transformers, and write the table of docs/models.md
+families: $(VENV)/installed-dev  ## compare every model family with transformers, and write the table of docs/correctness.md
 	cd tests && $(abspath $(BIN))/python -m models.table
 
 options: $(VENV)/installed-dev  ## write the tables of options in the documentation
