@@ -113,30 +113,6 @@ def test_a_row_ends_with_the_first_of_several_end_tokens(
     assert any({0, 1} & set(t[:-1]) for t in tokens_of(endless))
 
 
-@pytest.mark.parametrize("k", [0, 3])
-def test_text_ends_before_a_stop_string_and_tokens_with_the_one_that_completed_it(
-    folders: tuple[Path, Path], k: int
-) -> None:
-    llm = bass.load(*folders, num_speculative_tokens=k)
-    free = llm.generate(PROMPTS, max_new_tokens=60, temperature=0, ignore_eos=True)
-    stops = [c.text[11:14] for c in free.completions]  # type: ignore[index]
-    for whole, stop in zip(free.completions, stops, strict=True):
-        [cut] = llm.generate(
-            PROMPTS[whole.prompt_index],
-            max_new_tokens=60,
-            temperature=0,
-            ignore_eos=True,
-            stop=stop,
-        ).completions
-        assert cut.finish_reason == "stop"
-        assert cut.text == whole.text[: whole.text.index(stop)]  # type: ignore[index, union-attr]
-        assert cut.token_ids == whole.token_ids[: len(cut.token_ids)]
-        decode = llm.models.tokenizer.decode  # type: ignore[union-attr]
-        assert stop in decode(cut.token_ids)
-        assert stop not in decode(cut.token_ids[:-1])
-        assert len(cut.logprobs) == len(cut.token_ids)
-
-
 def test_a_stream_adds_up_to_the_result(llm: bass.LLM) -> None:
     options = {
         "num_return_sequences": 3,
