@@ -2,14 +2,15 @@
 
     python benchmarks/default_policy.py [--device cpu|cuda] [--batches 1 4 8 16] [--repeats 5]
         [--temperatures 0 0.2 0.8 1] [--pairs paper llama] [--acceptances 0.3 0.6 0.8 0.95]
-        [--lengths 1 2 3 4 6 8] [--new-tokens 128]
+        [--lengths 1 2 3 4 6 8] [--from 64] [--new-tokens 192]
 
 On a CPU: the embedded pair on built-in prompts, with its own draft, with a draft of random weights,
 and with `ngram`, at each temperature. On a GPU: the shapes of `write_shapes.py` with random
 weights, prompts of 150 tokens and imposed acceptance, at temperature 1. All methods of a setting
-take turns in one process, after a warm-up of each. Figures are tokens/s, prefills included, medians
-of the repeats; a length of `--lengths` runs on the engine of `auto`. Prints a table in Markdown,
-the worst setting, and one JSON line last.
+take turns in one process, after a warm-up of each; a length of `--lengths` runs on the engine of
+`auto`. Every call learns anew, so a figure is tokens/s from the token of `--from` of a row on, on
+average, to the end of the call; medians of the repeats. Prints a table in Markdown, the worst
+setting, and one JSON line last.
 """
 
 import argparse
@@ -31,6 +32,7 @@ from write_shapes import SHAPES
 
 import bass
 from bass import pair
+from bass.api.generation import Generation
 from bass.api.llm import LLM, plain
 from bass.experiments.prompts import PYTHON
 from bass.policies import Fixed
@@ -81,23 +83,32 @@ def on_gpu(arguments: argparse.Namespace) -> Iterator[Setting]:
             yield f'"{name}"', f"{a:g}", llm, {"temperature": 1.0, "top_p": 1.0}, drawn.tolist()
 
 
-def rates(
+def measured(
     llm: LLM, prompts: list[Any], options: dict[str, Any], arguments: argparse.Namespace
 ) -> dict[str, float]:
     """Tokens/s of each method, medians."""
     policies = {AUTO: llm.parts.policy} | {f"k={k}": Fixed(k) for k in arguments.lengths}
-    without, seconds = plain(llm), {name: [] for name in (PLAIN, *policies)}
+    without, rates = plain(llm), {name: [] for name in (PLAIN, *policies)}
     for repeat in range(arguments.repeats + 1):
-        for name, taken in seconds.items():
+        for name, found in rates.items():
             one = without if name == PLAIN else llm
             if name != PLAIN:  # in the graphs of `auto`, whose lengths include those of `--lengths`
                 one._engines.parts = replace(llm.parts, policy=policies[name])
             request = {"seed": repeat, "ignore_eos": True, "max_new_tokens": arguments.new_tokens}
-            began = time.perf_counter()
-            one.generate(prompts, **request, **options)
-            taken.append(time.perf_counter() - began)
-    tokens = arguments.new_tokens * len(prompts)
-    return {name: tokens / statistics.median(taken[1:]) for name, taken in seconds.items()}
+            found.append(
+                rate_of(one.stream(prompts, **request, **options), arguments, len(prompts))
+            )
+    return {name: statistics.median(found[1:]) for name, found in rates.items()}
+
+
+def rate_of(generation: Generation, arguments: argparse.Namespace, rows: int) -> float:
+    """Tokens/s of a call from a token on."""
+    tokens, first, began = 0, 0, time.perf_counter()
+    for event in generation:
+        tokens += len(event.token_ids)
+        if not first and tokens >= getattr(arguments, "from") * rows:
+            first, began = tokens, time.perf_counter()
+    return (tokens - first) / (time.perf_counter() - began)
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
@@ -112,11 +123,12 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--pairs", nargs="+", default=["paper", "llama"])
     parser.add_argument("--acceptances", nargs="+", type=cli.share, default=[0.3, 0.6, 0.8, 0.95])
     parser.add_argument("--lengths", nargs="+", type=cli.drafted)
-    parser.add_argument("--new-tokens", type=cli.positive, default=128)
+    parser.add_argument("--new-tokens", type=cli.positive, default=192)
+    parser.add_argument("--from", type=cli.natural, default=64)
     arguments = parser.parse_args(argv)
     gpu = arguments.device == "cuda"
     arguments.batches = arguments.batches or ([1, 8, 32, 64] if gpu else [1, 4, 8, 16])
-    arguments.lengths = arguments.lengths or ([1, 2, 4, 6, 8, 12] if gpu else [1, 2, 3, 4, 6, 8])
+    arguments.lengths = arguments.lengths or ([1, 2, 4, 6, 10, 16] if gpu else [1, 2, 3, 4, 6, 8])
     return arguments
 
 
@@ -128,8 +140,8 @@ def main(argv: list[str] | None = None) -> int:
     print(f"|  | {kind} | batch | plain, tokens/s | `auto` over plain | over the best k |")
     print("|---|--:|--:|--:|--:|--:|")
     for row, column, llm, options, prompts in (on_gpu if gpu else on_cpu)(arguments):
-        for batch in arguments.batches:
-            rate = rates(llm, prompts[:batch], options, arguments)
+        for batch in sorted(arguments.batches, reverse=True):  # storage is made for the largest
+            rate = measured(llm, prompts[:batch], options, arguments)
             best = max((name for name in rate if name != AUTO), key=rate.__getitem__)
             over = {PLAIN: rate[AUTO] / rate[PLAIN], "best": rate[AUTO] / rate[best]}
             print(
