@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from bass.experiments import provenance
+from bass.experiments.cell import Cell
 from bass.experiments.provenance import commit, device_name, files_of, here
 from bass.experiments.settings import Settings
 from bass.policies import Clamped, Fixed
@@ -48,7 +49,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def found(policy: Any, **options: Any) -> dict[str, str]:
     """The files of a cell with the policy, by their names."""
     settings = Settings(policy=policy, **options)
-    files = files_of(settings.load_plan(), settings)
+    files = files_of(Cell("", {}, settings).load_plan, settings)
     for path, digest in files.items():
         assert digest == hashlib.sha256(Path(path).read_bytes()).hexdigest()
     return {Path(path).name: digest for path, digest in files.items()}

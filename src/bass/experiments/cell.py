@@ -12,7 +12,7 @@ import time
 import traceback
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, final
 
@@ -22,9 +22,10 @@ from bass.analysis.frames import ENDED, REQUESTS, STEPS, SUMMARY, request_lines,
 from bass.api.generation import first_step
 from bass.api.llm import LLM, serve
 from bass.api.loading import ModelCache
-from bass.api.options import RequestOptions
+from bass.api.options import LoadOptions, ModelOptions, RequestOptions
 from bass.api.plan import LoadPlan
 from bass.api.requests import Prompts
+from bass.api.resolve import make
 from bass.engine.cost import measure_peaks
 from bass.engine.graphs import capture_stream
 from bass.errors import BassError, is_out_of_memory
@@ -48,8 +49,16 @@ class Cell:
 
     @functools.cached_property
     def load_plan(self) -> LoadPlan:
-        """The models and strategies of its settings."""
-        return self.settings.load_plan()
+        """The checked arguments of `load`; reads no weight.
+
+        A cell whose drafter needs no draft model ignores `draft`, its adapter and its quantization.
+        Raises a `BassError` for parts that do not match.
+        """
+        options = {f.name: getattr(self.settings, f.name) for f in fields(ModelOptions)}
+        options["drafter"] = make("drafter", options["drafter"])
+        if not options["drafter"].needs_draft:
+            options |= {"draft": None, "draft_lora": None, "draft_quantization": None}
+        return LoadPlan.of(LoadOptions(**options, max_batch_size=self.settings.batch))
 
 
 # Receives a cell, its repeats that are done, such as 1.5, and its summary when it has ended.

@@ -57,27 +57,25 @@ class Entry:
             raise ValueError("its last message must be a user's")
 
     @property
-    def _user_turns(self) -> list[int]:
-        """Indices of the messages that the model answers."""
-        roles = [*(role for role, _ in self.messages), ""]
-        pairs = enumerate(itertools.pairwise(roles))
-        return [i for i, (role, then) in pairs if role == "user" and then != "assistant"]
+    def _answered(self) -> list[bool]:
+        """Of each message, whether the model answers it."""
+        pairs = itertools.pairwise([*(role for role, _ in self.messages), ""])
+        return [role == "user" and then != "assistant" for role, then in pairs]
 
     @property
     def turns(self) -> int:
         """The number of answers of the model; 1 for a prompt."""
-        return len(self._user_turns) or 1
+        return sum(self._answered) or 1
 
     def conversation(self, turn: int, answers: Sequence[str]) -> list[dict[str, str]]:
         """The messages up to a turn, from 0, with the answers before it; none of a prompt."""
-        if not self.messages:
-            return []
-        places, given = self._user_turns, iter(answers)
-        found: list[dict[str, str]] = []
-        for i, (role, content) in enumerate(self.messages[: places[turn] + 1]):
+        found, given = list[dict[str, str]](), iter(answers[:turn])
+        for (role, content), answered in zip(self.messages, self._answered, strict=True):
             found.append({"role": role, "content": content})
-            if i in places[:turn]:
-                found.append({"role": "assistant", "content": next(given)})
+            if answered:
+                if (answer := next(given, None)) is None:
+                    break
+                found.append({"role": "assistant", "content": answer})
         return found
 
 

@@ -5,11 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 from bass.api.options import (
     DEFAULT_POLICY,
-    LoadOptions,
     ModelOptions,
     RequestOptions,
     StrategySpec,
@@ -17,15 +16,11 @@ from bass.api.options import (
     strategy,
     typed,
 )
-from bass.api.resolve import make
 from bass.errors import OptionError, check_number, unknown_name
 from bass.experiments.problems import NAMES
 from bass.experiments.prompts import Entry, numbers, read_prompts
 from bass.option import check_options, for_one_prompt, help_of, kinds_of, like, option
 from bass.sampling_params import SamplingParams
-
-if TYPE_CHECKING:  # loads torch
-    from bass.api.plan import LoadPlan
 
 _CONFIGS = Path(str(files("bass.experiments"))) / "configs"
 CONFIGS = {path.stem: path for path in sorted(_CONFIGS.glob("*.yaml"))}  # the packaged ones
@@ -100,20 +95,6 @@ class Settings(ModelOptions, SamplingParams):
         shared: dict[str, Any] = {name: getattr(self, name) for name in SAMPLING}
         shared["seed"] += repeat
         return RequestOptions(num_return_sequences=samples, **shared)
-
-    def load_plan(self) -> "LoadPlan":
-        """The checked arguments of `load`; reads no weight.
-
-        A cell whose drafter needs no draft model ignores `draft`, its adapter and its quantization.
-        Raises a `BassError` for parts that do not match.
-        """
-        from bass.api.plan import LoadPlan
-
-        options = {f.name: getattr(self, f.name) for f in fields(ModelOptions)}
-        options["drafter"] = make("drafter", options["drafter"])
-        if not options["drafter"].needs_draft:
-            options |= {"draft": None, "draft_lora": None, "draft_quantization": None}
-        return LoadPlan.of(LoadOptions(**options, max_batch_size=self.batch))
 
 
 @final
