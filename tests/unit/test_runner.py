@@ -18,7 +18,7 @@ from bass.analysis.frames import REQUESTS, SUMMARY, Run
 from bass.analysis.tables import to_text
 from bass.experiments import cell as cells
 from bass.experiments import runner
-from bass.experiments.cell import Cell, Worker, unwatched
+from bass.experiments.cell import Cell, Worker
 from bass.experiments.executors import Ray
 from bass.experiments.grid import Plan, plan
 from bass.experiments.provenance import here as this_process
@@ -427,5 +427,5 @@ def test_models_are_loaded_once_and_llms_are_kept_for_their_graphs(
 
     monkeypatch.setattr(worker, "_kept", {"other": object()})
     monkeypatch.setattr(worker, "_repeat", repeat)
-    assert worker.turn(grid.cells[0], 0, unwatched) is None
+    assert worker.turn(grid.cells[0], 0, lambda *_: None) is None
     assert (len(calls), worker._kept) == (2, {})

@@ -698,13 +698,9 @@ def _longest(rows: pd.DataFrame) -> int:
 
 
 PROFILES = {
-    "acceptance_by_position": by_position,
-    "reached_by_position": by_position,
-    "unconditional_acceptance_by_position": by_position,
-    "judged_by_position": by_position,
-    "drafted_histogram": by_length,
-    "accepted_histogram": by_length,
-    "accepted_by_length": by_length,
+    **dict.fromkeys(("acceptance_by_position", "reached_by_position"), by_position),
+    **dict.fromkeys(("unconditional_acceptance_by_position", "judged_by_position"), by_position),
+    **dict.fromkeys(("drafted_histogram", "accepted_histogram", "accepted_by_length"), by_length),
 }
 
 

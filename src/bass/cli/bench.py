@@ -25,9 +25,9 @@ LATENCY: Columns = (
     ("bound", "bound_ms_per_token", ""), ("wall", "wall_ms_per_token", ""), ("least", "least", ""),
     ("most", "most", ""), ("of bound, %", "share_of_bound", "share"),
     ("step/tau", "wall_ms_per_step_over_expected_tau", ""), ("all", "all", "seconds"),
-    ("first", "first", "seconds"), ("last", "last", "seconds"), ("x all", "speedup_all", ""),
-    ("tokens/s", "tokens_per_second", ""), ("x tokens/s", "speedup", ""), ("tau", "tau", ""),
-    ("c", "draft_cost_ratio", ""),
+    ("first", "first", "seconds"), ("last", "last", "seconds"),
+    ("x all", "speedup_all_interval", ""), ("tokens/s", "tokens_per_second", ""),
+    ("x tokens/s", "speedup_interval", ""), ("tau", "tau", ""), ("c", "draft_cost_ratio", ""),
 )  # fmt: skip
 USAGE: Columns = (
     ("MBU, %", "mbu", "share"), ("MFU, %", "mfu", "share"), ("waits, %", "host_share", "share"),
@@ -83,8 +83,7 @@ def table(frame: Any, columns: Columns, caption: str) -> Table:
     for heading, _, _ in shown:
         made.add_column(heading, justify="right")
     for row in frame.to_dict(orient="records"):
-        texts = [row.get(f"{column}_interval") for _, column, _ in shown]
-        numbers = [number(row[column], unit) for _, column, unit in shown]
-        cells = [t if isinstance(t, str) else n for t, n in zip(texts, numbers, strict=True)]
+        values = [(row[column], unit) for _, column, unit in shown]
+        cells = [x if isinstance(x, str) else number(x, unit) for x, unit in values]
         made.add_row(*(str(row[name]) for name in names), *cells)
     return made

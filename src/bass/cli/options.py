@@ -12,7 +12,6 @@ import sys
 import textwrap
 import typing
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -52,15 +51,11 @@ _METAVARS = {int: "N", float: "X", bool: "BOOL"}
 T = TypeVar("T")
 
 
-class _Help(argparse.HelpFormatter):
-    """Wraps each line of the description, and shows the names of an option before its value."""
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Shows all names of an option before its value."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=LEFT, width=WIDTH)
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        fill = partial(textwrap.fill, width=width, break_on_hyphens=False)
-        return "\n".join(map(fill, text.splitlines()))
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         names = [one for one in action.option_strings if one[-1] != "+"]  # of jsonargparse
@@ -134,7 +129,8 @@ class Parser(ArgumentParser):
             found = [group for group in self._action_groups if group.title == title]
             group: Any = found[0] if found else self.add_argument_group(title)
             if name in _SELDOM:
-                self.epilog = f"{self.epilog or 'also'} {flag(name)}"
+                also = f"{self.epilog or 'also'} {flag(name)}"
+                self.epilog = textwrap.fill(also, WIDTH, break_on_hyphens=False)
             names = [name] if name == "prompt" else [_SHORT.get(name), flag(name)]
             group.add_argument(*filter(None, names), **more)
 

@@ -65,10 +65,6 @@ class Cell:
 Watch = Callable[[Cell, float, Mapping[str, Any] | None], None]
 
 
-def unwatched(cell: Cell, repeats: float, summary: Mapping[str, Any] | None) -> None:
-    """Ignore the progress of a run."""
-
-
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a file of a run at once."""
     write_atomically(path, json.dumps(value, indent=1) + "\n")

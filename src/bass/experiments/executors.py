@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, final
 
 from bass.errors import OptionError, install
-from bass.experiments.cell import Cell, Watch, Worker, end, unwatched
+from bass.experiments.cell import Cell, Watch, Worker, end
 
 RETRIES = 3  # of a turn whose process was ended
 POLL_SECONDS = 1.0
@@ -112,4 +112,4 @@ def _remote_turn(cell: Cell, repeat: int, folder: Path, here: str, path: Sequenc
     os.chdir(here)
     sys.path += [one for one in path if one not in sys.path]
     worker = _WORKERS.setdefault(folder, Worker(folder))
-    return worker.turn(cell, repeat, unwatched)
+    return worker.turn(cell, repeat, lambda *progress: None)

@@ -13,7 +13,7 @@ from typing import Any
 from bass.analysis.frames import MANIFEST, REQUESTS, STEPS, SUMMARY, TEXTS, Run
 from bass.api.loading import ModelSpec
 from bass.checkpoints.hub import resolve
-from bass.experiments.cell import ERROR, Cell, Watch, unwatched, write_json
+from bass.experiments.cell import ERROR, Cell, Watch, write_json
 from bass.experiments.executors import Executor, Local
 from bass.experiments.grid import Plan, as_json, changed_settings, digest, identity
 from bass.experiments.provenance import device_name, files_of, here
@@ -30,7 +30,7 @@ def run(
     plan: Plan,
     folder: str | Path,
     executor: Executor | None = None,
-    watch: Watch = unwatched,
+    watch: Watch = lambda cell, repeats, summary: None,
     retry_failed: bool = False,
 ) -> Run:
     """Run the cells that the folder lacks, and return the run.
