@@ -107,7 +107,9 @@ class EngineCache:
         Unless it is that of all requests, it grows with them.
         """
         storage = self.storage
-        most, longest = self._all or self._grown(rows, positions)
+        most, longest = self._all or (rows, -(-positions // CAPACITY_STEP) * CAPACITY_STEP)
+        if storage is not None:
+            most, longest = max(most, storage.budget.batch), max(longest, storage.capacity)
         small = most * longest * self._row_bytes <= MOST_RECORDED
         if not (self.keeps or (self._records and small)):
             return None
@@ -123,13 +125,6 @@ class EngineCache:
             budget, ends = CacheBudget.of(np.full(most, longest)), max(end_tokens, END_TOKENS)
             storage = self.storage = Storage(self.models, self.parts, budget, ends, self.graphs)
         return storage if storage.fits(rows, positions, end_tokens) else None
-
-    def _grown(self, rows: int, positions: int) -> tuple[int, int]:
-        """Rows and positions of storage for these requests and for past ones."""
-        if self.storage is not None:
-            rows = max(rows, self.storage.budget.batch)
-            positions = max(positions, self.storage.capacity)
-        return rows, -(-positions // CAPACITY_STEP) * CAPACITY_STEP
 
     def for_all_requests(self) -> Storage | None:
         """New storage for any request; None if none is kept for graphs."""

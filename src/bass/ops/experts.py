@@ -173,9 +173,8 @@ def _matrix(
     dtype: torch.dtype,
 ) -> Float[Tensor, "out in"]:
     """The matrix of one of `count` experts, dequantized."""
-    size = len(weight) // count
-    rows = slice(expert * size, (expert + 1) * size)
+    codes = weight.view(count, -1, weight.shape[1])[expert]
     if scale is None:
-        return weight[rows]
-    group = 2 * weight.shape[1] // len(scale)
-    return dequantized(weight[rows], scale[:, rows], None, group, dtype)
+        return codes
+    scales, group = scale.view(len(scale), count, -1)[:, expert], 2 * weight.shape[1] // len(scale)
+    return dequantized(codes, scales, None, group, dtype)

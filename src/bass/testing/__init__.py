@@ -22,20 +22,16 @@ if importlib.util.find_spec("hypothesis") is None:
         f"{install('testing')}."
     )
 
-from bass.testing import strategies
 from bass.testing.checking import ExactnessError
 from bass.testing.enumeration import Problem, output_laws
 from bass.testing.properties_of_drafters import check_drafter
 from bass.testing.properties_of_models import check_family, check_pair
 from bass.testing.properties_of_policies import check_policy, check_stop_rule
 from bass.testing.properties_of_verifiers import check_verifier
-from bass.testing.small_models import SmallLlama, SmallTable
 
 __all__ = [
     "ExactnessError",
     "Problem",
-    "SmallLlama",
-    "SmallTable",
     "check_drafter",
     "check_family",
     "check_pair",
@@ -43,5 +39,4 @@ __all__ = [
     "check_stop_rule",
     "check_verifier",
     "output_laws",
-    "strategies",
 ]
