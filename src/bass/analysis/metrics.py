@@ -2,7 +2,7 @@
 
 A metric is a function of a `Measurement`; its docstring is its definition, and docs/metrics.md has
 it in a line. `result.stats`, `bass bench`, tables, reports and run folders call the same functions.
-A metric that does not apply is None, and never 0. A *call of the target* is one active row of one
+A metric that does not apply is None, and never 0. A *row step* is one active row of one
 step.
 """
 
@@ -64,7 +64,7 @@ class Measurement:
 
     @functools.cached_property
     def rows(self) -> pd.DataFrame:
-        """One row per target call of a request: an active row of a step.
+        """One row per row step: an active row of a step, with its request.
 
         Columns: repeat, call, step, at, k, request, drafted, judged, accepted, emitted, and prompt,
         category and turn of the request. judged: the verified tokens of the draft; a request that
@@ -85,7 +85,7 @@ class Measurement:
 
     @functools.cached_property
     def counts(self) -> SimpleNamespace:
-        """`calls` of the target for a row, and the sums over them of `drafted`, `accepted` and
+        """The number of row steps, `calls`, and the sums over them of `drafted`, `accepted` and
         `emitted` tokens, and of those `reached`: judged after nothing but accepted ones.
         """
         rows = self.rows
@@ -225,12 +225,12 @@ def _mean(values: Iterable[float]) -> Value:
 
 
 def steps(m: Measurement) -> Value:
-    """Steps of the batch: each is one call of the target for all its rows."""
+    """Steps of the batch: the target runs once in each, for all rows."""
     return len(m.steps)
 
 
 def row_steps(m: Measurement) -> Value:
-    """Target calls of all rows: active rows summed over steps."""
+    """Row steps: active rows summed over steps."""
     return m.counts.calls
 
 
@@ -255,9 +255,9 @@ def tokens(m: Measurement) -> int:
 
 
 def tau(m: Measurement) -> Value:
-    """Mean acceptance length: committed tokens / target calls, bonus and correction included.
+    """Mean acceptance length: committed tokens / row steps, bonus and correction included.
 
-    vLLM: mean acceptance length, which is 1 + accepted / drafts there, over calls with a draft.
+    vLLM: mean acceptance length, which is 1 + accepted / drafts there, over row steps with a draft.
     SGLang: accept length. Spec-Bench: #Mean accepted tokens.
     """
     return _ratio(m.counts.emitted, m.counts.calls)
@@ -271,7 +271,7 @@ def tau_of_requests(m: Measurement) -> Value:
 
 
 def drafted_per_call(m: Measurement) -> Value:
-    """Drafted tokens / target calls: the mean length of a draft, lengths of 0 included."""
+    """Drafted tokens / row steps: the mean length of a draft, lengths of 0 included."""
     return _ratio(m.counts.drafted, m.counts.calls)
 
 
@@ -506,7 +506,7 @@ def predicted_speedup(m: Measurement) -> Value:
     c.
 
     Where lengths vary: the sum of the numerators, each with its row's own length, over that of
-    k c + 1, both over all target calls. Leviathan et al. (2023), theorem 3.8.
+    k c + 1, both over all row steps. Leviathan et al. (2023), theorem 3.8.
     """
     a, c = token_acceptance_rate(m), draft_cost_ratio(m)
     if a is None or c is None:
@@ -572,10 +572,10 @@ def _divergences(m: Measurement) -> list[int | None]:
 # by unit, by which values are better, and by what the independent values are of
 _TABLE: dict[tuple[str, Better, Over], tuple[Function, ...]] = {
     ("steps", "neither", "repeats"): (steps,),
-    ("calls", "neither", "repeats"): (row_steps,),
+    ("row steps", "neither", "repeats"): (row_steps,),
     ("tokens", "neither", "repeats"): (drafted, accepted, emitted, tokens),
-    ("tokens per call", "higher", "prompts"): (tau, tau_of_requests),
-    ("tokens per call", "neither", "prompts"): (drafted_per_call,),
+    ("tokens per row step", "higher", "prompts"): (tau, tau_of_requests),
+    ("tokens per row step", "neither", "prompts"): (drafted_per_call,),
     ("share", "higher", "prompts"): (acceptance_rate, token_acceptance_rate, exact_match_rate),
     ("share", "neither", "repeats"): (share_without_draft,),
     ("share", "lower", "repeats"): (padding_waste, cache_padding_waste, host_share),
@@ -681,11 +681,11 @@ def by_position(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_length(rows: pd.DataFrame) -> pd.DataFrame:
-    """Row n is about n tokens, of the target calls in `rows`.
+    """Row n is about n tokens, of the row steps in `rows`.
 
-    drafted_histogram, accepted_histogram: the calls that drafted, accepted n tokens. vLLM has the
+    drafted_histogram, accepted_histogram: those that drafted, accepted n tokens. vLLM has the
     second per request: accepted-draft-length distribution. accepted_by_length: the mean number of
-    accepted tokens of the calls that drafted n.
+    accepted tokens of those that drafted n.
     """
     sizes, longest = ("drafted", "accepted"), _longest(rows)
     counts = {f"{of}_histogram": np.bincount(rows[of], minlength=longest + 1) for of in sizes}

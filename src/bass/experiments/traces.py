@@ -37,7 +37,7 @@ FEWEST = 30  # drafts that reached a position, below which the common rate stand
 class Trace:
     """What the drafts of a run had accepted, and the times of its steps.
 
-    calls: one row per target call, request by request in the order of the run: `drafted`, `judged`
+    calls: one row per row step, request by request in the order of the run: `drafted`, `judged`
     (of these, up to the end of the text) and `accepted`. steps: `k`, the longest draft of a step,
     and its `milliseconds`, the host's included. batch: rows that decoded together.
     """
@@ -126,12 +126,12 @@ def replay(
     batch: int | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Each policy on the same calls, after no drafts, the best fixed length and the oracle.
+    """Each policy on the same row steps, after no drafts, the best fixed length and the oracle.
 
     policies: as `policy=` of `bass.load`, or by label. cost: of a step; None: `measured_cost`.
-    batch: rows of the simulation; None: as recorded. seed: of what completes censored calls, and
-    of the noise of the times that a policy sees. Columns, by policy: `tau` (tokens per call),
-    `ms_per_token`, `speedup` (over no drafts), `drafted` (tokens per call), and `regret`
+    batch: rows of the simulation; None: as recorded. seed: of what completes censored ones, and
+    of the noise of the times that a policy sees. Columns, by policy: `tau` (tokens per row step),
+    `ms_per_token`, `speedup` (over no drafts), `drafted` (per row step), and `regret`
     (`ms_per_token` over that of the best fixed length, minus 1). The oracle drafts what will be
     accepted: a bound for policies with a length per row.
     """
