@@ -1,5 +1,5 @@
 """A completion ends with the first token for which the decoding of all tokens up to it contains a
-stop string, or which is a special token of that text.
+stop string, or a special token with whose text one ends.
 """
 
 import random
@@ -45,8 +45,10 @@ def expected(
         found = [text.find(stop) for stop in stops if stop in text]
         if found:
             return count, text[: min(found)], True
-        if count and tokenizer.silent.get(ids[count - 1]) in stops:
-            return count, text, True
+        special = tokenizer.silent.get(ids[count - 1]) if count else None
+        begun = [one[: -len(special)] for one in stops if special and one.endswith(special)]
+        if before := [len(text) - len(one) for one in begun if text.endswith(one)]:
+            return count, text[: min(before)], True
     return len(prefixes) - 1, prefixes[-1], False
 
 
@@ -54,12 +56,14 @@ def drawn_stops(draw: random.Random, tokenizer: Tokenizer, prefixes: list[str]) 
     """Parts of what prefixes of the tokens decode to, most often of their ends, some with one
     character changed; and special tokens.
     """
-    stops = [draw.choice([*COMMON, *tokenizer.silent.values()])] * draw.randrange(2)
+    silent = tokenizer.silent.values()
+    stops = [draw.choice([*COMMON, *silent])] * draw.randrange(2)
     while not stops or draw.random() < 0.5:
         text = draw.choice(prefixes)
         end = draw.choice([len(text), draw.randrange(len(text) + 1)])
         part = text[max(end - draw.randrange(1, 7), 0) : end]
-        stops += [part[:-1] + draw.choice([part[-1], part[-1], " ", "x"]) if part else "\n"]
+        ends = [part[-1:], part[-1:], " ", "x", part[-1:] + draw.choice([*silent, ""])]
+        stops += [part[:-1] + draw.choice(ends) if part else "\n"]
     return stops
 
 

@@ -89,6 +89,12 @@ class StopStrings:
         found = (at for stop in self.strings if (at := text.find(stop)) >= 0)
         return min(found, default=None)
 
+    def ending(self, text: str, special: str) -> int | None:
+        """Where the first stop string begins that ends with a special token after `text`."""
+        ends = ((one, one.removesuffix(special)) for one in self.strings)
+        found = (len(text) - len(s) for one, s in ends if s != one and text.endswith(s))
+        return min(found, default=None)
+
     def begun(self, text: str) -> int:
         """Length of the longest end of `text` that a stop string begins with."""
         begun = (n for stop in self.strings for n in range(1, len(stop)) if text.endswith(stop[:n]))
@@ -100,10 +106,10 @@ class Transcript:
     """Collects a completion's tokens until one completes a stop string.
 
     That is the first token for which `tokenizer.decode` of all tokens up to it contains a stop
-    string, or which is the special token of that text. The text is this decoding, up to the
-    beginning of the first stop string in it. `push` and `finish` return it in pieces that are never
-    retracted: text that later tokens may change waits, and so does text that may be the beginning
-    of a stop string.
+    string, or a special token with whose text a stop string ends. The text is this decoding, up to
+    the beginning of the first stop string in it. `push` and `finish` return it in pieces that are
+    never retracted: text that later tokens may change waits, and so does text that may be the
+    beginning of a stop string.
 
     Later tokens can change the decoding of earlier ones; the rule applies to each prefix
     separately. An incomplete character is a replacement character, so a stop string with one can
@@ -132,8 +138,8 @@ class Transcript:
             certain = self._held + self._stream.push(token)
             text = certain + self._stream.ending()
             end = self._stops.first(text)
-            if end is None and self._stream.tokenizer.silent.get(token) in self._stops.strings:
-                end = len(text)
+            if end is None and (special := self._stream.tokenizer.silent.get(token)):
+                end = self._stops.ending(text, special)
             if end is not None:
                 self._stream.flush()
                 self.stopped, self._held = True, ""
