@@ -23,7 +23,7 @@ class Captured(Step):
     ) -> None:
         self.inner, self.rows, self.shapes, self.known = step, rows, shapes, set[tuple[int, int]]()
         self.target, self.drafter, self.log = step.target, step.drafter, step.log
-        self.verifier, self.warp = step.verifier, step.warp
+        self.verifier, self.warp, self.draft_context = step.verifier, step.warp, step.draft_context
         # None: of no rows in particular
         self.graphs = rows and PrefillGraphs(step.target, step.drafter, rows)
 

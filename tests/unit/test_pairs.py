@@ -128,14 +128,17 @@ def test_added_tokens_of_one_tokenizer_are_only_a_warning_and_never_drafted(
     assert all((step.draft_tokens < size).all() for step in found.trace)
 
 
-@pytest.mark.parametrize("drafter", ["model", "ensemble"])
+@pytest.mark.parametrize(("drafter", "kept"), [("model", 0), ("ensemble", 0), ("model", 1)])
 @pytest.mark.parametrize("context", [3, 17, 33])
 def test_a_draft_of_a_shorter_context_drafts_up_to_its_end_and_the_target_goes_on(
-    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, context: int, drafter: str
+    pair: Pair, tmp_path: Path, request: Any, context: int, drafter: str, kept: int
 ) -> None:
     """The target drafts for itself in few rows, so that new requests begin while others have gone
-    beyond; nothing beyond is fed to it.
+    beyond; nothing beyond is fed to it. kept: engines are, as with graphs.
     """
+    monkeypatch = request.getfixturevalue("monkeypatch")
+    if kept:
+        request.getfixturevalue("captures")
     own, attend = pair.copy(tmp_path), ModelScorer._attend
     config = json.loads((own.target / "config.json").read_text(encoding="utf-8"))
     shutil.copytree(own.target, own.draft, dirs_exist_ok=True)
