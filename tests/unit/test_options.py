@@ -123,7 +123,7 @@ def test_results_and_pairs_are_short_in_a_notebook_and_their_text_is_no_markup()
     many = Result(completions * 100, [])
     table = many._repr_html_()
     assert (table.count("<tr>"), "200 more completions" in table) == (100, True)
-    assert repr(many).startswith("Result: 300 completions, 600 tokens, tokens/s 6,000\n  <script>")
+    assert repr(many).startswith("Result: 300 completions, 600 tokens, 6,000 tokens/s\n  <script>")
     llm = bass.load(num_speculative_tokens=4, quantization="int8", device="cpu", verifier="typical")
     for words in ("/target, draft ", "cpu, float32, target by Int8, draft by Int8\n", "Fixed(k=4)"):
         assert words in repr(llm)

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 # of a notebook's table: completions at most, characters of each at most, and figures below
 MOST_SHOWN, LONGEST_SHOWN, LONGEST_LINE = 100, 2000, 80
-FIGURES = ("tau", "acceptance_rate", "tokens_per_second")
+FIGURES = {
+    "tau": "tau {}",
+    "acceptance_rate": "{} % accepted",
+    "tokens_per_second": "{} tokens/s",
+}
 
 
 @dataclass(frozen=True)
@@ -166,8 +170,9 @@ class Result:
         from bass.analysis.metrics import METRICS
 
         own = measured(self.trace, self.completions, {})
-        values = {METRICS[name]: METRICS[name].function(own) for name in FIGURES}
-        remarks = [f"{m.heading} {m.show(x)}" for m, x in values.items() if x is not None]
+        values = {name: METRICS[name].function(own) for name in FIGURES}
+        known = {name: METRICS[name].show(x) for name, x in values.items() if x is not None}
+        remarks = [FIGURES[name].format(text) for name, text in known.items()]
         return remarks + ([] if self.lossless else ["NOT LOSSLESS"])
 
     def _repr_html_(self) -> str:
