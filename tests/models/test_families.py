@@ -3,6 +3,7 @@ writes what it reads.
 """
 
 import functools
+import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,4 +130,4 @@ def test_the_pages_have_every_family_and_how_many_variants_are_compared() -> Non
     )
     for family, count in Counter(case.family for case in CASES).items():
         assert f"`{family}`" in families
-        assert f"| `{family}` | {count} |" in compared, f"run `make families`: {family}"
+        assert re.search(rf"\b{family} +{count}  ", compared), f"run `make families`: {family}"
