@@ -104,7 +104,7 @@ def test_the_measured_cost_is_the_line_through_the_steps(run: Run, varied: Trace
     cost = measured_cost(varied)
     assert cost.draft_weights == pytest.approx((high - low) / (long - short))
     assert cost.weights == pytest.approx(low - short * cost.draft_weights)
-    assert replay(varied).index[-1] == "bass"
+    assert replay(varied).index[-1] == "auto"
     with pytest.raises(OptionError, match="does not show what a drafted token costs"):
         measured_cost(trace_of(run, "fixed-b4"))
     falling = varied.steps.assign(milliseconds=10.0 - varied.steps["k"])
