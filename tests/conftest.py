@@ -7,6 +7,7 @@ See `support.typecheck` for how often.
 import gc
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +64,17 @@ if "BASS_EXPECTED_SOURCE" in os.environ:
     )
 
 
-@pytest.fixture(autouse=True)
-def step_times_by_formula(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: Any) -> None:
+@pytest.fixture(scope="session", autouse=True)
+def step_times_by_formula(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Policies that read step times get the same ones in every test, and none of the user's."""
-    monkeypatch.setenv("BASS_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-    longest = lambda self: self.parts.policy.max_length  # noqa: E731
-    line = lambda self, engine: [1 + 0.1 * k for k in range(longest(self) + 1)]  # noqa: E731
-    monkeypatch.setattr(step_times.StepTimes, "measured", line)
+
+    def line(self: step_times.StepTimes, engine: Any) -> list[float]:
+        return [1 + 0.1 * k for k in range(self.parts.policy.max_length + 1)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("BASS_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(step_times.StepTimes, "measured", line)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "attention": ("--contexts", "0"),
     "cold_start": ("--hidden", "7"),
     "cpu_pair": ("--temperature", "nan"),
+    "default_policy": ("--acceptances", "1.5"),
     "demo": ("--rounds", "1.5"),
     "families": ("--families", "nope"),
     "fused_attention": ("--keys", "600"),
