@@ -24,6 +24,9 @@ WRONG: dict[str, tuple[str, ...]] = {
     "launches": ("--links", "-1"),
     "load": ("--folder", NOWHERE),
     "paper": ("--device", "cpu"),
+    "peers.llama_cpp": ("--threads", "0"),
+    "peers.transformers": ("--batches", "0"),
+    "peers.vllm": ("--batch", "0"),
     "policies": ("--acceptances", "1.5"),
     "quality": ("--target", NOWHERE),
     "quantized_step": ("--device", "cpu", "--formats", "mxfp4"),
@@ -44,7 +47,8 @@ def benchmarks() -> Iterator[Path]:
 
 def test_every_benchmark_is_tried(benchmarks: Path) -> None:
     ends = 'if __name__ == "__main__":'
-    found = {path.stem for path in benchmarks.glob("*.py") if ends in path.read_text("utf-8")}
+    scripts = [path for path in benchmarks.rglob("*.py") if ends in path.read_text("utf-8")]
+    found = {".".join(path.relative_to(benchmarks).with_suffix("").parts) for path in scripts}
     assert found == set(WRONG)
 
 
