@@ -44,7 +44,7 @@ def drawn(data: Any) -> str:
             lengths, taus = zip(*line, strict=True)
             plots.series(axes, number, lengths, taus, label)
             axes.set_xticks(lengths)
-        axes.set(xlabel="draft length k", ylabel="tau: tokens per target pass", ylim=(0, None))
+        axes.set(xlabel="draft length k", ylabel="tau: tokens per row step", ylim=(0, None))
         axes.legend(loc="lower right")
         inner = plots.Plot("ablation", "Tau over the draft length", "", figure).svg()
     placed = inner.replace("<svg ", f'<svg x="{MARGIN / 2}" y="{MARGIN / 2}" ', 1)
