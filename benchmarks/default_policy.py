@@ -5,7 +5,8 @@
         [--lengths 1 2 3 4 6 8] [--from 64] [--new-tokens 192]
 
 On a CPU: the embedded pair on built-in prompts, with its own draft, with a draft of random weights,
-and with `ngram`, at each temperature. On a GPU: the shapes of `write_shapes.py` with random
+and with `ngram`, at each temperature; by the verifier `coupled`, so that all methods give the same
+text. On a GPU: the shapes of `write_shapes.py` with random
 weights, prompts of 150 tokens and imposed acceptance, at temperature 1. All methods of a setting
 take turns in one process, after a warm-up of each; a length of `--lengths` runs on the engine of
 `auto`. Every call learns anew, so a figure is tokens/s from the token of `--from` of a row on, on
@@ -64,7 +65,8 @@ def on_cpu(arguments: argparse.Namespace) -> Iterator[Setting]:
             "`ngram`": {"drafter": "ngram"},
         }
         for name, options in drafts.items():
-            llm = bass.load(**options, device="cpu", max_batch_size=max(arguments.batches))
+            most = max(arguments.batches)
+            llm = bass.load(**options, verifier="coupled", device="cpu", max_batch_size=most)
             prompts = PYTHON * (1 + llm.max_batch_size // len(PYTHON))
             for temperature in arguments.temperatures:
                 yield name, f"{temperature:g}", llm, {"temperature": temperature}, prompts

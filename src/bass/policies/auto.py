@@ -13,10 +13,11 @@ from bass.option import within
 
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)  # between two of them rates differ by less than 2 %
 MARGIN = 1.01  # least ratio of rates for drafting to begin or to end
-PRIOR = 4.0  # drafted tokens that the estimate of the position before counts as
+PRIOR = 4.0  # tokens that the estimate of the position before counts as
 UNSEEN = 10.0  # times slower decay of a position in steps that do not reach it
 FILLED = 16.0  # steps that the estimate of the share of a request that is drafted remembers
-PROBE = 2  # steps of a probe: in the first the draft model reads the tokens that it lacks
+PROBE = 2  # steps of a probe of one token: in the first the draft reads the tokens that it lacks
+LEAST_LOSS = 0.05  # of the time of a probe, so that even a free one is not taken in every step
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,9 @@ class AutoState:
     """Decayed counts by position of the draft, and the lengths of the next two steps."""
 
     batch: int
-    # [K], drafted tokens whose predecessors were all accepted, and those that were accepted
+    # [K], by position: rows that accepted all before it, those that drafted it, that accepted it
     reached: tuple[float, ...]
+    drafted: tuple[float, ...]
     accepted: tuple[float, ...]
     length: int  # of the coming step
     following: int  # of the step after it
@@ -40,14 +42,14 @@ class Auto(DraftLengthPolicy[AutoState]):
     """The length with the most expected tokens a second, 0 included, by the acceptance of the rows
     and the machine's own cost of a step; the default.
 
-        k* = argmax of  (1 + S_1 + ... + S_k) / t(k),    S_i = h_1 ... h_i
+        k* = argmax of  (1 + S_1 + ... + S_k) / t(k),    S_i = d_1 h_1 ... d_i h_i
 
     *Acceptance.* h_i, the chance of the i-th drafted token once all before it are accepted, is
     counted where that was so (Kaplan and Meier, 1958: a draft that is accepted whole says nothing
-    of the next token), over all active rows, with counts that decay over `memory` tokens. h_(i-1)
-    counts as `PRIOR` tokens of position i, and `acceptance` as those of the first one. A draft that
-    ends before the requested length, at a stop rule or where `ngram` finds no match, counts as
-    rejected there: what it lacks cannot be accepted.
+    of the next token), over all active rows, with counts that decay over `memory` tokens. d_i is
+    the chance that the token is drafted then: `ngram` finds no match, or a stop rule ends the
+    draft. h_(i-1) counts as `PRIOR` tokens of position i. Those of the first position have the
+    chance `acceptance`, which is high, so that drafting is tried first, and 1 is that of d_i.
 
     *Cost.* `times` are the seconds of a step of 0, 1, 2 ... drafted tokens; without them the engine
     measures them once for a machine, a pair, its strategies and a batch size, and keeps them on
@@ -55,9 +57,10 @@ class Auto(DraftLengthPolicy[AutoState]):
     if the engine is quicker for it (`cut`). No clock of a run decides: the same call with the same
     seed gives the same tokens again on that machine.
 
-    *Probes.* Steps without drafts say nothing of acceptance. Each of them saves `exploration` of
-    its time, and once the savings cover what two steps of one token may lose, these are taken:
-    rarely if drafting is far from paying off, often if it nearly does.
+    *Probes.* A step says nothing of positions that it does not draft. Each one saves `exploration`
+    of its time, and once the savings cover what the next longer draft may lose, it is taken, after
+    steps without drafts for two steps of one token: rarely if it is far from paying off, often if
+    it nearly does.
 
     All rows have the same length, since a step takes as long as its longest draft. A length is
     decided one step in advance, so that a GPU need not wait for the host. New prompts keep the
@@ -67,8 +70,8 @@ class Auto(DraftLengthPolicy[AutoState]):
     paper: ClassVar[str] = "this project"
     reads_times: ClassVar[bool] = True
 
-    acceptance: float = within("(0, 1)", 0.7)
-    exploration: float = within("[0, 1)", 0.005)
+    acceptance: float = within("(0, 1)", 0.85)
+    exploration: float = within("[0, 1)", 0.01)
     memory: float = within("[1, inf)", 200.0)
     max_length: int = within("[1, inf)", 16)
     times: tuple[float, ...] = ()
@@ -94,7 +97,7 @@ class Auto(DraftLengthPolicy[AutoState]):
 
     def init(self, batch_size: int) -> AutoState:
         none = (0.0,) * self.max_length
-        state = self._decided(AutoState(batch_size, none, none, 0, 0), 0.0)
+        state = self._decided(AutoState(batch_size, none, none, none, 0, 0), 0.0)
         return replace(state, length=state.following)
 
     def lengths(self, state: AutoState) -> np.ndarray:
@@ -104,59 +107,68 @@ class Auto(DraftLengthPolicy[AutoState]):
         return np.full(state.batch, state.following, dtype=np.int32)
 
     def update(self, state: AutoState, feedback: Feedback) -> AutoState:
-        accepted = feedback.accepted[feedback.active].tolist()
-        saved = 0.0 if state.length else self.exploration * self._seconds(0, state)
-        if state.length and accepted:
-            drafted = max(feedback.drafted.tolist()) / state.length
-            filled = state.filled + (drafted - state.filled) / FILLED
-            state = replace(self._counted(state, accepted), filled=filled)
+        rows = zip(feedback.drafted.tolist(), feedback.accepted.tolist(), strict=True)
+        active = [row for row, active in zip(rows, feedback.active, strict=True) if active]
+        saved = self.exploration * self._seconds(state.length, state)
+        if state.length and active:
+            longest = max(drafted for drafted, _ in active) / state.length
+            filled = state.filled + (longest - state.filled) / FILLED
+            state = replace(self._counted(state, active), filled=filled)
         state = replace(state, length=state.following)
         if state.probing:
             return replace(state, probing=state.probing - 1)
         return self._decided(state, saved)
 
-    def _counted(self, state: AutoState, accepted: list[int]) -> AutoState:
-        """The state with the accepted tokens of the active rows counted."""
-        steps = max(32.0, self.memory / len(accepted))
+    def _counted(self, state: AutoState, rows: list[tuple[int, int]]) -> AutoState:
+        """The state with a step counted. rows: drafted and accepted tokens of the active rows."""
+        steps = max(32.0, self.memory / len(rows))
         fade, slow = 1 - 1 / steps, 1 - 1 / (UNSEEN * steps)
-        ended = [0] * (self.max_length + 1)
-        for count in accepted:
-            ended[count] += 1
-        left, counts = len(accepted), []
-        for i, (before, kept) in enumerate(zip(state.reached, state.accepted, strict=True)):
+        size = self.max_length + 1
+        ended, lacking = [0] * size, [0] * size  # rows that accepted, and drafted, i tokens
+        for drafted, accepted in rows:
+            ended[accepted] += 1
+            lacking[drafted] += accepted == drafted
+        left, counts = len(rows), []
+        before = zip(state.reached, state.drafted, state.accepted, strict=True)
+        for i, (reached, drafted, accepted) in enumerate(before):
+            decay, step = slow, (0, 0, 0)
             if i < state.length and left:
-                reached, left = left, left - ended[i]
-                counts.append((before * fade + reached, kept * fade + left))
-            else:
-                counts.append((before * slow, kept * slow))
-        reached, kept = zip(*counts, strict=True)
-        return replace(state, reached=reached, accepted=kept)
+                decay, step = fade, (left, left - lacking[i], left - ended[i])
+                left -= ended[i]
+            old = reached * decay, drafted * decay, accepted * decay
+            counts.append([x + y for x, y in zip(old, step, strict=True)])
+        reached, drafted, accepted = map(tuple, zip(*counts, strict=True))
+        return replace(state, reached=reached, drafted=drafted, accepted=accepted)
 
     def _decided(self, state: AutoState, saved: float) -> AutoState:
         """The state with the length of the step after the coming one.
 
-        saved: seconds, of a step without drafts.
+        saved: seconds, of the last step.
         """
-        tokens, choices = self._tokens(state), self.draft_lengths
+        tokens, choices = self._tokens(state), (0, *self.draft_lengths)
         rates = [tokens[k] / self._seconds(k, state) for k in choices]
-        drafting, plain = max(rates), 1 / self._seconds(0, state)
-        margin = MARGIN if state.length == 0 else 1 / MARGIN
-        if drafting > margin * plain:
-            return replace(state, following=choices[rates.index(drafting)], savings=0.0)
-        one, none = self._seconds(1, state), self._seconds(0, state)
-        # the steps of a probe, and the draft's pass over the tokens that it lacks
-        loss = PROBE * max(0.0, one - tokens[1] * none) + one - none
-        savings = state.savings + saved
-        if saved and savings >= loss:
-            return replace(state, following=1, probing=PROBE - 1, savings=0.0)
-        return replace(state, following=0, savings=savings)
+        best = max(range(1, len(choices)), key=rates.__getitem__)
+        if rates[best] < (MARGIN if state.length == 0 else 1 / MARGIN) * rates[0]:
+            best = 0
+        savings, probe = state.savings + saved, best + 1
+        if probe == len(choices) or not saved:
+            return replace(state, following=choices[best], savings=savings)
+        seconds = self._seconds(choices[probe], state)
+        loss = max(LEAST_LOSS * seconds, seconds - tokens[choices[probe]] / rates[best])
+        if not best:
+            loss = PROBE * loss + seconds - self._seconds(0, state)  # for the tokens that it lacks
+        if savings < loss:
+            return replace(state, following=choices[best], savings=savings)
+        more = 0 if best else PROBE - 1
+        return replace(state, following=choices[probe], probing=more, savings=0.0)
 
     def _tokens(self, state: AutoState) -> list[float]:
         """Expected tokens of a row by draft length, [K+1]."""
         chance, survival, tokens = self.acceptance, 1.0, [1.0]
-        for reached, accepted in zip(state.reached, state.accepted, strict=True):
-            chance = (accepted + PRIOR * chance) / (reached + PRIOR)
-            survival *= chance
+        counts = zip(state.reached, state.drafted, state.accepted, strict=True)
+        for reached, drafted, accepted in counts:
+            chance = (accepted + PRIOR * chance) / (drafted + PRIOR)
+            survival *= chance * (drafted + PRIOR) / (reached + PRIOR)
             tokens.append(tokens[-1] + survival)
         return tokens
 
