@@ -3,7 +3,6 @@ windows, poison.
 """
 
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +16,7 @@ from bass.attention import BACKENDS
 from bass.attention.kernels import KernelBackend
 from bass.engine.scorer import CachedAttend
 from bass.errors import PairingError
+from bass.models import FAMILIES
 from bass.records import AttentionRule, CacheBudget, DecoderShape, Projection
 from bass.testing.small_models import dense_attention, poisoned
 from support.engines import EVERY_PAIRING, PAIRINGS, SLOW
@@ -159,14 +159,15 @@ def test_a_model_with_sinks_needs_a_backend_that_has_them() -> None:
         def run(self, q: torch.Tensor, view: Any, plan: Any, rule: AttentionRule) -> torch.Tensor:
             return q
 
-    def model(sinks: bool) -> Any:
-        rules = (AttentionRule(1.0), AttentionRule(1.0, sinks=sinks))
-        return SimpleNamespace(
-            shape=DecoderShape(5, 4, 2, 8, 64, rules), config=SimpleNamespace(model_type="gpt_oss")
-        )
+    def model(family: str) -> Any:
+        sizes = ("vocab_size", "hidden_size", "num_attention_heads", "num_hidden_layers")
+        sizes += ("intermediate_size", "num_key_value_heads")
+        raw = dict.fromkeys(sizes, 2) | {"model_type": family, "head_dim": 2}
+        kind: Any = FAMILIES[family]
+        return kind(kind.config_type.from_json(raw), "meta")
 
-    check_sinks(model(False), Plain())
+    check_sinks(model("llama"), Plain())
     with pytest.raises(PairingError, match="`Plain` has no sinks, which `gpt_oss` needs"):
-        check_sinks(model(True), Plain())
+        check_sinks(model("gpt_oss"), Plain())
     for backend in BACKENDS.values():
-        check_sinks(model(True), backend())
+        check_sinks(model("gpt_oss"), backend())

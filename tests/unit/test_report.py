@@ -160,7 +160,7 @@ def test_the_page_says_which_settings_have_pictures(
     assert all(title.endswith("batch 2") for title in titles)
     assert "4 of 40 settings are here" in text
     assert "settings are here" in page
-    assert "Mean acceptance length: committed tokens / target calls" in text
+    assert "Mean acceptance length: committed tokens / row steps" in text
     assert "A cell has its mean over prompts." in text
 
 

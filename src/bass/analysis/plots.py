@@ -7,7 +7,7 @@ A method is what distinguishes the cells of one work. Works that differ on anoth
 import functools
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 
 from bass.analysis.metrics import by_position
 from bass.analysis.statistics import MOST_SPAN
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from bass.analysis.frames import Run
 
+Values = Sequence[float] | np.ndarray | pd.Series
 SERIES = tuple(f"s{i}" for i in range(8))  # names of colours in report.css
 MARKERS = "osD^vPX*"
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 3)))
@@ -108,7 +108,7 @@ def new_figure(panels: int = 1) -> "tuple[Figure, list[Axes]]":
     return figure, list(figure.subplots(panels, 1, squeeze=False)[:, 0])
 
 
-def series(ax: "Axes", number: int, x: ArrayLike, y: ArrayLike, name: str, **options: Any) -> None:
+def series(ax: "Axes", number: int, x: Values, y: Values, name: str, **options: Any) -> None:
     """Draw a series with a colour, a dash and a marker of its own."""
     n = number % len(SERIES)
     chosen = {"linestyle": DASHES[n], "marker": MARKERS[n], "markersize": 5}

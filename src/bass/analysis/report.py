@@ -37,7 +37,8 @@ def report(run: "Run") -> str:
         notes = [note for note in frame.attrs["notes"] if note not in said]
         if "category" in frame:
             whole = frame[frame["category"] == ALL].drop(columns="category")
-        tables.append(_table("Figures", shown(whole), notes, whole.index.isin(fastest)))
+        best = whole.index.isin(fastest).tolist()
+        tables.append(_table("Figures", shown(whole), notes, best))
         if "category" in frame:
             parts = frame[frame["category"] != ALL]
             tables.append(_table("Figures by category", shown(parts)) | {"folded": True})
@@ -95,7 +96,7 @@ def _table(
         "notes": notes,
         "heads": [head.partition(", ")[::2] for head in map(str, frame.columns)],
         "rows": [
-            {"cells": [_split(text) for text in row], "best": bool(len(best)) and bool(best[i])}
+            {"cells": [_split(text) for text in row], "best": bool(best) and best[i]}
             for i, row in enumerate(rows)
         ],
     }

@@ -72,7 +72,8 @@ def table(run: "Run", categories: bool = True) -> pd.DataFrame:
     frame = pd.DataFrame(rows).set_index("cell")
     family = ["work", *(["category"] if names else [])]
     for column in SPEEDUPS:
-        frame[f"{column}_p"] = frame.groupby(family)[f"{column}_p"].transform(holm)
+        p_values = frame.groupby(family)[f"{column}_p"]
+        frame[f"{column}_p"] = p_values.transform(lambda values: holm(values.to_numpy()))
     frame = frame.drop(columns="work")
     frame.attrs["notes"] = [*_notes(run, frame)]
     return frame

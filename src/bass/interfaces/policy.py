@@ -88,7 +88,7 @@ def requested_lengths(policy: DraftLengthPolicy[Any], state: Any, batch: int) ->
     return checked_lengths(policy, policy.lengths(state), batch)
 
 
-def checked_lengths(policy: DraftLengthPolicy[Any], given: np.ndarray, batch: int) -> list[int]:
+def checked_lengths(policy: DraftLengthPolicy[Any], given: Any, batch: int) -> list[int]:
     """Lengths that the policy gave for `batch` rows, if each is in 0..max_length."""
     lengths = np.asarray(given)
     if lengths.shape != (batch,) or lengths.dtype.kind not in "iu":
