@@ -17,6 +17,7 @@ from bass.checkpoints.weights import dummy_index, read_index
 from bass.errors import CheckpointError
 from bass.models.config import FamilyConfig
 from bass.models.llama import Llama, LlamaConfig
+from bass.ops.norms import RMSNorm
 from unit.checkpoints import Pair, Said, shard
 from unit.test_bad_input import refuses
 from unit.test_weights import parameters, rewrite, same, tied, untied
@@ -122,6 +123,9 @@ class OwnConfig(LlamaConfig):
 @final
 class Own(Llama):
     config_type: ClassVar[type[FamilyConfig]] = OwnConfig
+
+    def norm_type(size: int, *arguments: Any) -> RMSNorm:  # called on no object
+        return RMSNorm(size, *arguments)
 
     def unembed(self, hidden: Any) -> Any:
         return -super().unembed(hidden)

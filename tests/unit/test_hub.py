@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 import bass
-from bass.checkpoints.hub import resolve
+from bass.checkpoints.hub import WANTED, resolve
 from bass.errors import CheckpointError
 from unit.checkpoints import Pair, Said, shard
 
@@ -123,6 +124,7 @@ def commands(hub: Hub, home: Path, *requests: list[str], **environment: str) -> 
     own = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     own |= {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(home), "NO_PROXY": "*"}
     own |= {"HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1"}
+    own |= {"HF_HUB_DISABLE_PROGRESS_BARS": "1"}
     command = [sys.executable, "-c", SAY, json.dumps(requests)]
     done = subprocess.run(
         command, capture_output=True, text=True, env=own | environment, timeout=120, check=True
@@ -143,6 +145,13 @@ def test_without_the_library_one_sentence_names_the_remedy(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(CheckpointError, match=r"`pip install 'bass-decoding\[hub\]'`\.$"):
         resolve("org/name")
+
+
+def test_every_file_that_is_read_is_fetched() -> None:
+    source = Path(bass.__file__).parent
+    for path in (*source.glob("checkpoints/*.py"), *source.glob("text/*.py")):
+        named = re.findall(r'"(\w+\.(?:json|jinja|model|txt))"', path.read_text(encoding="utf-8"))
+        assert {*named} <= {*WANTED}, path
 
 
 @pytest.mark.nightly

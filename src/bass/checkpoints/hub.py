@@ -8,10 +8,10 @@ from bass.errors import CheckpointError, install
 
 HUB_ID = re.compile(r"(?P<id>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[\w./-]+))?", re.ASCII)
 WANTED = (
-    "config.json", "generation_config.json", "tokenizer.json", "tokenizer.model", "vocab.json",
-    "merges.txt", "tekken.json", "tiktoken.model", "*.tiktoken", "tokenizer_config.json",
-    "special_tokens_map.json", "added_tokens.json", "chat_template.jinja", "chat_template.json",
-    "additional_chat_templates/*.jinja",
+    "config.json", "quantize_config.json", "generation_config.json", "tokenizer.json",
+    "tokenizer.model", "vocab.json", "merges.txt", "tekken.json", "tiktoken.model", "*.tiktoken",
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+    "chat_template.jinja", "chat_template.json", "additional_chat_templates/*.jinja",
     "*.safetensors", "model.safetensors.index.json", "adapter_config.json",
 )  # fmt: skip
 # other formats of the same weights: in subfolders, and original formats

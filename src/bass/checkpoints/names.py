@@ -30,7 +30,10 @@ _TOWERS = (
 _HARMLESS = re.compile(rf"(?:model\.)?(?:{'|'.join(_OTHER_HEADS + _TOWERS)})(?:\..*)?")
 _OF_TOWERS = re.compile(rf"(?:model\.)?(?:{'|'.join(_TOWERS)})\..*")
 # buffers that follow from the config
-_BUFFERS = (".position_ids", ".inv_freq", ".original_inv_freq", ".masked_bias", ".causal_mask")
+_BUFFERS = (
+    ".position_ids", ".inv_freq", ".original_inv_freq", ".masked_bias", ".causal_mask",
+    ".attn.bias", ".attention.bias",
+)  # fmt: skip
 
 # Tensors of mixtures -> their names in a folder with stacks of experts, as `transformers` 5 has
 # them in memory, and saves them with `save_original_format=False`: gate_up_proj [experts, 2 inner,

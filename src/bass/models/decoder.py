@@ -27,8 +27,8 @@ class CausalDecoder(nn.Module, Decoder):
     `head` is None if it is tied to the embedding; `head_bias` is then its bias, if any.
     `norm_type`: of the last norm, and of those that a block asks its factory for. `names`: the
     checkpoint's modules. `prefix`: the start of all tensor names except the head's; checkpoints of
-    the bare model lack it. `ignored`: endings of tensor names in old checkpoints that no decoder
-    needs.
+    the bare model lack it. `ignored`: endings of names of stored tensors that the decoder does not
+    need, besides the known buffers.
     """
 
     config_type: ClassVar[type[FamilyConfig]]
@@ -36,7 +36,7 @@ class CausalDecoder(nn.Module, Decoder):
     has_head_bias: ClassVar[bool] = False
     names: ClassVar[Names] = LLAMA
     prefix: ClassVar[str] = "model."
-    ignored: ClassVar[tuple[str, ...]] = (".rotary_emb.inv_freq",)
+    ignored: ClassVar[tuple[str, ...]] = ()
     config: Any  # a `config_type`
 
     def __init__(
@@ -44,7 +44,7 @@ class CausalDecoder(nn.Module, Decoder):
     ) -> None:
         super().__init__()
         c = self.config = config
-        make = LayerFactory(c, self.norm_type, torch.device(device), dtype)
+        make = LayerFactory(c, type(self).norm_type, torch.device(device), dtype)
         tied, bias = c.tie_word_embeddings, self.has_head_bias
         self.embed = make.empty(c.vocab_size, c.embedding_size)
         self.head: nn.Module | None = (

@@ -53,7 +53,6 @@ class GPT2(CausalDecoder):
     norm_type = LayerNorm
     names = GPT
     prefix = "transformer."
-    ignored = (".attn.bias", ".attn.masked_bias")
     transposed: ClassVar[tuple[str, ...]] = (
         ".qkv.weight", ".out.weight", ".up.weight", ".down.weight"
     )  # fmt: skip

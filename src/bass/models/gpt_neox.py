@@ -56,7 +56,6 @@ class GPTNeoX(RotaryDecoder):
         "mlp.down": "mlp.dense_4h_to_h",
     }
     prefix = "gpt_neox."
-    ignored = (".rotary_emb.inv_freq", ".attention.bias", ".attention.masked_bias")
 
     def block(self, c: GPTNeoXConfig, make: LayerFactory, layer: int) -> Parallel | PreNorm:
         kind = Parallel if c.use_parallel_residual else PreNorm

@@ -48,7 +48,6 @@ class GPTJ(RotaryDecoder):
         "mlp.down": "mlp.fc_out",
     }
     prefix = "transformer."
-    ignored = (".attn.bias", ".attn.masked_bias", ".attn.causal_mask")
 
     def block(self, c: Any, make: LayerFactory, layer: int) -> Parallel:
         return Parallel(make, Attention(make), MLP(make), norms=1)

@@ -69,7 +69,6 @@ class OPT(CausalDecoder):
         "mlp.up": "fc1",
         "mlp.down": "fc2",
     }
-    ignored = ()
 
     def setup(self, c: OPTConfig, make: LayerFactory) -> None:
         self.position_embed = make.empty(c.max_position_embeddings + FIRST_ROW, c.hidden_size)
