@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bass.api.plan import backend_for, check_sinks
+from bass.api.plan import backend_for, cache_for, check_sinks
 from bass.attention import BACKENDS
 from bass.attention.kernels import KernelBackend
 from bass.engine.scorer import CachedAttend
@@ -143,6 +143,7 @@ def test_every_backend_has_a_layout_and_every_other_pair_is_refused_by_name() ->
         assert any(cache.view_type is backend.view_type for cache in CACHES.values())
         for cache in CACHES.values():
             if cache.view_type is backend.view_type:
+                assert cache_for("auto", backend(), torch.device("cpu")) is cache
                 assert type(backend_for(backend(), cache, torch.device("cpu"))) is backend
             else:
                 with pytest.raises(

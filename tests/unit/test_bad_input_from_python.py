@@ -86,7 +86,7 @@ LOADS: list[tuple[dict[str, Any], str]] = [
     ({"drafter": "ngram", "stop_rule": "svip"}, "would not be used"),
     ({"drafter": "ngram"}, "would not be used: `Ngram` runs no draft model"),
     ({"load_format": "dummy", "lora": "somewhere"}, "random weights take no adapter"),
-    ({"drafter": "none"}, "num_speculative_tokens=0"),
+    ({"drafter": "none"}, "Unknown drafter `none`"),
 ]
 
 

@@ -123,7 +123,10 @@ def test_a_broken_package_has_a_line_and_the_list_goes_on(
     for name, text in words.items():
         assert text in line(said, name)
         assert "from fake-strategies 1.2" in line(said, name)
-    assert "family: " in said.out
+    offer("bass.families", "fake-families", own="unit.test_folders:Own", dd="offered:NoStrategy")
+    families = bass_command("list", "family")
+    assert line(families, "own").endswith("from fake-families 1.2")
+    assert "is no model family" in line(families, "dd")
     assert "No module named 'nowhere'" in bass_command("list", "aa").out
 
 

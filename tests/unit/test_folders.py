@@ -19,6 +19,7 @@ from bass.models.config import FamilyConfig
 from bass.models.llama import Llama, LlamaConfig
 from bass.ops.norms import RMSNorm
 from unit.checkpoints import Pair, Said, shard
+from unit.distributions import Offer
 from unit.test_bad_input import refuses
 from unit.test_weights import parameters, rewrite, same, tied, untied
 
@@ -139,7 +140,7 @@ def outside(pair: Pair, to: Path) -> Pair:
 
 
 def test_a_family_from_outside_is_given_to_load_and_to_commands(
-    bass_command: Command, pair: Pair, tmp_path: Path
+    bass_command: Command, pair: Pair, offer: Offer, tmp_path: Path
 ) -> None:
     own = outside(pair, tmp_path)
     llm = bass.load(own.target, own.draft, family=Own, device="cpu")
@@ -151,6 +152,10 @@ def test_a_family_from_outside_is_given_to_load_and_to_commands(
     said = bass_command("info", str(own.target), *family, "--json")
     assert said.lines[0]["checkpoints"][0]["family"] == "own_llama"
     refuses(bass_command("info", str(own.target)), "own_llama", "docs/extend/model.md")
+    offer("bass.families", own_llama="unit.test_folders:Own")
+    assert read_index(own.target).removed == ""
+    offer("bass.families", "broken", own_llama="offered:NoStrategy")
+    refuses(bass_command("info", str(own.target)), "`own_llama` of an", "is no model family")
 
 
 STACKED = {

@@ -27,7 +27,7 @@ from support.engines import FIRST_PAIRING, Setup, mixed_requests
 from support.matrix import matrix
 from unit.checkpoints import Pair
 
-EIGHT_BITS = {name: cls() for name, cls in QUANTIZATIONS.items() if name != "none"}
+EIGHT_BITS = {name: cls() for name, cls in QUANTIZATIONS.items()}
 KINDS = [torch.int8, E4M3]
 # error of a product of normal numbers, over the product's norm
 NEAR = {"int8": 0.015, "fp8": 0.05, "int8-weight": 0.01}
@@ -187,7 +187,7 @@ def test_one_layer_at_a_time_is_there_in_full_while_a_checkpoint_is_loaded(pair:
         assert torch.equal(ours, theirs), name
 
 
-@pytest.mark.parametrize("name", QUANTIZATIONS)
+@pytest.mark.parametrize("name", ["none", *QUANTIZATIONS])
 def test_the_bytes_of_weights_are_counted_as_they_are_held_and_the_work_as_before(
     pair: Pair, name: str
 ) -> None:

@@ -54,7 +54,9 @@ class ModelOptions:
     )
     # None: a policy that is given next to `num_speculative_tokens` contradicts it
     policy: StrategySpec = strategy(None, "policy", f"{DEFAULT_POLICY} by default; ")
-    cache: str | type = strategy("auto", "cache", "auto (the fastest on the device), ")
+    cache: str | type = strategy(
+        "auto", "cache", "auto (the fastest, or one that the attention reads), "
+    )
     attention: StrategySpec = strategy(
         "auto", "attention", "auto (the default of cache and device), "
     )
@@ -65,7 +67,7 @@ class ModelOptions:
     dtype: str = option("auto", "auto, float32, bfloat16 or float16")
     quantization: StrategySpec = strategy(None, "quantization")
     draft_quantization: StrategySpec = option(
-        None, "quantization of the draft; by default that of the target", "quantization"
+        None, "quantization of the draft, or none; by default that of the target", "quantization"
     )
     cuda_graphs: Literal["auto", "lazy"] | bool = option(
         "auto",

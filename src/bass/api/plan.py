@@ -1,6 +1,7 @@
 """Resolves the options of `load` to models and strategies, checked before any weight is read."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -17,8 +18,9 @@ from bass.api.loading import (
     check_pair,
 )
 from bass.api.options import DEFAULT_POLICY, LoadOptions
-from bass.api.resolve import imported, make
+from bass.api.resolve import make
 from bass.attention import ON_CUDA
+from bass.checkpoints.families import family_class
 from bass.checkpoints.folder import DTYPES
 from bass.drafters import NoDrafter
 from bass.engine.assembly import Strategies, check_features
@@ -53,19 +55,10 @@ class LoadPlan:
         method = make("drafter", options.drafter)
         if policy.max_length == 0:  # autoregressive decoding loads no draft, even if one is named
             method = NoDrafter()
-        elif isinstance(method, NoDrafter):
-            raise OptionError(
-                "A drafter that drafts nothing is autoregressive decoding: give "
-                "`num_speculative_tokens=0` instead."
-            )
         else:
             check_used(options, method)
         device = find_device(options.device)
-        layout = options.cache
-        if layout == "auto":  # the one with the fastest default attention on the device (docs/log)
-            fast = runs_kernels(device) and options.attention == "auto"
-            layout = "split" if fast else "padded"
-        layout = make("cache", layout)
+        layout = cache_for(options.cache, options.attention, device)
         backend = backend_for(options.attention, layout, device)
         parts = Strategies(
             policy, layout, backend, make("verifier", options.verifier), method, rule
@@ -180,11 +173,12 @@ def _specs(options: LoadOptions, device: torch.device) -> tuple[ModelSpec, Model
     dummy = options.load_format == "dummy"
 
     def spec(checkpoint: str | Path, quantization: Any, lora: str | Path | None) -> ModelSpec:
-        if quantization is not None:
-            quantization = make("quantization", quantization)
-            quantization.check(device)
+        method = None
+        if quantization not in (None, "none"):
+            method = make("quantization", quantization)
+            method.check(device)
         adapter = None if lora is None else str(lora)
-        return ModelSpec(str(checkpoint), device, dtype, quantization, dummy, adapter, family)
+        return ModelSpec(str(checkpoint), device, dtype, method, dummy, adapter, family)
 
     ours, theirs = options.quantization, options.draft_quantization
     theirs = ours if theirs is None else theirs
@@ -209,6 +203,19 @@ def check_max_length(policy: DraftLengthPolicy[Any]) -> None:
     """Raise `OptionError` for a policy that does not declare its longest draft."""
     most = getattr(policy, "max_length", None)
     check_number(f"{type(policy).__name__}.max_length", most, "[0, 2147483647]")
+
+
+def cache_for(cache: Any, attention: Any, device: torch.device) -> Any:
+    """The layout for `cache=`; "auto": the first that gives the view of an explicit `attention`,
+    else the one with the fastest default attention on the device (docs/log).
+    """
+    if cache != "auto":
+        return make("cache", cache)
+    if attention == "auto":
+        return make("cache", "split" if runs_kernels(device) else "padded")
+    view = make("attention", attention).view_type
+    layouts: dict[str, Any] = dict(KINDS["cache"].registry)
+    return next((one for one in layouts.values() if one.view_type is view), make("cache", "padded"))
 
 
 def backend_for(attention: Any, cache: Any, device: torch.device) -> AttentionBackend[Any, Any]:
@@ -237,17 +244,9 @@ def backend_for(attention: Any, cache: Any, device: torch.device) -> AttentionBa
 
 def find_family(spec: Any) -> type[CausalDecoder]:
     """The decoder class for `family=`: a class, or "package.module:Class"."""
-    found = spec
-    if isinstance(spec, str):
-        module, _, name = spec.partition(":")
-        found = imported(f"the family `{spec}`", lambda: find_object(module, name))
-    if not (isinstance(found, type) and issubclass(found, CausalDecoder)):
-        raise OptionError(
-            f"`family={spec!r:.200}` is no model family: give a subclass of "
-            "`bass.models.decoder.CausalDecoder` (docs/extend/model.md), or its "
-            "`package.module:Class`."
-        )
-    return found
+    module, _, name = str(spec).partition(":")
+    load = partial(find_object, module, name) if isinstance(spec, str) else lambda: spec
+    return family_class(f"`{spec!s:.200}`", load)
 
 
 def find_device(device: str) -> torch.device:

@@ -32,11 +32,11 @@ class Parameter:
     several: bool = False
 
 
-def plugins(kind: str) -> dict[str, EntryPoint]:
-    """The entry points of installed packages in the group of the kind, such as `bass.policies`, by
-    name; the distribution found first wins.
+def plugins(group: str) -> dict[str, EntryPoint]:
+    """The entry points of installed packages in a group, such as `bass.policies`, by name; the
+    distribution found first wins.
     """
-    return {point.name: point for point in reversed([*entry_points(group=KINDS[kind].group)])}
+    return {point.name: point for point in reversed([*entry_points(group=group)])}
 
 
 def distribution(point: EntryPoint) -> str:
@@ -46,7 +46,7 @@ def distribution(point: EntryPoint) -> str:
 
 def names(kind: str) -> list[str]:
     """Every name of a strategy of the kind."""
-    return sorted({*KINDS[kind].registry, *plugins(kind)})
+    return sorted({*KINDS[kind].registry, *plugins(KINDS[kind].group)})
 
 
 def find_class(kind: str, spec: Any) -> type:
@@ -67,7 +67,7 @@ def find_class(kind: str, spec: Any) -> type:
         )
     if spec in registry:
         return registry[spec]
-    if spec in (offered := plugins(kind)):
+    if spec in (offered := plugins(KINDS[kind].group)):
         return plugin_class(kind, offered[spec])
     if kind == "drafter" and re.match(r"(?i)eagle|medusa|mtp|hydra|dflash", spec):
         raise OptionError(

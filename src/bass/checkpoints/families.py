@@ -1,12 +1,12 @@
 """The family of a checkpoint: built in, from an installed package, or given by the user."""
 
 import re
-from collections.abc import Iterable
-from importlib.metadata import entry_points
+from collections.abc import Callable, Iterable
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from bass.errors import CheckpointError
+from bass.errors import CheckpointError, OptionError
 from bass.models import FAMILIES
 from bass.models.decoder import CausalDecoder
 
@@ -43,12 +43,35 @@ def family_of(
     if name in FAMILIES:
         return FAMILIES[name]
     for point in entry_points(group=GROUP, name=str(name)):
-        return point.load()
+        return plugin_family(point)
     raise CheckpointError(
         f"`{folder}` is of model_type `{name}`: give another model, or write its family as "
         "docs/extend/model.md shows, and give it as `--family package.module:Class`; `bass` reads "
         f"{', '.join(sorted(FAMILIES))}."
     )
+
+
+def plugin_family(point: EntryPoint) -> type[CausalDecoder]:
+    """The family that an installed package provides. Raises `OptionError`."""
+    return family_class(f"`{point.name}` of an installed package (`{point.value}`)", point.load)
+
+
+def family_class(called: str, load: Callable[[], Any]) -> type[CausalDecoder]:
+    """The family that `load` imports. Raises `OptionError`, for any error of the user's module."""
+    try:
+        found = load()
+    except Exception as error:
+        raise OptionError(
+            f"Cannot load the family {called} ({type(error).__name__}: {error}): give an "
+            "importable `package.module:Class`."
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, CausalDecoder)):
+        raise OptionError(
+            f"{called} is no model family: give a subclass of "
+            "`bass.models.decoder.CausalDecoder` (docs/extend/model.md), or its "
+            "`package.module:Class`."
+        )
+    return found
 
 
 def refuse_head(folder: Path, raw: dict[str, Any], tensors: Iterable[str] = ()) -> None:

@@ -32,7 +32,6 @@ from bass.models.sources import WeightSource
 from bass.ops.norms import HeadNorm, OffsetRMSNorm
 from bass.progress import advancing
 from bass.quantization.apply import quantizable, quantize, quantize_head, quantize_layer, unfilled
-from bass.quantization.methods import NoQuantization
 
 Family = type[CausalDecoder]
 
@@ -82,12 +81,11 @@ class CheckpointIndex:
         them, as in `transformers`.
         """
         stored = self.files.method  # of quantized weights
-        if stored and not isinstance(quantization, NoQuantization | None):
+        if stored and quantization is not None:
             raise OptionError(
                 f"`{self.folder}` is already quantized by {stored}: leave out `quantization`, or "
                 "give `none` (for a draft, as `draft_quantization`)."
             )
-        quantization = None if stored else quantization
         embed, second = self.sources.get("embed"), self.second_head
         if embed and second and device.type != "meta" and not self._same(embed.tensors[0], second):
             raw, kind = self.raw | {"tie_word_embeddings": False}, type(self.decoder)

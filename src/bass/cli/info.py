@@ -109,7 +109,7 @@ def weights(index: CheckpointIndex, dtype: torch.dtype, draft: bool) -> str:
     sizes = [f"{index.weight_bytes(dtype) / 2**20:,.2f} MiB in {kind}"]
     if index.files.method:
         return f"{sizes[0]}, quantized as stored"
-    for name in (name for name in names("quantization") if name != "none"):
+    for name in names("quantization"):
         with contextlib.suppress(BassError):  # not for this family
             size = index.weight_bytes(dtype, make("quantization", name), draft)
             sizes.append(f"{size / 2**20:,.2f} in {name}")

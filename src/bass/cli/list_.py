@@ -7,6 +7,8 @@ import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -77,21 +79,30 @@ class Listed:
 
 
 def entries(kind: str) -> list[Listed]:
-    """The strategies of a kind: of bass, then of installed packages, usable or not."""
+    """The classes of a kind: of bass, then of installed packages, usable or not."""
     if kind == FAMILY:
         outer = _parsed("bass.models.multimodal")
         doc, path = ast.get_docstring(outer) or "", "bass.models.multimodal:Multimodal"
         names = [ast.literal_eval(key) for key in _registry(outer).keys]
-        return [*_own(kind, "bass.models"), *(Listed(kind, name, path, doc) for name in names)]
-    found = [*_own(kind, KINDS[kind].group)]
-    for name, point in plugins(kind).items():
+        found = [*_own(kind, "bass.models"), *(Listed(kind, name, path, doc) for name in names)]
+        group, load = "bass.families", _plugin_family
+    else:
+        found = [*_own(kind, KINDS[kind].group)]
+        group, load = KINDS[kind].group, partial(plugin_class, kind)
+    for name, point in plugins(group).items():
         place = kind, name, point.value
         try:
-            found.append(Listed.of(*place, plugin_class(kind, point), distribution(point)))
+            found.append(Listed.of(*place, load(point), distribution(point)))
         except Exception as error:  # importing code of another package may raise anything
             reason = " ".join(str(error).split())
             found.append(Listed(*place, origin=distribution(point), problem=reason))
     return found
+
+
+def _plugin_family(point: EntryPoint) -> type:
+    from bass.checkpoints.families import plugin_family  # which loads torch
+
+    return plugin_family(point)
 
 
 def by_path(spec: str) -> Listed:

@@ -11,7 +11,6 @@ DRAFTERS = {
     "ensemble": Ensemble,
     "model": ModelDraft,
     "ngram": Ngram,
-    "none": NoDrafter,
     "replay": Replay,
     "self": SelfDraft,
 }

@@ -13,12 +13,11 @@ only acceptance (`quantize_head`).
 """
 
 from bass.interfaces import Quantization
-from bass.quantization.methods import Fp8, Int8, Int8Weight, NoQuantization
+from bass.quantization.methods import Fp8, Int8, Int8Weight
 
 QUANTIZATIONS: dict[str, type[Quantization]] = {
-    "none": NoQuantization,
     "int8": Int8,
     "fp8": Fp8,
     "int8-weight": Int8Weight,
 }
-__all__ = ["QUANTIZATIONS", "Fp8", "Int8", "Int8Weight", "NoQuantization"]
+__all__ = ["QUANTIZATIONS", "Fp8", "Int8", "Int8Weight"]

@@ -15,7 +15,6 @@ from bass.interfaces import Quantization
 from bass.models.decoder import CausalDecoder
 from bass.ops.experts import Experts
 from bass.ops.linear import Linear
-from bass.quantization.methods import NoQuantization
 
 
 def quantizable(decoder: CausalDecoder) -> list[str]:
@@ -48,8 +47,6 @@ def quantize_head(decoder: CausalDecoder, quantization: Quantization) -> CausalD
     """Quantize the head of a decoder, in place; the embedding, which may be tied to it, does not
     change.
     """
-    if isinstance(quantization, NoQuantization):
-        return decoder
     if decoder.head is None:
         weight = decoder.embed.clone()  # a copy, which the quantization may overwrite
         decoder.head, decoder.head_bias = _made(quantization, weight, decoder.head_bias), None

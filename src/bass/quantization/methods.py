@@ -5,26 +5,12 @@ from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from bass.errors import OptionError
 from bass.interfaces import Quantization
-from bass.ops.linear import Linear, QuantizedLinear
+from bass.ops.linear import QuantizedLinear
 from bass.ops.quantize import E4M3
-
-
-@final
-@dataclass(frozen=True)
-class NoQuantization(Quantization):
-    """Weights in the model's own type."""
-
-    def __call__(
-        self, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None
-    ) -> Linear:
-        layer = Linear(weight.shape[1], weight.shape[0], torch.device("meta"), weight.dtype)
-        layer.weight = nn.Parameter(weight, requires_grad=False)
-        layer.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
-        return layer
 
 
 @dataclass(frozen=True)
