@@ -174,7 +174,7 @@ def parsing_alone() -> Iterator[None]:
     def ending(parser: Parser, argv: Sequence[str]) -> Any:
         found = read(parser, argv)
         for name, kind in parser.strategies.items():
-            if found[name] not in (None, "auto"):
+            if found[name] not in (None, "auto", "none"):
                 make(kind, found[name])
         return found if parser.prog == "bass ablate" else end()
 

@@ -233,8 +233,15 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an axis of one value": ({"axes": {"batch": 3}}, "`axes.batch: 3` must be a list"),
     "an axis without settings": ({"axes": {"how": {"a": 1}}}, "to mappings of settings"),
     "an unknown axis": ({"axes": {"bach": [1]}}, "Did you mean `batch`"),
+    "layers of a cell after a plain one": (
+        {"axes": {"how": {
+            "plain": {"policy": "fixed", "policy.k": 0},
+            "own": {"drafter": "self", "drafter.layers": 99},
+        }}},
+        "A draft of the first 99 layers needs a larger target",
+    ),
     "no checkpoint": ({"base": {"target": "./nowhere"}}, "nowhere"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", WRONG)

@@ -100,10 +100,10 @@ class LoadPlan:
         check_family(self.target.family, *read)
         if len(read) == 2:
             check_pair(*read)
-        self._check_decoders([one.index.decoder for one in read])
+        self.check_decoders([one.index.decoder for one in read])
         return read
 
-    def _check_decoders(self, decoders: list[CausalDecoder]) -> None:
+    def check_decoders(self, decoders: list[CausalDecoder]) -> None:
         """Check the shapes of target and draft against the strategies."""
         target = decoders[0]
         check_features(self.parts.drafter, target.shape.layers)
@@ -123,7 +123,7 @@ class LoadPlan:
         cache = ModelCache() if cache is None else cache
         models = cache.find(*self.models)
         if models is not None:
-            self._check_decoders(models.decoders)
+            self.check_decoders(models.decoders)
             return models
         checkpoints = self.check()
         cache.last = None  # frees the others first: memory may not suffice for both

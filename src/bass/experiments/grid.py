@@ -351,6 +351,7 @@ def fitting(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
         pair = (*plan.models, plan.parts.drafter.needs_draft)
         if pair not in pairs:
             pairs[pair] = plan.check()
+        plan.check_decoders([one.index.decoder for one in pairs[pair]])
         if (pair, prompts) not in checked:
             checked[pair, prompts] = _long(cell.settings, pairs[pair], remarks)
             long.setdefault(prompts, set()).update(checked[pair, prompts])
