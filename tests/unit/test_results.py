@@ -52,7 +52,16 @@ COMPLETIONS = [
 
 
 def test_the_figures_of_a_run_are_those_worked_out_by_hand() -> None:
-    stats = Result(COMPLETIONS, STEPS, lambda: PEAKS).stats
+    measured: list[Peaks] = []
+
+    def peaks() -> Peaks:
+        measured.append(PEAKS)
+        return PEAKS
+
+    result = Result(COMPLETIONS, STEPS, peaks)
+    stats = result.stats
+    assert {"tau", "mbu", "acceptance_by_position", "as_dict"} <= {*dir(stats)}
+    assert (repr(result), stats.tau, measured) == (repr(result), 9 / 5, [])
     expected = {
         "steps": 3,
         "row_steps": 2 + 2 + 1,
@@ -60,7 +69,6 @@ def test_the_figures_of_a_run_are_those_worked_out_by_hand() -> None:
         "accepted": 2 + 2,
         "emitted": 4 + 4 + 1,
         "tokens": 4 + 1 + 3,
-        "tau": 9 / 5,
         "acceptance_rate": 4 / 10,
         "tokens_per_second": 8 / 2.5,
         # Ends: 1 at 0.5 + 0.625 = 1.125; 0 at 0.5 + 1.5 = 2.0; 2 at 1.75 + 0.75 = 2.5, although it

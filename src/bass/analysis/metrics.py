@@ -50,9 +50,9 @@ class Measurement:
     """What a metric reads: the steps and requests of one or more calls.
 
     facts: of the device and the run, as in a cell's `summary.json`: `bandwidth` (bytes/s), `flops`
-    (per second), `peak_memory_bytes`, `ttft_limit`, `tpot_limit`, `e2e_limit` (seconds). plain:
-    autoregressive decoding of the same requests at the same batch. Metrics that need what is
-    missing do not apply.
+    (per second), `peak_memory_bytes`, `ttft_limit`, `tpot_limit`, `e2e_limit` (seconds); a function
+    is called when its fact is read. plain: autoregressive decoding of the same requests at the same
+    batch. Metrics that need what is missing do not apply.
     """
 
     steps: pd.DataFrame
@@ -125,6 +125,11 @@ class Measurement:
         frame = self.requests[[*CALL, "ended"]].assign(rate=self.requests["seconds"] / counts)
         ordered = frame[counts > 0].sort_values(["ended", "rate"], kind="stable")
         return ordered.set_index(CALL)["rate"]
+
+    def fact(self, name: str) -> Any:
+        """One of the facts; None without it."""
+        found = self.facts.get(name)
+        return found() if callable(found) else found
 
     def split(self, column: str) -> "dict[Any, Measurement]":
         """The part of each value of a column of the requests: repeat, call, prompt, category, turn.
@@ -418,7 +423,7 @@ def goodput(m: Measurement) -> Value:
     A request of one token has a tpot of 0. It applies where a limit was set. vLLM: request_goodput.
     """
     names = ("ttft_limit", "tpot_limit", "e2e_limit")
-    limits = np.array([m.facts.get(name) or np.inf for name in names])
+    limits = np.array([m.fact(name) or np.inf for name in names])
     total = float(m.call_seconds.sum())
     if not total or np.isinf(limits).all():
         return None
@@ -448,7 +453,7 @@ def host_share(m: Measurement) -> Value:
 
 def bound_seconds(m: Measurement) -> Value:
     """The least time in which the device can move the bytes that the steps must move."""
-    bandwidth = m.facts.get("bandwidth")
+    bandwidth = m.fact("bandwidth")
     if not bandwidth or not len(m.steps):
         return None
     return float(m.steps["bytes"].sum()) / bandwidth
@@ -475,13 +480,13 @@ def mfu_kept(m: Measurement) -> Value:
 
 
 def _flops_used(m: Measurement, column: str) -> Value:
-    peak = m.facts.get("flops")
+    peak = m.fact("flops")
     return _ratio(float(m.steps[column].sum()), peak * _stepping(m)) if peak else None
 
 
 def peak_memory_bytes(m: Measurement) -> Value:
     """The most memory of the device that was in use at a time, weights included."""
-    peak = m.facts.get("peak_memory_bytes")
+    peak = m.fact("peak_memory_bytes")
     return None if peak is None else float(peak)
 
 
@@ -609,7 +614,7 @@ SPEEDUPS = {"speedup_all": "all", "speedup": "tokens_per_second"}  # column to m
 COLUMNS = ("all", "first", "last", "tokens_per_second", "tau", "acceptance_rate", "mbu", "mfu")
 
 
-def measure(m: Measurement, names: Iterable[str] = tuple(METRICS)) -> dict[str, float]:
+def measure(m: Measurement, names: Iterable[str] = METRICS) -> dict[str, float]:
     """The value of each metric (of these names) that applies to the measurement."""
     values = {name: METRICS[name].function(m) for name in names}
     return {name: float(value) for name, value in values.items() if value is not None}

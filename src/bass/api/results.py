@@ -106,15 +106,17 @@ class Stats:
         raise AttributeError(f"There is no metric `{name}`: `dir(stats)` lists all.")
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self.as_dict()]
+        return [*super().__dir__(), *self._names()]
 
     def as_dict(self) -> dict[str, Any]:
         """All figures by name, for JSON."""
+        return {name: getattr(self, name) for name in self._names()}
+
+    def _names(self) -> list[str]:
         from bass.analysis.metrics import AGAINST_PLAIN, METRICS, PROFILES
 
-        declared = ("lossless", "batch_invariant", "capture_seconds")
-        names = [name for name in (*METRICS, *PROFILES) if name not in AGAINST_PLAIN]
-        return {name: getattr(self, name) for name in (*names, *declared)}
+        found = [name for name in (*METRICS, *PROFILES) if name not in AGAINST_PLAIN]
+        return [*found, "lossless", "batch_invariant", "capture_seconds"]
 
     def __repr__(self) -> str:
         return f"Stats({', '.join(f'{name}={value!r}' for name, value in self.as_dict().items())})"
@@ -125,7 +127,8 @@ class Stats:
 class Result:
     """Completions in the order of the prompts and, within a prompt, of the samples.
 
-    trace: the record of each step. peaks: measures the peaks of the device, for utilization.
+    trace: the record of each step. peaks: measures the peaks of the device, when a metric of its
+    use is read.
     """
 
     completions: list[Completion]
@@ -140,7 +143,9 @@ class Result:
         """The steps and requests as frames, which metrics read."""
         from bass.analysis.frames import measured
 
-        facts = {} if self.peaks is None else vars(self.peaks())
+        facts = {}
+        if (peaks := self.peaks) is not None:
+            facts = {name: functools.partial(_peak, peaks, name) for name in ("bandwidth", "flops")}
         return measured(self.trace, self.completions, facts)
 
     @property
@@ -166,11 +171,9 @@ class Result:
 
     def _remarks(self) -> list[str]:
         """Figures that need no measurement of the device, and what a reader has to know."""
-        from bass.analysis.frames import measured
         from bass.analysis.metrics import METRICS
 
-        own = measured(self.trace, self.completions, {})
-        values = {name: METRICS[name].function(own) for name in FIGURES}
+        values = {name: METRICS[name].function(self.measurement) for name in FIGURES}
         known = {name: METRICS[name].show(x) for name, x in values.items() if x is not None}
         remarks = [FIGURES[name].format(text) for name, text in known.items()]
         return remarks + ([] if self.lossless else ["NOT LOSSLESS"])
@@ -194,6 +197,10 @@ class Result:
         left = len(self.completions) - len(shown)
         remarks = self._remarks() + ([f"{left} more completions"] if left else [])
         return f"{table}<p>{', '.join(remarks)}</p>"
+
+
+def _peak(peaks: Callable[[], Peaks], name: str) -> float:
+    return getattr(peaks(), name)
 
 
 def _text(completion: Completion) -> str:
