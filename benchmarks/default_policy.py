@@ -90,6 +90,8 @@ def measured(
 ) -> dict[str, float]:
     """Tokens/s of each method, medians."""
     policies = {AUTO: llm.parts.policy} | {f"k={k}": Fixed(k) for k in arguments.lengths}
+    request = {"ignore_eos": True, "max_new_tokens": arguments.new_tokens} | options
+    llm.warm_up(prompts, **request)
     without, rates = plain(llm), {name: [] for name in (PLAIN, *policies)}
     for repeat in range(arguments.repeats + 1):
         for name, found in rates.items():

@@ -42,18 +42,19 @@ def folder() -> Path:
 @final
 @dataclass(frozen=True)
 class InTurn(DraftLengthPolicy[tuple[int, int]]):
-    """The given lengths in turn, two steps each; the state is the batch size and the step."""
+    """The given lengths in turn, `each` steps of each; the state is the batch size and the step."""
 
     order: tuple[int, ...]
     max_length: int
-    start: int = 0
+    each: int
+    start: int
 
     def init(self, batch_size: int) -> tuple[int, int]:
         return batch_size, self.start
 
     def lengths(self, state: tuple[int, int]) -> np.ndarray:
         batch, step = state
-        return np.full(batch, self.order[step // 2 % len(self.order)], dtype=np.int32)
+        return np.full(batch, self.order[step // self.each % len(self.order)], dtype=np.int32)
 
     def lengths_ahead(self, state: tuple[int, int]) -> np.ndarray:
         return self.lengths((state[0], state[1] + 1))
@@ -160,24 +161,27 @@ class StepTimes:
         return np.minimum.accumulate(seconds[::-1])[::-1].tolist()
 
     def steps(self, engine: Engine, order: tuple[int, ...]) -> Iterator[tuple[int, float]]:
-        """Draft length and seconds of the second step of each pair, in `ROUNDS` rounds.
+        """Draft length and seconds of the second step of each length, in `ROUNDS` rounds.
 
-        The first compiles kernels, records passes, and feeds the draft model what it lacks.
+        The first compiles kernels, records passes, and feeds the draft model what it lacks. On a
+        GPU the host launches the graph of the next length before it has the report of the third.
         """
+        each = 3 if engine.step.overlaps else 2
+        total = each * len(order) * ROUNDS
         rows, capacity = engine.sequences, engine.sequences.capacity
         vocabulary, length = self.models.target.shape.vocab_size, min(PROMPT, 1 + capacity // 4)
         prompt, done = [i % vocabulary for i in range(length)], 0
         requests = [Request(prompt, capacity, key) for key in range(len(rows.lens))]
-        while done < 2 * len(order) * ROUNDS:
-            policy = InTurn(order, self.parts.policy.max_length, done)
+        while done < total:
+            policy = InTurn(order, self.parts.policy.max_length, each, done)
             run = EngineRun(requests, rows, engine.step, policy)
             records, seen = run.trace.steps, 0
             for _ in run:
                 for record in records[seen:]:
                     seen, done = seen + 1, done + 1
-                    if done % 2 == 0:
+                    if done % each == 2 % each:
                         yield record.k, record.seconds + record.host_seconds
-                if done >= 2 * len(order) * ROUNDS:
+                if done >= total:
                     for request in range(len(requests)):
                         run.finish(request)
 

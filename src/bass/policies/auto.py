@@ -12,11 +12,12 @@ from bass.interfaces import DraftLengthPolicy
 from bass.option import within
 
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)  # between two of them rates differ by less than 2 %
-MARGIN = 1.01  # least ratio of rates for drafting to begin or to end
-PRIOR = 4.0  # tokens that the estimate of the position before counts as
-UNSEEN = 10.0  # times slower decay of a position in steps that do not reach it
+MARGIN = 1.03  # least ratio of rates for drafting to begin: rows that draft end one by one
+FIRST = 4.0  # tokens that `acceptance` counts as
+PRIOR = 10.0  # tokens that the estimate of the position before counts as
+UNSEEN = 3.0  # times slower decay of a position in steps that do not reach it
 FILLED = 16.0  # steps that the estimate of the share of a request that is drafted remembers
-PROBE = 2  # steps of a probe of one token: in the first the draft reads the tokens that it lacks
+PROBE = 2  # steps of a probe after steps without drafts: in the first the draft catches up
 LEAST_LOSS = 0.05  # of the time of a probe, so that even a free one is not taken in every step
 
 
@@ -48,8 +49,8 @@ class Auto(DraftLengthPolicy[AutoState]):
     counted where that was so (Kaplan and Meier, 1958: a draft that is accepted whole says nothing
     of the next token), over all active rows, with counts that decay over `memory` tokens. d_i is
     the chance that the token is drafted then: `ngram` finds no match, or a stop rule ends the
-    draft. h_(i-1) counts as `PRIOR` tokens of position i. Those of the first position have the
-    chance `acceptance`, which is high, so that drafting is tried first, and 1 is that of d_i.
+    draft. h_(i-1) counts as `PRIOR` tokens of position i, and `acceptance` as `FIRST` of the first
+    one: it is high, so that drafting is tried first.
 
     *Cost.* `times` are the seconds of a step of 0, 1, 2 ... drafted tokens; without them the engine
     measures them once for a machine, a pair, its strategies and a batch size, and keeps them on
@@ -58,9 +59,9 @@ class Auto(DraftLengthPolicy[AutoState]):
     seed gives the same tokens again on that machine.
 
     *Probes.* A step says nothing of positions that it does not draft. Each one saves `exploration`
-    of its time, and once the savings cover what the next longer draft may lose, it is taken, after
-    steps without drafts for two steps of one token: rarely if it is far from paying off, often if
-    it nearly does.
+    of its time, and once the savings cover what the best of the longer drafts may lose, it is
+    taken, twice after steps without drafts: rarely if it is far from paying off, often if it nearly
+    does.
 
     All rows have the same length, since a step takes as long as its longest draft. A length is
     decided one step in advance, so that a GPU need not wait for the host. New prompts keep the
@@ -148,11 +149,12 @@ class Auto(DraftLengthPolicy[AutoState]):
         tokens, choices = self._tokens(state), (0, *self.draft_lengths)
         rates = [tokens[k] / self._seconds(k, state) for k in choices]
         best = max(range(1, len(choices)), key=rates.__getitem__)
-        if rates[best] < (MARGIN if state.length == 0 else 1 / MARGIN) * rates[0]:
+        if rates[best] < (1 if state.length else MARGIN) * rates[0]:
             best = 0
-        savings, probe = state.savings + saved, best + 1
-        if probe == len(choices) or not saved:
+        savings, longer = state.savings + saved, range(best + 1, len(choices))
+        if not (longer and saved):
             return replace(state, following=choices[best], savings=savings)
+        probe = max(longer, key=rates.__getitem__)
         seconds = self._seconds(choices[probe], state)
         loss = max(LEAST_LOSS * seconds, seconds - tokens[choices[probe]] / rates[best])
         if not best:
@@ -164,12 +166,13 @@ class Auto(DraftLengthPolicy[AutoState]):
 
     def _tokens(self, state: AutoState) -> list[float]:
         """Expected tokens of a row by draft length, [K+1]."""
-        chance, survival, tokens = self.acceptance, 1.0, [1.0]
+        chance, weight, survival, tokens = self.acceptance, FIRST, 1.0, [1.0]
         counts = zip(state.reached, state.drafted, state.accepted, strict=True)
         for reached, drafted, accepted in counts:
-            chance = (accepted + PRIOR * chance) / (drafted + PRIOR)
-            survival *= chance * (drafted + PRIOR) / (reached + PRIOR)
+            chance = (accepted + weight * chance) / (drafted + weight)
+            survival *= chance * (drafted + weight) / (reached + weight)
             tokens.append(tokens[-1] + survival)
+            weight = PRIOR
         return tokens
 
     def _seconds(self, k: int, state: AutoState) -> float:
