@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bass.interfaces import DraftLengthPolicy
-from bass.policies import POLICIES, Clamped, Goodput, Lagged, Oracle, Recorded
+from bass.policies import POLICIES, Clamped, Goodput, Lagged, Oracle
 from bass.records import Feedback
 
 TRACE = np.random.default_rng(0).integers(0, 9, (12, 6))
@@ -18,12 +18,11 @@ EVERY: dict[str, DraftLengthPolicy[Any]] = {
     **{name: cls() for name, cls in POLICIES.items()},
     "hf-heuristic, kept": POLICIES["hf-heuristic"](transient=False),
     "oracle": Oracle(TRACE, max_length=6),
-    "recorded": Recorded(POLICIES["bass-per-row"]()),
     "clamped": Clamped(POLICIES["auto"](), 1, 5),
     "lagged": Lagged(POLICIES["per-row-budget"](), 2),
 }
 # A row's length depends on its own past alone. (A budget is shared, so it is not among them.)
-PER_ROW = ["bass-per-row", "hf-heuristic", "hf-heuristic, kept", "oracle", "recorded", "fixed"]
+PER_ROW = ["bass-per-row", "hf-heuristic", "hf-heuristic, kept", "oracle", "fixed"]
 
 
 def frozen(state: Any) -> bytes:

@@ -13,7 +13,6 @@ from bass.policies import (
     HuggingFaceHeuristic,
     Lagged,
     Oracle,
-    Recorded,
     RowAdaptive,
     RowBudget,
 )
@@ -165,16 +164,6 @@ def test_an_oracle_asks_for_what_its_trace_says_request_by_request() -> None:
     assert policy.lengths(state).tolist() == [1, 4]
     state = policy.update(policy.update(state, told([1, 4], [1, 4])), told([0, 0], [0, 0]))
     assert policy.lengths(state).tolist() == [0, 0]  # the trace has ended
-
-
-def test_recorded_keeps_what_was_asked_and_told() -> None:
-    policy = Recorded(Fixed(3))
-    feedback = told([3, 2], [1, 0])
-    policy.update(policy.init(2), feedback)
-    [recording] = policy.into
-    assert recording.requested.tolist() == [3, 3]
-    for name, value in vars(feedback).items():
-        np.testing.assert_array_equal(getattr(recording.feedback, name), value)
 
 
 def test_clamped_lengths_lie_between_the_bounds() -> None:

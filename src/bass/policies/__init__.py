@@ -1,6 +1,6 @@
 """Draft-length policies by their names for `policy=`.
 
-`Oracle` and `Recorded` have no name: they need a trace to read, or a list to write into.
+`Oracle` has no name, since it needs a trace.
 """
 
 from bass.policies.auto import Auto
@@ -14,7 +14,7 @@ from bass.policies.goodput import Goodput
 from bass.policies.hf_heuristic import HuggingFaceHeuristic
 from bass.policies.oracle import Oracle
 from bass.policies.row_budget import RowBudget
-from bass.policies.wrappers import Clamped, Lagged, Recorded
+from bass.policies.wrappers import Clamped, Lagged
 
 POLICIES = {
     "auto": Auto,
@@ -43,7 +43,6 @@ __all__ = [
     "HuggingFaceHeuristic",
     "Lagged",
     "Oracle",
-    "Recorded",
     "RowAdaptive",
     "RowBudget",
 ]

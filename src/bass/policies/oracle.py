@@ -26,11 +26,11 @@ class Oracle(DraftLengthPolicy[OracleState]):
     """l_b = min(trace[step, request of b], max_length), where the trace [steps, requests] says how
     many tokens *would* be accepted.
 
-    Such a trace comes from `simulate` (its `would`), or from a run whose drafts were never too
-    short (`Recorded` around a `Fixed` so long that no draft is fully accepted). It stays valid for
-    the oracle's shorter drafts if the output is fixed in advance (greedy decoding): x drafted
-    tokens, all accepted, and one token of the target commit the same x + 1 tokens as a longer draft
-    with x accepted. With sampling, it is a bound for the simulator only.
+    Such a trace comes from `simulate` (its `would`), or from the accepted tokens of a run with a
+    `Fixed` so long that no draft is fully accepted. It stays valid for the oracle's shorter drafts
+    if the output is fixed in advance (greedy decoding): x drafted tokens, all accepted, and one
+    token of the target commit the same x + 1 tokens as a longer draft with x accepted. With
+    sampling, it is a bound for the simulator only.
 
     `reset` assigns requests to rows, in its order of rows. Beyond the trace's end the length is 0.
     No drafted token is wasted. In time it bounds policies with a length per row if a row's tokens

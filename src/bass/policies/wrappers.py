@@ -1,7 +1,4 @@
-"""Wrappers of a policy: recording, clamped lengths, delayed feedback.
-
-`Recorded` has no name for `policy=`: it writes into a list of the caller.
-"""
+"""Wrappers of a policy: clamped lengths, delayed feedback."""
 
 from collections.abc import Collection
 from copy import deepcopy
@@ -14,14 +11,6 @@ from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
 from bass.option import within
 from bass.policies.batch_adaptive import BatchAdaptive
-
-
-@dataclass(frozen=True)
-class RecordedStep:
-    """One step: the requested lengths, and the feedback."""
-
-    requested: np.ndarray  # int32 [B]
-    feedback: Feedback
 
 
 @dataclass(frozen=True)
@@ -61,24 +50,6 @@ class Wrapper(DraftLengthPolicy[Any]):
 
     def reset(self, state: Any, rows: np.ndarray) -> Any:
         return self.policy.reset(state, rows)
-
-
-@final
-@dataclass(frozen=True)
-class Recorded(Wrapper):
-    """`policy`, with a `RecordedStep` of every step appended to the list `into`.
-
-    The state is the inner policy's and the wrapper never reads the list, so lengths stay pure. Two
-    calls of `update` append twice. Cost: one small object per step.
-    """
-
-    into: list[RecordedStep] = field(default_factory=list, compare=False)
-
-    def update(self, state: Any, feedback: Feedback) -> Any:
-        requested = np.array(self.policy.lengths(state), dtype=np.int32)
-        copied = deepcopy(feedback)  # the policy may write to its own
-        self.into.append(RecordedStep(requested, copied))
-        return self.policy.update(state, feedback)
 
 
 @final
