@@ -66,10 +66,7 @@ def test_what_is_fed_equals_its_twin(device: torch.device, batch: int, k: int, s
     for count in (1, 2, k + 1):
         equal(batch_state.last(there.tokens, there.lens, there.active, count), ops.last(own, count))
     rows = (there.lens, there.limits, there.active), (own.lens, own.limits, own.active)
-    equal(
-        [batch_state.clipped(lengths, *rows[0])],
-        [ops.clipped(draft.lengths, *rows[1])],
-    )
+    equal([batch_state.clipped(lengths, *rows[0])], [ops.clipped(draft.lengths, *rows[1])])
     equal(
         batch_state.window(there.tokens, there.lens, there.active, tokens, lengths),
         ops.window(own, draft),

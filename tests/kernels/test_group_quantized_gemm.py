@@ -60,11 +60,7 @@ def test_a_product_equals_that_of_what_the_codes_stand_for(
         bias = torch.randn(out, generator=torch.Generator().manual_seed(2)).to(device, dtype)
         expected = x.double() @ meant.T
         bk = group_quantized_gemm.block(t["weight"].shape[1], group)
-        for tile, b in (
-            (None, bias),
-            (Tile(32, bk, 2, 4, 2), None),
-            (Tile(16, 16, 2, 4, 3), bias),
-        ):
+        for tile, b in ((None, bias), (Tile(32, bk, 2, 4, 2), None), (Tile(16, 16, 2, 4, 3), bias)):
             y = group_quantized_gemm.linear(
                 x, t["weight"], t["scale"], t["zero"], group,
                 kind_of(t["weight"], t["scale"]), b, None, tile,

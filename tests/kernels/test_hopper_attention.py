@@ -180,8 +180,7 @@ def test_only_what_fits_is_served() -> None:
 
 
 @pytest.mark.parametrize(
-    ("queries", "groups", "most"),
-    [(1, 1, 132), (8, 1, 132), (8, 2, 132), (5, 4, 66), (32, 1, 66)],
+    ("queries", "groups", "most"), [(1, 1, 132), (8, 1, 132), (8, 2, 132), (5, 4, 66), (32, 1, 66)]
 )
 def test_only_as_many_programs_are_served_as_are_there_at_once(
     queries: int, groups: int, most: int

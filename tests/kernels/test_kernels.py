@@ -72,12 +72,7 @@ def test_a_sink_takes_a_share_of_the_softmax(
 
 
 @pytest.mark.parametrize(
-    ("processors", "queue"),
-    [
-        (132, schedule.ALONE),
-        (3, schedule.SHARED),
-        (2, schedule.CROWDED),
-    ],
+    ("processors", "queue"), [(132, schedule.ALONE), (3, schedule.SHARED), (2, schedule.CROWDED)]
 )
 def test_what_is_in_flight_hangs_on_how_many_programs_share_a_multiprocessor_and_changes_nothing(
     processors: int,

@@ -74,12 +74,7 @@ class Tables:
 
 @matrix(cache=CACHES, name=WINDOWS, dtype=TOLERANCE, kept=KEPT)
 def test_completing_and_storing_at_once_equals_one_after_the_other(
-    cache: str,
-    name: str,
-    dtype: torch.dtype,
-    kept: str,
-    kernels: Choose,
-    device: torch.device,
+    cache: str, name: str, dtype: torch.dtype, kept: str, kernels: Choose, device: torch.device
 ) -> None:
     kind, (normed, offset, rotated) = CACHES[cache], KEPT[kept]
     positions, heads, kv_heads, dim, parts = WINDOWS[name]

@@ -13,13 +13,7 @@ from bass.policies import BatchAdaptive, Fixed
 from bass.records import CacheBudget, Sequences
 from bass.sampling import Sampling
 from bass.testing.doubles import ByRow, OwnPast
-from bass.testing.small_models import (
-    Pairing,
-    SmallLlama,
-    SmallModel,
-    SmallTable,
-    dense_logits,
-)
+from bass.testing.small_models import Pairing, SmallLlama, SmallModel, SmallTable, dense_logits
 from support.doubles import CheckedScorer, Cycle, SmallCounting
 from support.engines import (
     DRAFTER_MAKERS,
@@ -179,14 +173,7 @@ def test_every_query_finds_its_rows_committed_tokens_and_no_others(
 
     for warp in (GREEDY, Sampling(temperature=1.0)):
         requests = mixed_requests(TABLE, 1, count=12)
-        setup = Setup(
-            TABLE,
-            device,
-            policy=policy,
-            drafter=drafter,
-            warp=warp,
-            wrap=watched(watch),
-        )
+        setup = Setup(TABLE, device, policy=policy, drafter=drafter, warp=warp, wrap=watched(watch))
         setup.outcome(requests)
     assert all(witness.passes for witness in witnesses)
 

@@ -19,14 +19,7 @@ from bass.sampling import RowSampling, Sampling
 from bass.testing.doubles import OwnPast
 from bass.testing.small_models import SmallLlama, SmallModel, SmallTable
 from support.doubles import Cycle
-from support.engines import (
-    BY_STEP,
-    DRAFTER_MAKERS,
-    EVERY_VERIFIER,
-    PAIRINGS,
-    Setup,
-    mixed_requests,
-)
+from support.engines import BY_STEP, DRAFTER_MAKERS, EVERY_VERIFIER, PAIRINGS, Setup, mixed_requests
 from support.matrix import matrix
 from support.plain_loop import plain_loop
 

@@ -15,13 +15,7 @@ from torch import Tensor
 from bass.engine.requests import EXCLUDED
 from bass.engine.step import SpeculativeStep
 from bass.errors import CheckpointError, StrategyError
-from bass.interfaces import (
-    ForwardingRowStore,
-    RowStore,
-    Scorer,
-    Verifier,
-    Warp,
-)
+from bass.interfaces import ForwardingRowStore, RowStore, Scorer, Verifier, Warp
 from bass.policies import Fixed
 from bass.records import Draft, History, Noise, Scored, Verdict, Window
 from bass.sampling import Sampling

@@ -13,24 +13,10 @@ from bass.drafters import Ensemble, ModelDraft, Ngram
 from bass.engine.run import EngineRun
 from bass.engine.scorer import ModelScorer
 from bass.errors import PairingError
-from bass.interfaces import (
-    Drafter,
-    DrafterContext,
-    DraftMethod,
-    ForwardingRowStore,
-    RowStore,
-)
+from bass.interfaces import Drafter, DrafterContext, DraftMethod, ForwardingRowStore, RowStore
 from bass.models.first_layers import FirstLayers
 from bass.policies import Fixed
-from bass.records import (
-    CacheBudget,
-    Draft,
-    Features,
-    Noise,
-    RowAssignment,
-    Sequences,
-    Window,
-)
+from bass.records import CacheBudget, Draft, Features, Noise, RowAssignment, Sequences, Window
 from bass.sampling import Sampling
 from bass.testing.doubles import ByRow
 from bass.testing.engine import By

@@ -11,13 +11,7 @@ from bass.testing.doubles import ByRow
 from bass.testing.small_models import SmallLlama
 from bass.testing.statistics import count
 from support.cpu import UNSUPPORTED, cpu_kernels
-from support.engines import (
-    DRAFTER_MAKERS,
-    LOSSLESS,
-    Setup,
-    mixed_requests,
-    same_prompt,
-)
+from support.engines import DRAFTER_MAKERS, LOSSLESS, Setup, mixed_requests, same_prompt
 from support.matrix import night
 from support.oracle import greedy, joint_law
 from support.samples import SEEN_BIAS, assert_law

@@ -160,12 +160,7 @@ def hopper_products(kind: torch.dtype, x_scale: Any, w_scale: Any) -> None:
         BF16,
     )
     gemm.linear(
-        numbers(32, 4096, dtype=kind),
-        numbers(4096, 4096, dtype=kind),
-        None,
-        x_scale,
-        w_scale,
-        BF16,
+        numbers(32, 4096, dtype=kind), numbers(4096, 4096, dtype=kind), None, x_scale, w_scale, BF16
     )
     gemm.gated(
         numbers(32, 4096, dtype=kind),

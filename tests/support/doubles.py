@@ -13,25 +13,9 @@ import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
-from bass.interfaces import (
-    Attend,
-    Drafter,
-    DraftLengthPolicy,
-    ForwardingRowStore,
-    RowStore,
-    Scorer,
-)
+from bass.interfaces import Attend, Drafter, DraftLengthPolicy, ForwardingRowStore, RowStore, Scorer
 from bass.models.decoder import CausalDecoder
-from bass.records import (
-    Draft,
-    Features,
-    Feedback,
-    Noise,
-    RowAssignment,
-    Scored,
-    Sequences,
-    Window,
-)
+from bass.records import Draft, Features, Feedback, Noise, RowAssignment, Scored, Sequences, Window
 from bass.testing.small_models import (
     Logits,
     Pairing,

@@ -6,12 +6,7 @@ from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
-from bass.api.options import (
-    LoadOptions,
-    ModelOptions,
-    RequestOptions,
-    TemplateOptions,
-)
+from bass.api.options import LoadOptions, ModelOptions, RequestOptions, TemplateOptions
 from bass.experiments.settings import BenchOptions, Settings
 from bass.sampling_params import PER_PROMPT, SamplingParams
 

@@ -165,10 +165,7 @@ METHODS: dict[str, tuple[dict[str, Any], Callable[[Tensor], Written]]] = {
         compressed(INT8 | {"strategy": "channel"}, "int-quantized"),
         lambda w: eight_bits(w, torch.int8, True),
     ),
-    "int8 packed": (
-        compressed(INT4 | {"num_bits": 8}, "pack-quantized"),
-        lambda w: packed(w, 8),
-    ),
+    "int8 packed": (compressed(INT4 | {"num_bits": 8}, "pack-quantized"), lambda w: packed(w, 8)),
     "int4": (compressed(INT4, "pack-quantized"), packed),
     "int4 zeros": (
         compressed(INT4 | {"symmetric": False}, "pack-quantized"),
@@ -183,10 +180,7 @@ METHODS: dict[str, tuple[dict[str, Any], Callable[[Tensor], Written]]] = {
     "gptq order": (GPTQ4 | {"desc_act": True}, lambda w: gptq(w, shuffled=True)),
     "gptq v2": (GPTQ4 | {"checkpoint_format": "gptq_v2"}, lambda w: gptq(w, offset=0)),
     "gptq 8": (GPTQ4 | {"bits": 8}, lambda w: gptq(w, 8)),
-    "awq": (
-        {"quant_method": "awq", "bits": 4, "group_size": GROUP, "version": "gemm"},
-        awq,
-    ),
+    "awq": ({"quant_method": "awq", "bits": 4, "group_size": GROUP, "version": "gemm"}, awq),
 }
 
 

@@ -15,14 +15,7 @@ from bass.api.options import LoadOptions
 from bass.engine.schedule import Schedule
 from bass.errors import OptionError
 from bass.experiments import bench as module
-from bass.experiments.bench import (
-    Bench,
-    Machine,
-    Timing,
-    known_tau,
-    pass_bytes,
-    row_of,
-)
+from bass.experiments.bench import Bench, Machine, Timing, known_tau, pass_bytes, row_of
 from bass.experiments.settings import BenchOptions
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy

@@ -143,12 +143,7 @@ def test_an_answer_that_is_no_verdict(case: str, device: torch.device) -> None:
     "answer", [lambda probs: [True] * len(probs), lambda probs: probs.argmax(-1)]
 )
 def test_a_stop_rule_that_gives_no_truth_values(answer: Any, device: torch.device) -> None:
-    setup = Setup(
-        TABLE,
-        device,
-        policy=Fixed(2),
-        drafter=By(ModelDraft(), Fires(answer)),
-    )
+    setup = Setup(TABLE, device, policy=Fixed(2), drafter=By(ModelDraft(), Fires(answer)))
     with pytest.raises(StrategyError, match="The answer of `Fires` is"):
         setup.outcome(mixed_requests(TABLE))
 

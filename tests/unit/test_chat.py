@@ -172,10 +172,7 @@ CONTINUED = {
 
 @pytest.mark.parametrize("template", CONTINUED)
 def test_a_last_message_is_continued_without_marks(template: str) -> None:
-    messages = [
-        {"role": "user", "content": "Hi."},
-        {"role": "assistant", "content": " I am "},
-    ]
+    messages = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": " I am "}]
     templates = ChatTemplates({"default": "{% set c = messages[-1].content %}" + template})
     if (expected := CONTINUED[template]) is not None:
         assert templates.render(messages, continue_final_message=True) == expected

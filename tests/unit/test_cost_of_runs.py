@@ -90,11 +90,7 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
             watching.prefilling = False
 
     monkeypatch.setattr(Schedule, "admit", admitted)
-    for kind, name in (
-        (FirstLayers, "hidden"),
-        (CausalDecoder, "hidden"),
-        (CausalDecoder, "fill"),
-    ):
+    for kind, name in ((FirstLayers, "hidden"), (CausalDecoder, "hidden"), (CausalDecoder, "fill")):
         plain: Any = getattr(kind, name)
 
         def seen(self: Any, window: Any, *rest: Any, plain: Any = plain, name: str = name) -> Any:

@@ -8,13 +8,7 @@ import pytest
 from hypothesis import given
 
 import bass
-from bass.analysis.frames import (
-    read_lines,
-    request_lines,
-    requests_frame,
-    step_lines,
-    steps_frame,
-)
+from bass.analysis.frames import read_lines, request_lines, requests_frame, step_lines, steps_frame
 from bass.analysis.metrics import METRICS, Measurement, mean, measure
 from bass.analysis.statistics import interval
 from bass.errors import OptionError, RunFolderError

@@ -228,10 +228,7 @@ def test_a_sequence_that_ends_early_parts_where_it_ends_unless_the_budget_ended_
 def test_a_call_by_hand() -> None:
     # Two rows: the first accepts 2 of 3, the second ends with its first drafted token; then the
     # first alone accepts 0 of 1.
-    steps = [
-        step([3, 2], [2, 1], [3, 1], 2.0, [0, 1]),
-        step([1, 0], [0, 0], [1, 0], 4.0, [0, -1]),
-    ]
+    steps = [step([3, 2], [2, 1], [3, 1], 2.0, [0, 1]), step([1, 0], [0, 0], [1, 0], 4.0, [0, -1])]
     completions = [completion(0, [1, 2, 3, 4], seconds=3.5), completion(1, [5], seconds=1.5)]
     m = measured(steps, completions, {"tpot_limit": 0.5})
     assert measure(m) == pytest.approx(

@@ -8,11 +8,7 @@ import pytest
 
 import bass
 from bass.api.kinds import KINDS
-from bass.api.resolve import (
-    REQUIRED,
-    make,
-    parameters,
-)
+from bass.api.resolve import REQUIRED, make, parameters
 from bass.policies import BatchAdaptive, Clamped, Fixed, Lagged
 
 HERE = __name__

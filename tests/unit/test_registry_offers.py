@@ -7,17 +7,10 @@ import pytest
 
 import bass
 from bass.api.kinds import KINDS
-from bass.api.resolve import (
-    find_class,
-    make,
-    names,
-)
+from bass.api.resolve import find_class, make, names
 from bass.attention import BACKENDS
 from bass.caches import CACHES
-from bass.interfaces import (
-    AttentionBackend,
-    Verifier,
-)
+from bass.interfaces import AttentionBackend, Verifier
 from bass.policies import Fixed
 from unit.distributions import Offer
 

@@ -310,9 +310,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("mine_own", None)
 
 
-def test_a_failing_cell_stops_no_other_and_runs_again_when_its_file_has_changed(
-    here: Path,
-) -> None:
+def test_a_failing_cell_stops_no_other_and_runs_again_when_its_file_has_changed(here: Path) -> None:
     methods = {"mine": {"policy": "mine_own:Mine"}, "fixed": {"policy": "fixed"}}
 
     def planned() -> Plan:

@@ -138,9 +138,7 @@ def test_auto_lengths_are_no_slower_than_plain_decoding_where_drafting_does_not_
 
 
 @pytest.mark.parametrize("acceptance", [PerPosition(), RowRates()], ids=repr)
-def test_auto_lengths_stay_near_the_best_where_acceptance_differs(
-    acceptance: Acceptance,
-) -> None:
+def test_auto_lengths_stay_near_the_best_where_acceptance_differs(acceptance: Acceptance) -> None:
     for cost in (CostModel(), CostModel.from_ratio(0.3)):
         assert regrets(Auto(), acceptance, 8, cost).mean() < 0.02
 

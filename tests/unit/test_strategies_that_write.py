@@ -12,13 +12,7 @@ from torch import Tensor
 from bass.drafters.ensemble import EnsembleDrafter
 from bass.interfaces import Drafter, Verifier
 from bass.policies import Fixed
-from bass.records import (
-    Draft,
-    Noise,
-    RowAssignment,
-    Sequences,
-    Verdict,
-)
+from bass.records import Draft, Noise, RowAssignment, Sequences, Verdict
 from bass.sampling import Sampling
 from bass.testing.engine import By
 from bass.testing.small_models import SmallLlama

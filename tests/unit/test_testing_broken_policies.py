@@ -193,11 +193,7 @@ def test_the_check_names_the_property_that_a_rule_violates(
 
 @pytest.mark.parametrize(
     ("check", "strategy"),
-    [
-        (check_policy, Steps),
-        night(check_stop_rule, Decisive),
-        (check_stop_rule, TopFive),
-    ],
+    [(check_policy, Steps), night(check_stop_rule, Decisive), (check_stop_rule, TopFive)],
 )
 def test_the_strategies_that_these_are_made_from_violate_nothing(
     check: Callable[..., None], strategy: type

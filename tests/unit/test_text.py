@@ -82,7 +82,7 @@ def changed(**parts: Any) -> Tokenizer:
 
 MERGES = json.loads(BYTES.fast.to_str())["model"]["merges"]
 DIFFERENT: dict[str, tuple[dict[str, Any], str]] = {
-    "merges in another order": ({"merges": [MERGES[1], MERGES[0], *MERGES[2:]]}, "model's merges"),
+    "merges in another order": ({"merges": [MERGES[1], MERGES[0], *MERGES[2:]]}, "model's merges")
 }
 
 

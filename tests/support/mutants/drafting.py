@@ -44,11 +44,7 @@ MUTANTS = (
         (OBSERVED,),
     ),
     Mutant(
-        "a drafter observes no prompt",
-        "prefill.feed",
-        "drafter.observes",
-        "False",
-        (OBSERVED,),
+        "a drafter observes no prompt", "prefill.feed", "drafter.observes", "False", (OBSERVED,)
     ),
     Mutant(
         "a state is that of the layer after",
@@ -62,10 +58,7 @@ MUTANTS = (
         "ops.batch_state.draft_positions",
         "lens[:, None] + ahead",
         "lens.amax().expand(len(lens))[:, None] + ahead",
-        (
-            WITNESS,
-            EQUAL,
-        ),
+        (WITNESS, EQUAL),
         trap=4,
     ),
     Mutant(
@@ -84,10 +77,7 @@ MUTANTS = (
         "ops.batch_state.draft_positions",
         "torch.where(ahead + 1 < lengths[:, None], here, -1)",
         "torch.where(ahead + 1 < lengths[:, None], here, 0)",
-        (
-            ALONE,
-            WITNESS,
-        ),
+        (ALONE, WITNESS),
         trap=5,
     ),
     Mutant(
@@ -142,10 +132,7 @@ MUTANTS = (
             "lengths = torch.where(doubtful, lengths.clamp(max=i), lengths)\n"
             "own = logits[:, 0].to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)"
         ),
-        (
-            RULED,
-            WARPS,
-        ),
+        (RULED, WARPS),
         trap=12,
     ),
     Mutant(
@@ -246,10 +233,7 @@ MUTANTS = (
         "EnsembleDrafter.propose",
         "feed(drafter, sequences, known, merged.lengths - own.lengths, span)",
         "() and feed(drafter, sequences, known, merged.lengths - own.lengths, span)",
-        (
-            FED,
-            AFTER,
-        ),
+        (FED, AFTER),
     ),
     Mutant(
         "every part of an ensemble drafts for every row",

@@ -82,10 +82,7 @@ MUTANTS = (
         "assembly.own_draw",
         "noise.draft[:, i]",
         "noise.draft[:, 0]",
-        (
-            LOSSES,
-            WARPS,
-        ),
+        (LOSSES, WARPS),
         trap=11,
     ),
     Mutant(
@@ -105,10 +102,7 @@ MUTANTS = (
             "    lengths = [0] * len(lengths)\n"
             "k = self.step.shapes.draft_length(max(lengths))"
         ),
-        (
-            ALONE,
-            LIMIT,
-        ),
+        (ALONE, LIMIT),
         trap=14,
     ),
     Mutant(
@@ -140,10 +134,7 @@ MUTANTS = (
         "prefill.padded",
         "both[1] = -1",
         "both[1] = np.arange(width)",
-        (
-            LAYOUTS,
-            WITNESS,
-        ),
+        (LAYOUTS, WITNESS),
         trap=18,
     ),
     Mutant(
@@ -172,20 +163,14 @@ MUTANTS = (
             "{tuple(self.requests[r].prompt): row for row, r in "
             "reversed(list(enumerate(self.serving)))}"
         ),
-        (
-            SHARED,
-            WITNESS,
-        ),
+        (SHARED, WITNESS),
     ),
     Mutant(
         "a prompt is copied from the wrong row",
         "Schedule.admit",
         "shared[row] = len(prompt) - 1",
         "source[row], shared[row] = 0, len(prompt) - 1",
-        (
-            SHARED,
-            WITNESS,
-        ),
+        (SHARED, WITNESS),
     ),
     Mutant(
         "a new prompt inherits the steps of the last",
@@ -206,20 +191,14 @@ MUTANTS = (
         "Schedule.plan",
         "self.step.shapes.span(longest, self.capacity)",
         "self.step.shapes.span(max(longest - max(lengths) - 1, 1), self.capacity)",
-        (
-            WITNESS,
-            LAYOUTS,
-        ),
+        (WITNESS, LAYOUTS),
     ),
     Mutant(
         "a prefill's span is one window short",
         "prefill.feed_prompts",
         "shapes.bucket(last, rows.capacity)",
         "shapes.bucket(max(first, 1), rows.capacity)",
-        (
-            WITNESS,
-            LAYOUTS,
-        ),
+        (WITNESS, LAYOUTS),
     ),
     Mutant(
         "every layer attends by the first layer's rule",

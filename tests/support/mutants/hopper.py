@@ -46,13 +46,7 @@ MUTANTS = (
         "added",
         (*EARLY,),
     ),
-    Mutant(
-        "a norm's eps is left out",
-        "gemm._product",
-        "spread + eps",
-        "spread",
-        (*NORMED,),
-    ),
+    Mutant("a norm's eps is left out", "gemm._product", "spread + eps", "spread", (*NORMED,)),
     Mutant(
         "the window is read before the previous kernel has ended",
         "attend_projection",

@@ -1,14 +1,6 @@
 """Defects of the GPU kernels."""
 
-from support.mutants.killers import (
-    ABOVE,
-    ATTENTION,
-    KERNELS,
-    READS,
-    ROWS_TEST,
-    TWINS,
-    WRONG,
-)
+from support.mutants.killers import ABOVE, ATTENTION, KERNELS, READS, ROWS_TEST, TWINS, WRONG
 from support.mutants.mutant import Mutant
 
 GROUPS = (

@@ -1,13 +1,6 @@
 """Defects of KV caches and attention."""
 
-from support.mutants.killers import (
-    ATTENTION,
-    CACHES,
-    NOBODY,
-    OUTLIVE,
-    TAKES,
-    WRONG,
-)
+from support.mutants.killers import ATTENTION, CACHES, NOBODY, OUTLIVE, TAKES, WRONG
 from support.mutants.mutant import Mutant
 
 MUTANTS = (
@@ -16,10 +9,7 @@ MUTANTS = (
         "sdpa.bias_of",
         "visible = keys <= own",
         "visible = keys <= own + 1",
-        (
-            ATTENTION,
-            WRONG,
-        ),
+        (ATTENTION, WRONG),
         trap=2,
     ),
     Mutant(

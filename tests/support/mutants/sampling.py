@@ -43,10 +43,7 @@ MUTANTS = (
             "rows.limits), "
             "rows.lens))"
         ),
-        (
-            RECORDS,
-            MATRIX,
-        ),
+        (RECORDS, MATRIX),
         trap=6,
     ),
     Mutant(
@@ -103,10 +100,7 @@ MUTANTS = (
         "ops.batch_state.commit",
         "first_end >= emitted",
         "~ends.any(1)",
-        (
-            PAD_EOS,
-            RECORDS,
-        ),
+        (PAD_EOS, RECORDS),
         trap=15,
     ),
     Mutant(
@@ -137,10 +131,7 @@ MUTANTS = (
             "(rows.limits[rows.active].amin() - rows.lens if rows.active.any() else "
             "rows.limits).clamp(min=0)"
         ),
-        (
-            LIMIT,
-            ACCOUNT,
-        ),
+        (LIMIT, ACCOUNT),
         trap=16,
     ),
     Mutant(

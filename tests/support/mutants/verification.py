@@ -49,10 +49,7 @@ MUTANTS = (
         "accept_probs",
         "target_probs[:, :index.shape[1]]",
         "target_probs[:, 1:]",
-        (
-            WRONG,
-            ENUMERATION,
-        ),
+        (WRONG, ENUMERATION),
         trap=9,
     ),
     Mutant(
@@ -116,10 +113,7 @@ MUTANTS = (
         "verification.emit",
         "noise.residual.gather(1, accepted[:, None])",
         "noise.residual.gather(1, (accepted[:, None] + 1).clamp(max=draft.tokens.shape[1]))",
-        (
-            VERIFIERS,
-            ENUMERATION,
-        ),
+        (VERIFIERS, ENUMERATION),
     ),
     Mutant(
         "acceptance continues after a rejection",
