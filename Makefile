@@ -25,7 +25,7 @@ help:  ## this list
 	@echo "Times are for two idle CPU cores; docs/correctness.md says what they rest on."
 
 demo: $(VENV)/installed  ## set up, then watch the embedded pair write code, with and without speculation
-	$(BIN)/bass generate --example -n 8 --num-speculative-tokens 3 --compare-plain
+	$(BIN)/bass generate --example -n 8 --compare-plain
 
 # The inner loop: verifiers by enumeration, the engine against its oracle on tables, and unit tests. Left out: the files of unit tests that
 # start processes, import transformers, write run folders, or take more than about five seconds, and the properties of whole models.

@@ -16,7 +16,6 @@ WRONG: dict[str, tuple[str, ...]] = {
     "cold_start": ("--hidden", "7"),
     "cpu_pair": ("--temperature", "nan"),
     "default_policy": ("--acceptances", "1.5"),
-    "demo": ("--rounds", "1.5"),
     "families": ("--families", "nope"),
     "fused_attention": ("--keys", "600"),
     "gpu_pair": ("--results", NOWHERE),
