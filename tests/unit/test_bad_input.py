@@ -61,14 +61,9 @@ def refuses(said: Said, *words: str) -> None:
 
 
 OPTIONS = {
-    "unknown policy": (["--policy", "baas"], "`bass`"),
     "policy that its module lacks": (["--policy", "unit.test_bad_input:Nothing"], "Nothing"),
     "class that is no policy": (["--policy", "unit.test_bad_input:NoPolicy"], "DraftLengthPolicy"),
     "incomplete policy": (["--policy", "unit.test_bad_input:Incomplete"], "lengths"),
-    "policy parameter of a wrong kind": (["--policy.max_length", "x"], "int"),
-    "policy parameter that does not exist": (["--policy.max_lenght", "3"], "`max_length`"),
-    "unknown cache": (["--cache", "splt"], "`split`"),
-    "unknown drafter": (["--drafter", "modle"], "`model`"),
     "learned head": (["--drafter", "eagle3"], "does not load these yet: give one of ensemble,"),
     "cache and backend that don't pair": (
         ["--cache", "padded", "--attention", "per-row"],
@@ -76,12 +71,6 @@ OPTIONS = {
     ),
     "negative temperature": (["--temperature", "-0.1"], "temperature"),
     "more new tokens than the context holds": (["--max-new-tokens", "64"], "context of 64"),
-    "two names for the policy": (
-        ["--num-speculative-tokens", "2", "--policy", "bass"],
-        "contradicts",
-    ),
-    "option that does not exist": (["--temprature", "1"], "`--temperature`"),
-    "an option of vLLM": (["--max-tokens", "8"], "`--max-new-tokens`"),
     "two sources of prompts": (["--example"], "--example"),
 }
 
@@ -112,16 +101,3 @@ def test_text_without_a_tokenizer(bass_command: Command, silent_pair: Pair) -> N
         bass_command("generate", *silent_pair.options, "--token-ids", "[1]", "--stop", "x"),
         "`stop` needs text",
     )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (["generat"], "`generate`"),
-        (["--json"], "`--json`"),
-        (["list", "polcy"], "`policy`"),
-        (["list", "--x"], "`--x`"),
-    ],
-)
-def test_commands(bass_command: Command, arguments: list[str], word: str) -> None:
-    refuses(bass_command(*arguments), word)

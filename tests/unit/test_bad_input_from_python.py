@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import bass
 from unit.checkpoints import Pair
@@ -111,10 +110,3 @@ def test_broken_policies(pair: Pair, policy: type[Always]) -> None:
 @pytest.mark.parametrize("seed", [-1, 2**70])
 def test_any_integer_is_a_seed(llm: bass.LLM, seed: int) -> None:
     assert llm.generate("a", max_new_tokens=4, seed=seed).completions[0].token_ids
-
-
-def test_arrays_and_tensors_of_token_ids_are_prompts(llm: bass.LLM) -> None:
-    ids, options = [5, 6, 7], {"max_new_tokens": 4}
-    expected = llm.generate([ids], **options).completions[0].token_ids
-    for prompts in (ids, np.array(ids), np.array([ids]), [torch.tensor(ids)], torch.tensor([ids])):
-        assert [c.token_ids for c in llm.generate(prompts, **options).completions] == [expected]

@@ -150,11 +150,13 @@ COLD = {
     name: (_HELP.format(name), "torch pandas scipy matplotlib")
     for name in ("ablate", "bench", "eval", "generate")
 } | {
+    "policies": ("import bass.interfaces, bass.policies as p\np.Fixed(2).init(2)", "torch"),
+    "version": (_HELP.format("--version"), "torch jsonargparse pandas rich"),
     "list": ("from bass.cli import main\nmain(['list'])", "torch pandas"),
     "import": ("import bass", "torch pandas scipy matplotlib"),
-    "help": ("from bass.cli import main\nmain(['--help'])", "torch pandas scipy matplotlib"),
+    "help": ("from bass.cli import main\nmain(['--help'])", "torch pandas jsonargparse rich"),
     "analysis": ("import bass.analysis.report, bass.analysis.tables", "torch matplotlib"),
-    "generate": ("import bass\nbass.load().generate('a', max_new_tokens=2)", "pandas scipy"),
+    "a call": ("import bass\nbass.load().generate('a', max_new_tokens=2)", "pandas scipy"),
 }
 
 

@@ -100,16 +100,3 @@ def test_samples_of_one_prompt_hold_it_once_in_the_paged_layout(
     assert prompt + samples * new <= positions <= prompt + samples * (new + 2 * BLOCK - 1) + BLOCK
     alone = taken("split", room_for(same_prompt([1] * prompt, new, samples), samples))
     assert alone >= samples * (prompt + new) * POSITION
-
-
-def test_eight_samples_of_a_thousand_tokens_and_a_hundred_new_ones() -> None:
-    """62 blocks of the prompt, 7 of each sample, the spare one:
-
-    1,904 positions, where 1,800 are in use and 8,800 would be copies.
-    """
-    budget = room_for(same_prompt([1] * 1000, 100, 8), 8)
-    assert CACHES["paged"].allocate(SHAPE, budget, CPU, torch.bfloat16).view(0).k.shape[:2] == (
-        62 + 8 * 7 + 1,
-        BLOCK,
-    )
-    assert taken("paged", budget) < 1.1 * 1800 * POSITION < 0.25 * taken("split", budget)

@@ -2,10 +2,7 @@
 
 import contextlib
 import json
-import os
 import shutil
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -259,33 +256,6 @@ def test_lines_of_a_repeat_that_did_not_end_are_removed(copied: Path) -> None:
     assert tokens(copied) == before
     counts = Run(copied).steps.groupby(["cell", "repeat", "call"])["step"].agg(["max", "size"])
     assert (counts["max"] + 1 == counts["size"]).all()
-
-
-KILLED = """
-import os, signal, sys
-sys.path.insert(0, sys.argv[1])
-from unit.test_runner import MODELS, Seen, made
-MODELS.update(target=sys.argv[3], draft=sys.argv[4])
-from bass.experiments.runner import run
-def stop(name, repeats):
-    if (name, repeats) == ("ngram", 1.5):
-        os.kill(os.getpid(), signal.SIGKILL)
-run(made(), sys.argv[2], watch=Seen(stop))
-"""
-
-
-def test_a_killed_run_continues(whole: Path, tmp_path: Path) -> None:
-    tests = str(Path(__file__).parents[1])
-    environment = os.environ | {"BASS_CPU_PRODUCTS": "torch"}
-    ended = subprocess.run(
-        [sys.executable, "-c", KILLED, tests, str(tmp_path), *MODELS.values()],
-        env=environment,
-        check=False,
-    )
-    assert ended.returncode == -signal.SIGKILL
-    assert states(made(), tmp_path)["ngram"] == "1 of 2 repeats done"
-    run(made(), tmp_path)
-    assert tokens(tmp_path) == tokens(whole)
 
 
 MINE = """

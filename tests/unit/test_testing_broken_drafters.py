@@ -66,11 +66,6 @@ def spoilt(name: str, **methods: Any) -> type[Model]:
     return type(name, (Model,), methods)
 
 
-def reports(name: str, change: Any) -> type[Model]:
-    """A `Model` that reports other distributions than it drew from."""
-    return spoilt(name, after=lambda self, d, *_: replace(d, probs=change(d.probs)))
-
-
 def draws(name: str, change: Any) -> type[Model]:
     """A `Model` that draws from other distributions than it reports."""
 
@@ -94,10 +89,6 @@ def flatter(probs: Tensor) -> Tensor:
 def top_five(probs: Tensor) -> Tensor:
     least = probs.topk(min(5, probs.shape[1]), 1).values[:, -1:]
     return whole(torch.where(probs >= least, probs, 0))
-
-
-def late(probs: Tensor) -> Tensor:
-    return torch.where(torch.arange(probs.shape[1])[:, None] < 2, probs, flatter(probs))
 
 
 def in_long_rows(self: Model, draft: Any, sequences: Any, lengths: Any) -> Draft:
@@ -129,7 +120,9 @@ def writes_steps(self: Model, draft: Any, sequences: Any, lengths: Any) -> Draft
     return draft
 
 
-AnotherDistribution = reports("AnotherDistribution", lambda p: whole(p.sqrt()))
+AnotherDistribution = spoilt(
+    "AnotherDistribution", after=lambda self, d, *_: replace(d, probs=whole(d.probs.sqrt()))
+)
 LongRowsLie = spoilt("LongRowsLie", after=in_long_rows)
 TopFive = draws("TopFive", top_five)
 OneUniform = spoilt("OneUniform", before=one_uniform)
