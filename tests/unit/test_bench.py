@@ -235,17 +235,3 @@ def test_options_from_a_file(bench: Command, tmp_path: Path) -> None:
     assert [(row["method"], row["batch"]) for row in rows] == [("plain", 2), ("k=3", 2)]
     rows = json.loads(bench(*own, "--batches", "1", "--methods", "bass").out)["settings"]
     assert [(row["method"], row["batch"]) for row in rows] == [("bass", 1)]
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ("--prompts nothere.txt", "`prompts: nothere.txt` cannot be read"),
-        ("--methods bas", "Did you mean `bass`"),
-    ],
-)
-def test_bad_input_is_one_sentence(bench: Command, given: str, words: str) -> None:
-    said = bench(*given.split())
-    assert (said.status, said.out) == (2, "")
-    assert words in said.err
-    assert said.err.startswith("bass: ")

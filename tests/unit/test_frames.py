@@ -11,7 +11,7 @@ import bass
 from bass.analysis.frames import read_lines, request_lines, requests_frame, step_lines, steps_frame
 from bass.analysis.metrics import METRICS, Measurement, mean, measure
 from bass.analysis.statistics import interval
-from bass.errors import OptionError, RunFolderError
+from bass.errors import OptionError
 from support.drawn_calls import Drawn, runs
 from support.run_folders import METHODS, write_run
 
@@ -126,8 +126,3 @@ def test_metrics_that_do_not_apply_are_nan(run: bass.Run) -> None:
     assert pd.isna(row["acceptance_rate"])
     assert pd.isna(row["goodput"])
     assert {*METRICS} <= {*run.cells.columns}
-
-
-def test_a_folder_that_is_no_run_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match=r"has no `manifest\.json`"):
-        bass.open_run(tmp_path)

@@ -23,6 +23,7 @@ VECTORS = [
     ((32, 0, [32]), (32, 0)),
     ((32, 0, [10]), (28, 1)),
     ((32, 1, [10]), (27, 1)),
+    ((20, 1, [19, 2]), (19, 1)),  # not below what was accepted
 ]
 
 
@@ -45,10 +46,6 @@ def test_algorithm_1_follows_its_vectors(
 def test_algorithm_1_starts_at_seven_for_every_row() -> None:
     policy = BatchAdaptive()
     assert policy.lengths(policy.init(3)).tolist() == [7, 7, 7]
-
-
-def test_algorithm_1_does_not_shrink_below_what_was_accepted() -> None:
-    assert BatchAdaptive().update(LengthState(2, 20, True), feedback([19, 2])).length == 19
 
 
 def test_rows_that_are_not_active_do_not_count() -> None:

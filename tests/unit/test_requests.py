@@ -67,12 +67,8 @@ def test_repeated_prompts_are_different_samples(
         ["def f(", ids, {"prompt": "def f("}, {"prompt_token_ids": np.array(ids)}], **OPTIONS
     )
     assert [c.token_ids for c in mixed.completions] == samples[0][:4]
-    assert [(c.prompt_index, c.sample_index) for c in mixed.completions] == [
-        (0, 0),
-        (1, 1),
-        (2, 2),
-        (3, 3),
-    ]
+    indices = [(c.prompt_index, c.sample_index) for c in mixed.completions]
+    assert indices == [(i, i) for i in range(4)]
 
 
 SAME = {  # each is the one prompt [5, 6]
@@ -105,18 +101,8 @@ def test_stop_strings_may_come_in_anything_that_holds_strings(llm: bass.LLM) -> 
     whole = llm.generate("for", **OPTIONS).completions[0].text
     assert whole
     stop = whole[2]
-    for form in (
-        stop,
-        np.str_(stop),
-        [stop],
-        (stop, "zz"),
-        {stop},
-        (s for s in [stop]),
-        {stop: 1}.keys(),
-    ):
-        assert (
-            llm.generate("for", stop=form, **OPTIONS).completions[0].text
-            == whole[: whole.index(stop)]
-        )
+    cut = whole[: whole.index(stop)]
+    for form in (stop, np.str_(stop), [stop], (stop, "zz"), {stop}, iter([stop]), {stop: 1}.keys()):
+        assert llm.generate("for", stop=form, **OPTIONS).completions[0].text == cut
     for form in (None, (), [], iter(())):
         assert llm.generate("for", stop=form, **OPTIONS).completions[0].text == whole

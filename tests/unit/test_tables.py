@@ -94,10 +94,13 @@ def test_speedups_are_those_of_the_run_with_p_values_of_a_family(
         assert np.isnan(plain["speedup_p"])
 
 
-def test_notes_name_what_is_not_lossless_and_what_failed(run: bass.Run) -> None:
+def test_notes_name_what_is_not_lossless_what_failed_and_the_cell_of_each_work(
+    run: bass.Run,
+) -> None:
     notes = "\n".join(table(run).attrs["notes"])
     assert "`typical` is not lossless: `typical` keeps likely tokens of the draft." in notes
     assert "1 of 8 cells have failed or are not finished." in notes
+    assert "(`autoregressive, batch 1`, `autoregressive, batch 4`)" in notes
 
 
 def test_the_fastest_is_named_with_its_leads(run: bass.Run) -> None:
@@ -157,12 +160,6 @@ def test_a_value_has_its_interval_however_wide_or_its_count(tmp_path: Path) -> N
     frame = table(bass.open_run(write_run(tmp_path / "twice", methods, [1], repeats=2, tokens=4)))
     assert frame["all_high"]["bass-b1"] > 3 * frame["all_low"]["bass-b1"]
     assert re.fullmatch(r"\S+ \(\S+ to \S+\)", shown(frame)["all, ms per token"]["bass-b1"])
-
-
-def test_the_note_on_speedups_names_the_cell_of_each_work(run: bass.Run) -> None:
-    notes = "\n".join(table(run).attrs["notes"])
-    assert "(`autoregressive, batch 1`, `autoregressive, batch 4`)" in notes
-    assert "means over prompts (tau, accepted)" in notes
 
 
 def test_cells_of_several_versions_are_noted(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """`check_policy` and `check_stop_rule` find strategies that violate a property."""
 
 import itertools
-import random
 import re
 import time
 from collections.abc import Callable
@@ -113,11 +112,6 @@ class RarelyInPlace(Steps):
         return [state[0], 0]
 
 
-class GlobalGenerator(Steps):
-    def update(self, state: Any, feedback: Any) -> Any:
-        return [state[0], random.randrange(4)]
-
-
 @pytest.mark.parametrize(
     ("policy", "property", "found"),
     [
@@ -131,7 +125,6 @@ class GlobalGenerator(Steps):
         (Counting, properties.SAME, ""),
         (OnSelf, properties.TWICE, ""),
         (OnDevice, properties.HOST, "tensor"),
-        (GlobalGenerator, properties.SAME, ""),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )

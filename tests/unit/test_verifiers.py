@@ -7,22 +7,9 @@ import pytest
 import torch
 
 from bass.ops.verification import accept_probs, next_probs
-from bass.records import Draft, Noise, Verdict
-from bass.verifiers import VERIFIERS, Rejection
-
-TARGET = torch.tensor([[[0.5, 0.3, 0.2], [0.2, 0.2, 0.6], [0.0, 1.0, 0.0]]], dtype=torch.float64)
-GUESS = torch.tensor([[[0.25, 0.75, 0.0], [0.0, 0.5, 0.5]]], dtype=torch.float64)
-
-
-def draft(tokens: list[int], length: int, sure: bool = False) -> Draft:
-    return Draft(torch.tensor([tokens]), None if sure else GUESS, torch.tensor([length]))
-
-
-def noise(accept: list[float], residual: list[float]) -> Noise:
-    streams = torch.tensor(
-        [[0.5] * len(accept), accept, residual, [0.5] * len(accept)], dtype=torch.float64
-    )
-    return Noise(torch.tensor([1]), torch.tensor([2]), streams.T[None])
+from bass.records import Draft, Verdict
+from bass.verifiers import Rejection
+from unit.test_verifiers_vectors import TARGET, draft, noise
 
 
 @pytest.mark.parametrize(("tokens", "expected"), [([0, 1], [1.0, 0.4]), ([1, 2], [0.4, 1.0])])
@@ -76,16 +63,3 @@ def test_a_verdict_is_a_prefix_of_the_draft_and_one_token(
     verdict: Verdict = Rejection()(draft([1, 2], 2), TARGET, noise(accept, [0.9, 0.9, 0.9]))
     assert int(verdict.accepted[0]) == accepted
     assert verdict.tokens[0, : accepted + 1].tolist() == tokens
-
-
-def test_without_any_draft_the_target_is_sampled() -> None:
-    none = Draft(torch.zeros(1, 0, dtype=torch.int64), None, torch.tensor([0]))
-    for uniform, token in ((0.1, 0), (0.6, 1), (0.9, 2)):
-        assert Rejection()(none, TARGET[:, :1], noise([0.5], [uniform])).tokens.tolist() == [
-            [token]
-        ]
-
-
-def test_every_registered_verifier_says_whether_it_is_lossless() -> None:
-    assert all(isinstance(cls.lossless, bool) for cls in VERIFIERS.values())
-    assert Rejection.lossless
