@@ -84,6 +84,14 @@ def device() -> torch.device:
 
 
 @pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Without the hook that checks types and shapes, as outside the tests."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture
 def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spans, prefill windows and blocks of a few tokens, so that short test sequences cross their
     edges.

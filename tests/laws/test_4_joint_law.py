@@ -5,10 +5,8 @@ a correct engine with a probability of 1e-6 at most, and would see a bias of 0.0
 variation): see `bass.testing.statistics`.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -44,14 +42,8 @@ WARPS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def unchecked() -> Iterator[None]:
-    """Types and shapes are checked in all other tests; here, with so many rows, that would take
-    most of the time.
-    """
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+# with so many rows, checks of types and shapes would take most of the time
+pytestmark = pytest.mark.usefixtures("unchecked")
 
 
 def sampled(setup: Setup, new: int, samples: int, seed: int = 0) -> np.ndarray:

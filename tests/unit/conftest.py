@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import jaxtyping
 import pytest
 import torch
 
@@ -77,14 +76,6 @@ def bass_command(
 def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Offer:
     """Installs packages that offer strategies, for the time of a test."""
     return installer(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def unchecked() -> Iterator[None]:
-    """Without the hook that checks types and shapes, as outside these tests."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture
