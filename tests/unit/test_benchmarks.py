@@ -89,22 +89,8 @@ def test_the_answers_follow_from_the_times(
 def test_it_times_and_checks_every_backend(
     benchmark: ModuleType, capsys: pytest.CaptureFixture[str], device: torch.device
 ) -> None:
-    toy = [
-        "--device",
-        str(device),
-        "--pairs",
-        "toy",
-        "--windows",
-        "2",
-        "--batches",
-        "1",
-        "3",
-        "--contexts",
-        "24",
-        "--rotate",
-        "0",
-    ]
-    benchmark.main([*toy, "--repeats", "1"])
+    toy = "--pairs toy --windows 2 --batches 1 3 --contexts 24 --rotate 0 --repeats 1"
+    benchmark.main([*toy.split(), "--device", str(device)])
     *_, last = capsys.readouterr().out.splitlines()
     record = json.loads(last)
     backends = record["config"]["backends"]

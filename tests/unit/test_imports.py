@@ -151,6 +151,10 @@ COLD = {
     for name in ("ablate", "bench", "eval", "generate")
 } | {
     "policies": ("import bass.interfaces, bass.policies as p\np.Fixed(2).init(2)", "torch"),
+    "a tokenizer": (
+        "from bass import pair, text\nassert text.Tokenizer.read(pair.TARGET)",
+        "sentencepiece jinja2 google.protobuf",
+    ),
     "version": (_HELP.format("--version"), "torch jsonargparse pandas rich"),
     "list": ("from bass.cli import main\nmain(['list'])", "torch pandas"),
     "import": ("import bass", "torch pandas scipy matplotlib"),

@@ -272,15 +272,8 @@ def test_the_command_prints_tables_and_draws_the_curves(
 ) -> None:
     options = options_of(tmp_path)
     words = ["eval", options.problems, *pair.options, "-n", "2", "--limit", "2"]
-    words += [
-        "--methods",
-        "batched",
-        "plain",
-        "--budgets",
-        "0.001",
-        "100",
-        "--allow-code-execution",
-    ]
+    own = "--methods batched plain --budgets 0.001 100 --allow-code-execution"
+    words += own.split()
     folder = tmp_path / "out"
     said = bass_command(*words, "--output", str(folder))
     assert said.status == 0, said.err
