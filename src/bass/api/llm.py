@@ -47,15 +47,20 @@ def load(
     padded to different sizes. `policy`, `drafter`, `stop_rule`, `verifier`, `cache`, `attention`
     and both quantizations take a registered name, "package.module:Class", a class, (all but
     `cache`) an object of the protocol in `bass.interfaces`, or {"class_path": a name, "init_args":
-    {...}}. `LoadOptions` describes the options; where they are "auto" or None:
+    {...}}. `LoadOptions` has all options; "auto" and None mean:
 
-    policy: `auto`. cache: one that an explicit `attention` reads; else split on a GPU, padded
-    elsewhere. attention: the fastest backend of the device that reads the cache's view. dtype:
-    float32 on a CPU, the checkpoint's own on a GPU. draft_quantization: the target's ("none": as in
-    the checkpoint). max_model_len: the target's context. cuda_graphs: on a GPU, steps are
-    captured here for all later calls, which takes seconds to half a minute and shows a progress
-    bar. Keys and values of the graphs are allocated once, for `max_batch_size` rows of
-    `max_model_len` tokens, or of as many as half of the free memory holds.
+    | option | |
+    |---|---|
+    | policy | `auto` |
+    | cache | one that an explicit `attention` reads; else split on a GPU, padded elsewhere |
+    | attention | the fastest backend of the device that reads the cache's view |
+    | dtype | float32 on a CPU, the checkpoint's own on a GPU |
+    | draft_quantization | the target's; "none": as in the checkpoint |
+    | max_model_len | the target's context |
+    | cuda_graphs | on a GPU, steps are captured at load, with a progress bar |
+
+    Capturing takes seconds to half a minute. Keys and values of the graphs are allocated once, for
+    `max_batch_size` rows of `max_model_len` tokens, or of as many as half of the free memory holds.
 
     Raises a `BassError` of one sentence: `CheckpointError`, `PairingError`, `OptionError` or
     `PolicyError`.
