@@ -54,9 +54,7 @@ class ModelOptions:
     )
     # None: a policy that is given next to `num_speculative_tokens` contradicts it
     policy: StrategySpec = strategy(None, "policy", f"{DEFAULT_POLICY} by default; ")
-    cache: str | type = strategy(
-        "auto", "cache", "auto (the fastest, or one that the attention reads), "
-    )
+    cache: str | type = strategy("auto", "cache", "auto (that of the attention, or the fastest), ")
     attention: StrategySpec = strategy(
         "auto", "attention", "auto (the default of cache and device), "
     )
