@@ -195,7 +195,7 @@ def test_a_policy_that_learns_has_each_report_before_the_next_step(device: torch
     assert max(step.told) == 0
 
 
-@pytest.mark.parametrize("policy", [Clamped(Auto(), 0, 3), Lagged(BatchAdaptive())], ids=repr)
+@pytest.mark.parametrize("policy", [Clamped(Auto(), 0, 8), Lagged(BatchAdaptive())], ids=repr)
 def test_a_policy_that_decides_a_step_in_advance_gives_the_same_with_steps_ahead(
     policy: Any, device: torch.device
 ) -> None:

@@ -28,7 +28,7 @@ from bass.records import CacheBudget, Draft, Noise, Sequences
 
 ROUNDS = 4
 MOST_SECONDS = 2.0  # for all batch sizes of a load, or for one where a call has its own storage
-PROMPT = 64  # tokens
+PROMPT = 192  # tokens
 FIRST = (4, 0, 1, 16, 2, 8)  # the lengths that say most, measured even where steps are slow
 LEAST_TIMED = 2  # lengths, whatever the time
 
@@ -138,19 +138,20 @@ class StepTimes:
         return Storage(self.models, parts, budget, 1, False).engine_for(budget, 1)
 
     def measured(self, engine: Engine) -> list[float]:
-        """The fastest of the second steps of each length; lengths without one lie on the lines
+        """The median time of each length; lengths without one lie on the lines
         between their neighbours.
         """
         lengths = captured_lengths(self.parts.policy)
         order = tuple(dict.fromkeys([*(k for k in FIRST if k in lengths), *lengths]))
-        found: dict[int, float] = {}
+        taken: dict[int, list[float]] = {}
         began = None
         for k, seconds in self.steps(engine, order):
             began = began or time.perf_counter()  # after captures and the first compilations
-            found[k] = min(seconds, found.get(k, seconds))
+            taken.setdefault(k, []).append(seconds)
             over = time.perf_counter() - began > MOST_SECONDS / self.sizes
-            if over and len(found) >= min(LEAST_TIMED, len(lengths)):
+            if over and len(taken) >= min(LEAST_TIMED, len(lengths)):
                 break
+        found = {k: float(np.median(of_length)) for k, of_length in taken.items()}
         known = sorted(found)
         seconds = np.interp(np.arange(lengths[-1] + 1), known, [found[k] for k in known])
         if 0 < known[-1] < lengths[-1]:  # beyond the last: the line of the first and the last
@@ -161,12 +162,13 @@ class StepTimes:
         return np.minimum.accumulate(seconds[::-1])[::-1].tolist()
 
     def steps(self, engine: Engine, order: tuple[int, ...]) -> Iterator[tuple[int, float]]:
-        """Draft length and seconds of the second step of each length, in `ROUNDS` rounds.
+        """Draft length and seconds of steps of each length, in `ROUNDS` rounds.
 
-        The first compiles kernels, records passes, and feeds the draft model what it lacks. On a
-        GPU the host launches the graph of the next length before it has the report of the third.
+        The first step of a length does not count: it compiles kernels, records passes, and feeds
+        the draft model what it lacks. On a GPU the last does not either: the host launches the
+        graph of the next length before it has the report. On a CPU the first two warm its caches.
         """
-        each = 3 if engine.step.overlaps else 2
+        each, counted = (3, (2,)) if engine.step.overlaps else (5, (3, 4, 5))
         total = each * len(order) * ROUNDS
         rows, capacity = engine.sequences, engine.sequences.capacity
         vocabulary, length = self.models.target.shape.vocab_size, min(PROMPT, 1 + capacity // 4)
@@ -179,7 +181,7 @@ class StepTimes:
             for _ in run:
                 for record in records[seen:]:
                     seen, done = seen + 1, done + 1
-                    if done % each == 2 % each:
+                    if 1 + (done - 1) % each in counted:
                         yield record.k, record.seconds + record.host_seconds
                 if done >= total:
                     for request in range(len(requests)):

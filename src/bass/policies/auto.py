@@ -12,29 +12,33 @@ from bass.interfaces import DraftLengthPolicy
 from bass.option import within
 
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)  # between two of them rates differ by less than 2 %
-MARGIN = 1.03  # least ratio of rates for drafting to begin: rows that draft end one by one
-FIRST = 4.0  # tokens that `acceptance` counts as
-PRIOR = 10.0  # tokens that the estimate of the position before counts as
+# least ratios of rates for drafting to begin and to go on: rows that draft end one by one
+BEGIN, STAY = 1.05, 1.02
+PRIOR = 4.0  # tokens that the prior of a position counts as
+OF_ROWS = 8.0  # tokens that the estimate of all rows counts as, for one row
 UNSEEN = 3.0  # times slower decay of a position in steps that do not reach it
 FILLED = 16.0  # steps that the estimate of the share of a request that is drafted remembers
 PROBE = 2  # steps of a probe after steps without drafts: in the first the draft catches up
-LEAST_LOSS = 0.05  # of the time of a probe, so that even a free one is not taken in every step
+LEAST_LOSS = 0.1  # of the time of a probe, so that even a free one is not taken in every step
 
 
 @dataclass(frozen=True)
 class AutoState:
-    """Decayed counts by position of the draft, and the lengths of the next two steps."""
+    """Decayed counts by position of the draft, and the lengths of the next two steps.
 
-    batch: int
-    # [K], by position: rows that accepted all before it, those that drafted it, that accepted it
-    reached: tuple[float, ...]
-    drafted: tuple[float, ...]
-    accepted: tuple[float, ...]
-    length: int  # of the coming step
-    following: int  # of the step after it
+    The counts are of drafts whose tokens before the position were accepted, of those that drafted
+    it, and of those that accepted it.
+    """
+
+    counts: np.ndarray  # float [3, K], of all rows
+    rows: np.ndarray  # float [3, B, K]
+    active: np.ndarray  # bool [B]
+    length: int = 0  # of the coming step
+    following: int = 0  # of the step after it
     filled: float = 1.0  # the longest draft of a step over the requested length, on average
     probing: int = 0  # further steps of a probe
     savings: float = 0.0  # seconds for the next probe
+    loss: float = 0.0  # seconds that it costs
 
 
 @final
@@ -43,14 +47,17 @@ class Auto(DraftLengthPolicy[AutoState]):
     """The length with the most expected tokens a second, 0 included, by the acceptance of the rows
     and the machine's own cost of a step; the default.
 
-        k* = argmax of  (1 + S_1 + ... + S_k) / t(k),    S_i = d_1 h_1 ... d_i h_i
+        k* = argmax of  B / (1 / E_1(k) + ... + 1 / E_B(k)) / t(k),    E(k) = 1 + S_1 + ... + S_k
+
+    over the active rows, with S_i = d_1 h_1 ... d_i h_i. The harmonic mean is that of the time that
+    each row takes for a token: a call ends with its slowest row.
 
     *Acceptance.* h_i, the chance of the i-th drafted token once all before it are accepted, is
     counted where that was so (Kaplan and Meier, 1958: a draft that is accepted whole says nothing
-    of the next token), over all active rows, with counts that decay over `memory` tokens. d_i is
-    the chance that the token is drafted then: `ngram` finds no match, or a stop rule ends the
-    draft. h_(i-1) counts as `PRIOR` tokens of position i, and `acceptance` as `FIRST` of the first
-    one: it is high, so that drafting is tried first.
+    of the next token), with counts that decay over `memory` tokens. d_i is the chance that the
+    token is drafted then: `ngram` finds no match, or a stop rule ends the draft. The estimate of
+    all rows counts as a few tokens of each row, and `acceptance`, or h_(i-1) if it is higher, as a
+    few of all rows: it is high, so that drafts are tried.
 
     *Cost.* `times` are the seconds of a step of 0, 1, 2 ... drafted tokens; without them the engine
     measures them once for a machine, a pair, its strategies and a batch size, and keeps them on
@@ -64,8 +71,8 @@ class Auto(DraftLengthPolicy[AutoState]):
     does.
 
     All rows have the same length, since a step takes as long as its longest draft. A length is
-    decided one step in advance, so that a GPU need not wait for the host. New prompts keep the
-    counts.
+    decided one step in advance, so that a GPU need not wait for the host. New prompts begin
+    with the estimate of all rows.
     """
 
     paper: ClassVar[str] = "this project"
@@ -97,49 +104,50 @@ class Auto(DraftLengthPolicy[AutoState]):
         return self if self.times else replace(self, times=seconds, cut=cut)
 
     def init(self, batch_size: int) -> AutoState:
-        none = (0.0,) * self.max_length
-        state = self._decided(AutoState(batch_size, none, none, none, 0, 0), 0.0)
+        none, k = np.ones(batch_size, dtype=bool), self.max_length
+        state = AutoState(np.zeros((3, k)), np.zeros((3, batch_size, k)), none)
+        state = self._decided(state, 0.0)
         return replace(state, length=state.following)
 
     def lengths(self, state: AutoState) -> np.ndarray:
-        return np.full(state.batch, state.length, dtype=np.int32)
+        return np.full(len(state.active), state.length, dtype=np.int32)
 
     def lengths_ahead(self, state: AutoState) -> np.ndarray:
-        return np.full(state.batch, state.following, dtype=np.int32)
+        return np.full(len(state.active), state.following, dtype=np.int32)
 
     def update(self, state: AutoState, feedback: Feedback) -> AutoState:
-        rows = zip(feedback.drafted.tolist(), feedback.accepted.tolist(), strict=True)
-        active = [row for row, active in zip(rows, feedback.active, strict=True) if active]
         saved = self.exploration * self._seconds(state.length, state)
-        if state.length and active:
-            longest = max(drafted for drafted, _ in active) / state.length
-            filled = state.filled + (longest - state.filled) / FILLED
-            state = replace(self._counted(state, active), filled=filled)
+        if not (state.length or state.following) and state.savings + saved < state.loss:
+            return replace(state, savings=state.savings + saved)  # nothing was learned
+        if state.length and feedback.active.any():
+            state = self._counted(state, feedback)
         state = replace(state, length=state.following)
         if state.probing:
             return replace(state, probing=state.probing - 1)
         return self._decided(state, saved)
 
-    def _counted(self, state: AutoState, rows: list[tuple[int, int]]) -> AutoState:
-        """The state with a step counted. rows: drafted and accepted tokens of the active rows."""
-        steps = max(32.0, self.memory / len(rows))
-        fade, slow = 1 - 1 / steps, 1 - 1 / (UNSEEN * steps)
-        size = self.max_length + 1
-        ended, lacking = [0] * size, [0] * size  # rows that accepted, and drafted, i tokens
-        for drafted, accepted in rows:
-            ended[accepted] += 1
-            lacking[drafted] += accepted == drafted
-        left, counts = len(rows), []
-        before = zip(state.reached, state.drafted, state.accepted, strict=True)
-        for i, (reached, drafted, accepted) in enumerate(before):
-            decay, step = slow, (0, 0, 0)
-            if i < state.length and left:
-                decay, step = fade, (left, left - lacking[i], left - ended[i])
-                left -= ended[i]
-            old = reached * decay, drafted * decay, accepted * decay
-            counts.append([x + y for x, y in zip(old, step, strict=True)])
-        reached, drafted, accepted = map(tuple, zip(*counts, strict=True))
-        return replace(state, reached=reached, drafted=drafted, accepted=accepted)
+    def reset(self, state: AutoState, rows: np.ndarray) -> AutoState:
+        """The rows begin with the estimate of all rows."""
+        counts, active = state.rows.copy(), state.active.copy()
+        counts[:, rows], active[rows] = 0, True
+        return replace(state, rows=counts, active=active)
+
+    def _counted(self, state: AutoState, feedback: Feedback) -> AutoState:
+        """The state with a step counted."""
+        active, position = feedback.active[:, None], np.arange(self.max_length)
+        drafted, accepted = feedback.drafted[:, None], feedback.accepted[:, None]
+        reached = active & (position < state.length) & (position <= accepted)
+        step = np.stack((reached, reached & (position < drafted), reached & (position < accepted)))
+        memory = max(32.0, self.memory / int(active.sum()))
+        fade = np.where(reached.any(0), 1 - 1 / memory, 1 - 1 / (UNSEEN * memory))
+        longest = int((feedback.drafted * feedback.active).max()) / state.length
+        return replace(
+            state,
+            counts=state.counts * fade + step.sum(1),
+            rows=state.rows * np.where(reached, 1 - 1 / self.memory, 1) + step,
+            active=feedback.active.copy(),
+            filled=state.filled + (longest - state.filled) / FILLED,
+        )
 
     def _decided(self, state: AutoState, saved: float) -> AutoState:
         """The state with the length of the step after the coming one.
@@ -149,7 +157,7 @@ class Auto(DraftLengthPolicy[AutoState]):
         tokens, choices = self._tokens(state), (0, *self.draft_lengths)
         rates = [tokens[k] / self._seconds(k, state) for k in choices]
         best = max(range(1, len(choices)), key=rates.__getitem__)
-        if rates[best] < (1 if state.length else MARGIN) * rates[0]:
+        if rates[best] < (STAY if state.length else BEGIN) * rates[0]:
             best = 0
         savings, longer = state.savings + saved, range(best + 1, len(choices))
         if not (longer and saved):
@@ -160,20 +168,24 @@ class Auto(DraftLengthPolicy[AutoState]):
         if not best:
             loss = PROBE * loss + seconds - self._seconds(0, state)  # for the tokens that it lacks
         if savings < loss:
-            return replace(state, following=choices[best], savings=savings)
+            return replace(state, following=choices[best], savings=savings, loss=loss)
         more = 0 if best else PROBE - 1
         return replace(state, following=choices[probe], probing=more, savings=0.0)
 
     def _tokens(self, state: AutoState) -> list[float]:
-        """Expected tokens of a row by draft length, [K+1]."""
-        chance, weight, survival, tokens = self.acceptance, FIRST, 1.0, [1.0]
-        counts = zip(state.reached, state.drafted, state.accepted, strict=True)
-        for reached, drafted, accepted in counts:
-            chance = (accepted + weight * chance) / (drafted + weight)
-            survival *= chance * (drafted + weight) / (reached + weight)
-            tokens.append(tokens[-1] + survival)
-            weight = PRIOR
-        return tokens
+        """Harmonic mean of the expected tokens of the active rows, by draft length, [K+1]."""
+        chance, estimates = self.acceptance, []
+        for reached, drafted, accepted in state.counts.T.tolist():
+            prior = max(chance, self.acceptance)
+            chance = (accepted + PRIOR * prior) / (drafted + PRIOR)
+            estimates.append((chance, (drafted + PRIOR) / (reached + PRIOR)))
+        chances, shares = np.array(estimates).T
+        active = state.active if state.active.any() else ~state.active
+        reached, drafted, accepted = state.rows[:, active]
+        chances = (accepted + OF_ROWS * chances) / (drafted + OF_ROWS)
+        shares = (drafted + OF_ROWS * shares) / (reached + OF_ROWS)
+        tokens = 1 + np.cumsum(np.cumprod(chances * shares, axis=1), axis=1)
+        return [1.0, *(len(tokens) / (1 / tokens).sum(axis=0)).tolist()]
 
     def _seconds(self, k: int, state: AutoState) -> float:
         """Expected seconds of a step with k requested tokens."""
