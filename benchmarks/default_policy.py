@@ -2,16 +2,15 @@
 
     python benchmarks/default_policy.py [--device cpu|cuda] [--batches 1 4 8 16] [--repeats 5]
         [--temperatures 0 0.2 0.8 1] [--pairs paper llama] [--acceptances 0.3 0.6 0.8 0.95]
-        [--lengths 1 2 3 4 6 8] [--from 64] [--new-tokens 192]
+        [--lengths 1 2 3 4 6 8] [--from 0] [--new-tokens 128]
 
 On a CPU: the embedded pair on built-in prompts, with its own draft, with a draft of random weights,
 and with `ngram`, at each temperature; by the verifier `coupled`, so that all methods give the same
-text. On a GPU: the shapes of `write_shapes.py` with random
-weights, prompts of 150 tokens and imposed acceptance, at temperature 1. All methods of a setting
-take turns in one process, after a warm-up of each; a length of `--lengths` runs on the engine of
-`auto`. Every call learns anew, so a figure is tokens/s from the token of `--from` of a row on, on
-average, to the end of the call; medians of the repeats. Prints a table in Markdown, the worst
-setting, and one JSON line last.
+text. On a GPU: the shapes of `write_shapes.py` with random weights, prompts of 150 tokens and
+imposed acceptance, at temperature 1. All methods of a setting take turns in one process, after a
+warm-up of each; a length of `--lengths` runs on the engine of `auto`. A figure is tokens/s of whole
+calls, in each of which `auto` learns anew, or from a token of a row on (`--from`); medians of the
+repeats. Prints a table in Markdown, the worst setting, and one JSON line last.
 """
 
 import argparse
@@ -107,10 +106,10 @@ def measured(
 
 def rate_of(generation: Generation, arguments: argparse.Namespace, rows: int) -> float:
     """Tokens/s of a call from a token on."""
-    tokens, first, began = 0, 0, time.perf_counter()
+    start, tokens, first, began = getattr(arguments, "from") * rows, 0, 0, time.perf_counter()
     for event in generation:
         tokens += len(event.token_ids)
-        if not first and tokens >= getattr(arguments, "from") * rows:
+        if start and not first and tokens >= start:
             first, began = tokens, time.perf_counter()
     return (tokens - first) / (time.perf_counter() - began)
 
@@ -127,8 +126,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--pairs", nargs="+", default=["paper", "llama"])
     parser.add_argument("--acceptances", nargs="+", type=cli.share, default=[0.3, 0.6, 0.8, 0.95])
     parser.add_argument("--lengths", nargs="+", type=cli.drafted)
-    parser.add_argument("--new-tokens", type=cli.positive, default=192)
-    parser.add_argument("--from", type=cli.natural, default=64)
+    parser.add_argument("--new-tokens", type=cli.positive, default=128)
+    parser.add_argument("--from", type=cli.natural, default=0)
     arguments = parser.parse_args(argv)
     gpu = arguments.device == "cuda"
     arguments.batches = arguments.batches or ([1, 8, 32, 64] if gpu else [1, 4, 8, 16])

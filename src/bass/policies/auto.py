@@ -19,7 +19,7 @@ OF_ROWS = 8.0  # tokens that the estimate of all rows counts as, for one row
 UNSEEN = 3.0  # times slower decay of a position in steps that do not reach it
 FILLED = 16.0  # steps that the estimate of the share of a request that is drafted remembers
 PROBE = 2  # steps of a probe after steps without drafts: in the first the draft catches up
-LEAST_LOSS = 0.1  # of the time of a probe, so that even a free one is not taken in every step
+LEAST_LOSS = 0.3  # of the time of a probe: a step is slower after one of another length
 
 
 @dataclass(frozen=True)
@@ -164,9 +164,11 @@ class Auto(DraftLengthPolicy[AutoState]):
             return replace(state, following=choices[best], savings=savings)
         probe = max(longer, key=rates.__getitem__)
         seconds = self._seconds(choices[probe], state)
-        loss = max(LEAST_LOSS * seconds, seconds - tokens[choices[probe]] / rates[best])
-        if not best:
-            loss = PROBE * loss + seconds - self._seconds(0, state)  # for the tokens that it lacks
+        loss = seconds - tokens[choices[probe]] / rates[best]
+        if best:
+            loss = max(loss, LEAST_LOSS * seconds)
+        else:  # and for the tokens that the draft lacks
+            loss = PROBE * max(loss, 0.0) + seconds - self._seconds(0, state)
         if savings < loss:
             return replace(state, following=choices[best], savings=savings, loss=loss)
         more = 0 if best else PROBE - 1
