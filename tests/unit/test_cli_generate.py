@@ -93,13 +93,15 @@ def test_a_slower_run_has_a_warning_and_latency_may_win_where_throughput_loses()
     assert [*warnings({})] == []
     assert [*warnings({"tokens_per_second": fast, "all": slow})] == []
     [both] = warnings({"tokens_per_second": slow, "all": slow})
-    assert both.startswith("WARNING: throughput loses")
+    assert both.startswith("WARNING: mean latency and throughput lose, compared")
     [one] = warnings({"tokens_per_second": slow, "all": fast})
     assert "mean latency wins and throughput loses" in one
-    assert f"tokens/s {slow.text} times as good, mean latency {fast.text}." in one
+    assert f"tokens/s {slow.text} times as good (median 0.50), mean latency {fast.text}." in one
     maybe = compare([1.0, 1.2, 1.0], [1.1, 1.1, 1.15])
     assert maybe.ratio < 1 < maybe.high
     assert [*warnings({"tokens_per_second": maybe, "all": slow})] == []
+    [noisy] = warnings({"tokens_per_second": compare([1.0, 3.0], [4.0, 4.0]), "all": maybe})
+    assert "undecided (n = 2) times as good (median 0.50)" in noisy
     [unsure] = warnings({"tokens_per_second": slow, "all": maybe})
     assert unsure.startswith("WARNING: throughput loses")
 

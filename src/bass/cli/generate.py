@@ -86,15 +86,17 @@ def run(argv: list[str]) -> int:
     show = partial(streamed, prompts[0]) if streams else partial(finished, progress=live)
     own, plain, interrupted = followed(llm, prompts, request, config.compare_plain, show)
     ratios = speedups(own, plain)
+    losses = [*warnings(ratios), *why_slower(own, plain, ratios, llm.parts.policy)]
     below = out if live else console(stderr=True)
     if config.json:
-        sys.stdout.writelines(f"{json.dumps(line)}\n" for line in json_lines(own, plain, ratios))
+        lines = json_lines(own, plain, ratios, losses)
+        sys.stdout.writelines(f"{json.dumps(line)}\n" for line in lines)
     else:
         if not streams:
             print_completions(out, own[0], prompts)
         below.print(figures(own, plain, ratios), soft_wrap=False)
         below.print(ran_with(llm, interrupted), style="dim")
-    for sentence in [*caveats(llm, given), *warnings(ratios), *why_slower(own, plain, ratios)]:
+    for sentence in [*caveats(llm, given), *losses]:
         below.print(printable(sentence), style="bold red")
     return 130 if interrupted else 0
 
@@ -178,7 +180,8 @@ def followed(
             model.start(prompts[:1], short).result()
         turns *= REPEATS
     for model, results in turns:
-        generation = model.start(prompts, request)
+        seed = request.seed + len(results)  # each repeat has other texts, which its interval shows
+        generation = model.start(prompts, replace(request, seed=seed))
         try:
             results.append(show(generation))
         except KeyboardInterrupt:
@@ -210,18 +213,24 @@ def streamed(prompt: str | list[int], generation: "Generation") -> "Result":
 
 
 def warnings(ratios: "Mapping[str, Comparison]") -> Iterator[str]:
-    """Where throughput is decided to be lower than without speculation; mean latency may win."""
-    if ratios and ratios["tokens_per_second"].bounds[1] < 1:
-        speed, latency = ratios["tokens_per_second"], ratios["all"]
+    """Where throughput is lower than without speculation, decided or by its median; mean latency
+    may win.
+    """
+    if not ratios:
+        return
+    speed, latency = ratios["tokens_per_second"], ratios["all"]
+    if speed.bounds[1] < 1 or (speed.undecided and speed.median < 1):
         wins = "mean latency wins and " if latency.bounds[0] > 1 else ""
+        loses = "mean latency and " if latency.bounds[1] < 1 else ""
         yield (
-            f"WARNING: {wins}throughput loses, compared with autoregressive decoding: tokens/s "
-            f"{speed.text} times as good, mean latency {latency.text}."
+            f"WARNING: {wins}{loses}throughput {'lose' if loses else 'loses'}, compared with "
+            f"autoregressive decoding: tokens/s {speed.text} times as good (median "
+            f"{speed.median:.2f}), mean latency {latency.text}."
         )
 
 
 def why_slower(
-    own: "list[Result]", plain: "list[Result]", ratios: "Mapping[str, Comparison]"
+    own: "list[Result]", plain: "list[Result]", ratios: "Mapping[str, Comparison]", policy: Any
 ) -> Iterator[str]:
     """Why throughput is lower than without speculation, where it is, and what to try."""
     if [*warnings(ratios)]:
@@ -229,11 +238,13 @@ def why_slower(
             fmean(step.seconds + step.host_seconds for one in results for step in one.trace)
             for results in (own, plain)
         )
+        cost, tau = per_step / per_plain_step, fmean(one.stats.tau for one in own)
+        ends = ", and the call ends with its slowest row" if tau > cost else ""
+        auto = "" if type(policy).__name__ == "Auto" else "`--policy auto`, the default, or "
         yield (
-            f"A step takes {per_step / per_plain_step:.1f} times as long as without drafts and "
-            f"gives {fmean(one.stats.tau for one in own):.1f} tokens: try `--policy auto`, the "
-            "default, which drafts no more than pays, a draft that costs less or is accepted more, "
-            "or `--num-speculative-tokens 0`."
+            f"A step takes {cost:.1f} times as long as without drafts and gives {tau:.1f} "
+            f"tokens{ends}: try {auto}`--num-speculative-tokens 0`, or a draft that costs less or "
+            "is accepted more."
         )
 
 
@@ -262,7 +273,10 @@ def figures(
 
 
 def json_lines(
-    own: "list[Result]", plain: "list[Result]", ratios: "Mapping[str, Comparison]"
+    own: "list[Result]",
+    plain: "list[Result]",
+    ratios: "Mapping[str, Comparison]",
+    losses: list[str],
 ) -> Iterator[dict[str, Any]]:
     """One line per completion of the first run, then its statistics and those of the comparison."""
     from bass.analysis.metrics import SPEEDUPS
@@ -272,8 +286,7 @@ def json_lines(
     stats: dict[str, Any] = {"type": "stats"} | own[0].stats.as_dict()
     if ratios:
         stats |= {column: ratios[metric].ratio for column, metric in SPEEDUPS.items()}
-        stats |= {"plain": plain[0].stats.as_dict()}
-        stats |= {"warnings": [*warnings(ratios), *why_slower(own, plain, ratios)]}
+        stats |= {"plain": plain[0].stats.as_dict(), "warnings": losses}
         stats["comparisons"] = {name: vars(one) for name, one in ratios.items()}
     yield stats
 

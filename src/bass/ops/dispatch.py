@@ -101,6 +101,6 @@ def cpu_step_kernels(x: Tensor, *weights: Tensor | None) -> Any:
 def cpu_kernels_in_words() -> str:
     """What computes on a CPU, and why, if it is torch, in a few words."""
     reason = cpu_unsupported()
-    if _cpu or reason is None:
-        return "numba" if _cpu else "torch"
-    return f"torch ({reason.reason})"
+    if os.environ.get(VARIABLE) == "torch":
+        return "torch"
+    return "numba" if reason is None else f"torch ({reason.reason})"

@@ -19,6 +19,7 @@ OF_ROWS = 8.0  # tokens that the estimate of all rows counts as, for one row
 UNSEEN = 3.0  # times slower decay of a position in steps that do not reach it
 FILLED = 16.0  # steps that the estimate of the share of a request that is drafted remembers
 PROBE = 2  # steps of a probe after steps without drafts: in the first the draft catches up
+TRIAL = 16  # tokens that all rows together draft at most in each of the first two steps
 LEAST_LOSS = 0.3  # of the time of a probe: a step is slower after one of another length
 
 
@@ -106,8 +107,9 @@ class Auto(DraftLengthPolicy[AutoState]):
     def init(self, batch_size: int) -> AutoState:
         none, k = np.ones(batch_size, dtype=bool), self.max_length
         state = AutoState(np.zeros((3, k)), np.zeros((3, batch_size, k)), none)
-        state = self._decided(state, 0.0)
-        return replace(state, length=state.following)
+        wanted = self._decided(state, 0.0).following
+        first = min(wanted, max(1, TRIAL // batch_size))
+        return replace(state, length=first, following=first)
 
     def lengths(self, state: AutoState) -> np.ndarray:
         return np.full(len(state.active), state.length, dtype=np.int32)
