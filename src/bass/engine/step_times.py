@@ -28,7 +28,7 @@ from bass.records import CacheBudget, Draft, Noise, Sequences
 
 ROUNDS = 4
 MOST_SECONDS = 2.0  # for all batch sizes of a load, or for one where a call has its own storage
-PROMPT = 192  # tokens
+PROMPT = 64  # tokens: in longer contexts drafts cost relatively less
 FIRST = (4, 0, 1, 16, 2, 8)  # the lengths that say most, measured even where steps are slow
 LEAST_TIMED = 2  # lengths, whatever the time
 

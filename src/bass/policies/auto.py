@@ -13,13 +13,13 @@ from bass.option import within
 
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)  # between two of them rates differ by less than 2 %
 # least ratios of rates for drafting to begin and to go on: rows that draft end one by one
-BEGIN, STAY = 1.05, 1.02
+BEGIN, STAY = 1.05, 1.03
 PRIOR = 4.0  # tokens that the prior of a position counts as
 OF_ROWS = 8.0  # tokens that the estimate of all rows counts as, for one row
 UNSEEN = 3.0  # times slower decay of a position in steps that do not reach it
 FILLED = 16.0  # steps that the estimate of the share of a request that is drafted remembers
 PROBE = 2  # steps of a probe after steps without drafts: in the first the draft catches up
-TRIAL = 16  # tokens that all rows together draft at most in each of the first two steps
+TRIAL, MOST = 16, 4  # tokens of all rows, and of each, in each of the first two steps
 LEAST_LOSS = 0.3  # of the time of a probe: a step is slower after one of another length
 
 
@@ -108,7 +108,7 @@ class Auto(DraftLengthPolicy[AutoState]):
         none, k = np.ones(batch_size, dtype=bool), self.max_length
         state = AutoState(np.zeros((3, k)), np.zeros((3, batch_size, k)), none)
         wanted = self._decided(state, 0.0).following
-        first = min(wanted, max(1, TRIAL // batch_size))
+        first = min(wanted, MOST, max(1, TRIAL // batch_size))
         return replace(state, length=first, following=first)
 
     def lengths(self, state: AutoState) -> np.ndarray:

@@ -229,6 +229,10 @@ class Recording(TorchDispatchMode):
     foreign: the first operation that is no kernel, and would be missing in a replay.
     """
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else the first operation in it imports torch's compiler: a second
+
     def __init__(self) -> None:
         super().__init__()
         self.launches: list[tuple[int, Any]] = []
