@@ -170,7 +170,7 @@ def test_auto_lengths_return_from_plain_decoding_when_drafts_get_better() -> Non
                 )
             )
 
-    run = simulate(Auto(), Improving(), 8, CostModel.from_ratio(0.5), steps=2000)
+    run = simulate(Auto(), Improving(), 8, CostModel.from_ratio(0.5), steps=2400)
     assert (run.lengths[200:1000] == 0).mean() > 0.95
     assert (run.lengths[1700:] > 0).mean() > 0.95
     assert run.since(1700).regret() < 0.03

@@ -12,14 +12,16 @@ from bass.interfaces import DraftLengthPolicy
 from bass.option import within
 
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)  # between two of them rates differ by less than 2 %
-# least ratios of rates for drafting to begin and to go on: rows that draft end one by one
-BEGIN, STAY = 1.05, 1.03
+# Least ratio of rates for drafting to go on, for one row and for each time that the batch doubles,
+# and more to begin: a call ends with the slowest of its rows.
+ONE, DOUBLED, MOST_DOUBLED, BEGIN = 1.02, 0.02, 0.06, 0.02
 PRIOR = 4.0  # tokens that the prior of a position counts as
 OF_ROWS = 8.0  # tokens that the estimate of all rows counts as, for one row
 UNSEEN = 3.0  # times slower decay of a position in steps that do not reach it
 FILLED = 16.0  # steps that the estimate of the share of a request that is drafted remembers
 PROBE = 2  # steps of a probe after steps without drafts: in the first the draft catches up
 TRIAL, MOST = 16, 4  # tokens of all rows, and of each, in each of the first two steps
+PAUSED = 0.7  # weight of what was seen before steps without drafts
 LEAST_LOSS = 0.3  # of the time of a probe: a step is slower after one of another length
 
 
@@ -140,7 +142,7 @@ class Auto(DraftLengthPolicy[AutoState]):
         drafted, accepted = feedback.drafted[:, None], feedback.accepted[:, None]
         reached = active & (position < state.length) & (position <= accepted)
         step = np.stack((reached, reached & (position < drafted), reached & (position < accepted)))
-        memory = max(32.0, self.memory / int(active.sum()))
+        memory = max(12.0, self.memory / int(active.sum()))
         fade = np.where(reached.any(0), 1 - 1 / memory, 1 - 1 / (UNSEEN * memory))
         longest = int((feedback.drafted * feedback.active).max()) / state.length
         return replace(
@@ -159,7 +161,8 @@ class Auto(DraftLengthPolicy[AutoState]):
         tokens, choices = self._tokens(state), (0, *self.draft_lengths)
         rates = [tokens[k] / self._seconds(k, state) for k in choices]
         best = max(range(1, len(choices)), key=rates.__getitem__)
-        if rates[best] < (STAY if state.length else BEGIN) * rates[0]:
+        margin = ONE + min(DOUBLED * math.log2(len(state.active)), MOST_DOUBLED)
+        if rates[best] < (margin + (0 if state.length else BEGIN)) * rates[0]:
             best = 0
         savings, longer = state.savings + saved, range(best + 1, len(choices))
         if not (longer and saved):
@@ -173,8 +176,11 @@ class Auto(DraftLengthPolicy[AutoState]):
             loss = PROBE * max(loss, 0.0) + seconds - self._seconds(0, state)
         if savings < loss:
             return replace(state, following=choices[best], savings=savings, loss=loss)
-        more = 0 if best else PROBE - 1
-        return replace(state, following=choices[probe], probing=more, savings=0.0)
+        if best:
+            return replace(state, following=choices[probe], savings=0.0)
+        counts, rows = PAUSED * state.counts, PAUSED * state.rows
+        state = replace(state, counts=counts, rows=rows, probing=PROBE - 1)
+        return replace(state, following=choices[probe], savings=0.0)
 
     def _tokens(self, state: AutoState) -> list[float]:
         """Harmonic mean of the expected tokens of the active rows, by draft length, [K+1]."""
