@@ -271,7 +271,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--lengths",
         nargs=2,
-        default=("bass", "4"),
+        default=("auto", "auto"),
         help="at batch 1 and 8: a fixed draft length, or a policy",
     )
     return parser.parse_args(argv)
