@@ -106,7 +106,7 @@ def measured(
 
 def rate_of(generation: Generation, arguments: argparse.Namespace, rows: int) -> float:
     """Tokens/s of a call from a token on."""
-    start, tokens, first, began = getattr(arguments, "from") * rows, 0, 0, time.perf_counter()
+    start, tokens, first, began = arguments.start * rows, 0, 0, time.perf_counter()
     for event in generation:
         tokens += len(event.token_ids)
         if start and not first and tokens >= start:
@@ -127,7 +127,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--acceptances", nargs="+", type=cli.share, default=[0.3, 0.6, 0.8, 0.95])
     parser.add_argument("--lengths", nargs="+", type=cli.drafted)
     parser.add_argument("--new-tokens", type=cli.positive, default=128)
-    parser.add_argument("--from", type=cli.natural, default=0)
+    parser.add_argument("--from", dest="start", type=cli.natural, default=0)
     arguments = parser.parse_args(argv)
     gpu = arguments.device == "cuda"
     arguments.batches = arguments.batches or ([1, 8, 32, 64] if gpu else [1, 4, 8, 16])

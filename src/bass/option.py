@@ -2,7 +2,7 @@
 
 import typing
 from collections.abc import Sequence
-from dataclasses import Field, field, fields
+from dataclasses import Field, field, fields, is_dataclass
 from typing import Any, TypeVar
 
 from bass.errors import OptionError, check_number
@@ -76,3 +76,10 @@ def help_of(options: type) -> dict[str, str]:
 def kinds_of(options: type) -> dict[str, str]:
     """The kind of each option that names a strategy."""
     return {f.name: f.metadata["kind"] for f in fields(options) if f.metadata["kind"]}
+
+
+def called(strategy: Any) -> str:
+    """A strategy's name, with its parameters if it has any."""
+    kind = strategy if isinstance(strategy, type) else type(strategy)
+    own = strategy is not kind and is_dataclass(strategy) and vars(strategy)
+    return repr(strategy) if own else kind.__name__

@@ -21,13 +21,13 @@ from bass.api.options import (
 )
 from bass.api.plan import LoadPlan, use_graphs
 from bass.api.requests import Prompts, needed, requests_for
-from bass.api.resolve import called
 from bass.api.results import Result
 from bass.drafters import NoDrafter
 from bass.engine.engines import EngineCache, Memory
 from bass.engine.threads import warn_of_busy_cores
 from bass.engine.warm_up import compiled, first_prefills
 from bass.errors import OptionError
+from bass.option import called
 from bass.policies import Fixed
 from bass.progress import counted
 from bass.sampling_params import SamplingFields, stop_strings

@@ -157,13 +157,6 @@ def unknown_parameter(kind: str, strategy: type, name: str, known: Iterable[str]
     return OptionError(error)
 
 
-def called(strategy: Any) -> str:
-    """A strategy's name, with its parameters if it has any."""
-    kind = strategy if isinstance(strategy, type) else type(strategy)
-    own = strategy is not kind and dataclasses.is_dataclass(strategy) and vars(strategy)
-    return repr(strategy) if own else kind.__name__
-
-
 def parameters(strategy: type) -> dict[str, Parameter]:
     """The parameters of a class, by name."""
     factories: dict[str, Any] = {}

@@ -15,12 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from bass.api.options import LoadOptions, RequestOptions, TemplateOptions
-from bass.api.resolve import called
 from bass.cli.options import Parser, build, console
 from bass.errors import OptionError, RequestError, flag, printable
 from bass.experiments.prompts import PYTHON, Entry, plain_turns, read_prompts, rendered
 from bass.files import reason
-from bass.option import check_options, option
+from bass.option import called, check_options, option
 
 if TYPE_CHECKING:  # what loads torch or pandas
     from bass.analysis.statistics import Comparison
@@ -233,6 +232,8 @@ def why_slower(
     own: "list[Result]", plain: "list[Result]", ratios: "Mapping[str, Comparison]", policy: Any
 ) -> Iterator[str]:
     """Why throughput is lower than without speculation, where it is, and what to try."""
+    from bass.policies import Auto
+
     if [*warnings(ratios)]:
         per_step, per_plain_step = (
             fmean(step.seconds + step.host_seconds for one in results for step in one.trace)
@@ -240,7 +241,7 @@ def why_slower(
         )
         cost, tau = per_step / per_plain_step, fmean(one.stats.tau for one in own)
         ends = ", and the call ends with its slowest row" if tau > cost else ""
-        auto = "" if type(policy).__name__ == "Auto" else "`--policy auto`, the default, or "
+        auto = "" if isinstance(policy, Auto) else "`--policy auto`, the default, or "
         yield (
             f"A step takes {cost:.1f} times as long as without drafts and gives {tau:.1f} "
             f"tokens{ends}: try {auto}`--num-speculative-tokens 0`, or a draft that costs less or "

@@ -8,9 +8,9 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from bass.engine.run import EngineRun
 from bass.host_records import Feedback
 from bass.interfaces import Drafter, DraftLengthPolicy
 from bass.interfaces.policy import captured_lengths
+from bass.option import called
 from bass.process import cpu_name
 from bass.records import CacheBudget, Draft, Noise, Sequences
 
@@ -116,7 +117,9 @@ class StepTimes:
                 for one in self.models.decoders
             ],
             "strategies": [
-                described(part) for name, part in vars(self.parts).items() if name != "policy"
+                f"{part.__module__}.{called(part)}"
+                for name, part in vars(self.parts).items()
+                if name != "policy" and part is not None
             ],
             "graphs": self.graphs,
             "lengths": captured_lengths(self.parts.policy),
@@ -128,8 +131,7 @@ class StepTimes:
 
         A drafter without a model may have nothing to draft here: another takes its place.
         """
-        drafter = self.parts.drafter
-        parts = self.parts
+        parts, drafter = self.parts, self.parts.drafter
         if not (drafter.needs_draft or drafter.target_layers or drafter.target_features):
             parts = replace(parts, drafter=Zeros())
         longest = PROMPT + 2 * sum(k + 1 for k in captured_lengths(self.parts.policy))
@@ -138,8 +140,8 @@ class StepTimes:
         return Storage(self.models, parts, budget, 1, False).engine_for(budget, 1)
 
     def measured(self, engine: Engine) -> list[float]:
-        """The median time of each length; lengths without one lie on the lines
-        between their neighbours.
+        """The median time of each length; lengths without one lie on the lines between their
+        neighbours.
         """
         lengths = captured_lengths(self.parts.policy)
         order = tuple(dict.fromkeys([*(k for k in FIRST if k in lengths), *lengths]))
@@ -168,27 +170,21 @@ class StepTimes:
         the draft model what it lacks. On a GPU the last does not either: the host launches the
         graph of the next length before it has the report. On a CPU the first two warm its caches.
         """
-        each, counted = (3, (2,)) if engine.step.overlaps else (5, (3, 4, 5))
+        each, counted = (3, range(1, 2)) if engine.step.overlaps else (5, range(2, 5))
         total = each * len(order) * ROUNDS
         rows, capacity = engine.sequences, engine.sequences.capacity
         vocabulary, length = self.models.target.shape.vocab_size, min(PROMPT, 1 + capacity // 4)
         prompt, done = [i % vocabulary for i in range(length)], 0
         requests = [Request(prompt, capacity, key) for key in range(len(rows.lens))]
         while done < total:
-            policy = InTurn(order, self.parts.policy.max_length, each, done)
+            start = done
+            policy = InTurn(order, self.parts.policy.max_length, each, start)
             run = EngineRun(requests, rows, engine.step, policy)
-            records, seen = run.trace.steps, 0
             for _ in run:
-                for record in records[seen:]:
-                    seen, done = seen + 1, done + 1
-                    if 1 + (done - 1) % each in counted:
+                for record in run.trace.steps[done - start :]:
+                    if done % each in counted:
                         yield record.k, record.seconds + record.host_seconds
+                    done += 1
                 if done >= total:
                     for request in range(len(requests)):
                         run.finish(request)
-
-
-def described(part: Any) -> str:
-    """The class of a strategy, and its options."""
-    kind = part if isinstance(part, type) else type(part)
-    return f"{kind.__module__}.{kind.__qualname__} {part if is_dataclass(part) else ''}"

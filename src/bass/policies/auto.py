@@ -107,8 +107,8 @@ class Auto(DraftLengthPolicy[AutoState]):
         return self if self.times else replace(self, times=seconds, cut=cut)
 
     def init(self, batch_size: int) -> AutoState:
-        none, k = np.ones(batch_size, dtype=bool), self.max_length
-        state = AutoState(np.zeros((3, k)), np.zeros((3, batch_size, k)), none)
+        active, k = np.ones(batch_size, dtype=bool), self.max_length
+        state = AutoState(np.zeros((3, k)), np.zeros((3, batch_size, k)), active)
         wanted = self._decided(state, 0.0).following
         first = min(wanted, MOST, max(1, TRIAL // batch_size))
         return replace(state, length=first, following=first)
@@ -164,9 +164,10 @@ class Auto(DraftLengthPolicy[AutoState]):
         margin = ONE + min(DOUBLED * math.log2(len(state.active)), MOST_DOUBLED)
         if rates[best] < (margin + (0 if state.length else BEGIN)) * rates[0]:
             best = 0
-        savings, longer = state.savings + saved, range(best + 1, len(choices))
+        state = replace(state, following=choices[best], savings=state.savings + saved)
+        longer = range(best + 1, len(choices))
         if not (longer and saved):
-            return replace(state, following=choices[best], savings=savings)
+            return state
         probe = max(longer, key=rates.__getitem__)
         seconds = self._seconds(choices[probe], state)
         loss = seconds - tokens[choices[probe]] / rates[best]
@@ -174,13 +175,13 @@ class Auto(DraftLengthPolicy[AutoState]):
             loss = max(loss, LEAST_LOSS * seconds)
         else:  # and for the tokens that the draft lacks
             loss = PROBE * max(loss, 0.0) + seconds - self._seconds(0, state)
-        if savings < loss:
-            return replace(state, following=choices[best], savings=savings, loss=loss)
+        if state.savings < loss:
+            return replace(state, loss=loss)
+        state = replace(state, following=choices[probe], savings=0.0)
         if best:
-            return replace(state, following=choices[probe], savings=0.0)
+            return state
         counts, rows = PAUSED * state.counts, PAUSED * state.rows
-        state = replace(state, counts=counts, rows=rows, probing=PROBE - 1)
-        return replace(state, following=choices[probe], savings=0.0)
+        return replace(state, counts=counts, rows=rows, probing=PROBE - 1)
 
     def _tokens(self, state: AutoState) -> list[float]:
         """Harmonic mean of the expected tokens of the active rows, by draft length, [K+1]."""

@@ -286,7 +286,7 @@ def _auto_round(config: Config) -> LayoutsOf:
     if packing.endswith("awq"):
         return _awq(config)
     extra: dict[str, Config] = config.get("extra_config") or {}
-    # modules of 16 bits are told by their tensors
+    # modules of 16 bits are recognized by their tensors
     own = {f"{name}$": fields for name, fields in extra.items() if fields.get("bits") != 16}
     return _gptq(config | {"dynamic": own})
 
