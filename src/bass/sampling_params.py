@@ -5,7 +5,6 @@ packs those of `SAMPLING_OPTIONS` into the row of each sample.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self, TypedDict
 
@@ -48,23 +47,15 @@ class SamplingParams:
     min_new_tokens: PerPrompt[int] = option(
         0, "least new tokens: no end of sequence and no stop token before", within="[0, inf)"
     )
-    temperature: PerPrompt[float] = option(
-        0.2,
-        "0 is greedy",
-        within="[0, 0] or [1e-6, 1e6]",
-    )
+    temperature: PerPrompt[float] = option(0.2, "0 is greedy", within="[0, 0] or [1e-6, 1e6]")
     top_p: PerPrompt[float] = option(
-        0.95,
-        "keep the most probable tokens up to this sum; 1 = off",
-        within="(0, 1]",
+        0.95, "keep the most probable tokens up to this sum; 1 = off", within="(0, 1]"
     )
     top_k: PerPrompt[int] = option(
         0, "number of most probable tokens to keep; 0 or -1 = off", within="[-1, inf)"
     )
     min_p: PerPrompt[float] = option(
-        0.0,
-        "drop tokens below this share of the highest probability; 0 = off",
-        within="[0, 1)",
+        0.0, "drop tokens below this share of the highest probability; 0 = off", within="[0, 1)"
     )
     repetition_penalty: PerPrompt[float] = option(
         1.0,
@@ -84,16 +75,11 @@ class SamplingParams:
         "the same seed gives the same tokens again, unless the policy goes by measured times",
         within="(-inf, inf)",
     )
-    stop: str | Iterable[str] | None = option(
-        (),
-        "strings before which a sample's text ends",
-    )
+    stop: str | Iterable[str] | None = option((), "strings before which a sample's text ends")
     stop_token_ids: Iterable[int] | None = option((), "token ids that end a sample")
     ignore_eos: bool = option(False, "continue after an end-of-sequence token")
     time_budget: float | None = option(
-        None,
-        "seconds after which unfinished samples are returned as they are",
-        within="(0, inf)",
+        None, "seconds after which unfinished samples are returned as they are", within="(0, inf)"
     )
 
     def __post_init__(self) -> None:
@@ -112,31 +98,34 @@ class SamplingParams:
         Raises an `OptionError`, which names the prompt where a list has a value out of range, or a
         `RequestError` for a list of another length.
         """
-        each: list[dict[str, Any]] = [{} for _ in range(count)]
-        for one in fields(self):
-            value = listed(getattr(self, one.name))
-            if one.name not in PER_PROMPT or not is_list(value):
-                check_value(one, value)
-                continue
-            if len(value) != count:
+        given = {name: listed(getattr(self, name)) for name in PER_PROMPT}
+        lists = {n: x for n, x in given.items() if isinstance(x, Sequence) and type(x) is not str}
+        for name, values in lists.items():
+            if len(values) != count:
                 raise RequestError(
-                    f"`{one.name}` has {len(value)} values for {count} prompts: give one for all, "
+                    f"`{name}` has {len(values)} values for {count} prompts: give one for all, "
                     "or one per prompt."
                 )
-            for i, own in enumerate(value):
-                with of_prompt(i):
-                    check_value(one, own)
-                each[i][one.name] = own
-        alone = [replace(self, **own) if own else self for own in each]
-        for i, own in enumerate(alone):
-            with of_prompt(i if each[i] else None):
-                if own.min_new_tokens > own.max_new_tokens:  # pyright: ignore[reportOperatorIssue]
-                    raise OptionError(
-                        f"`min_new_tokens={own.min_new_tokens}` is more than "
-                        f"`max_new_tokens={own.max_new_tokens}`: lower it, or raise "
-                        "`max_new_tokens`."
-                    )
-        return alone
+        if not lists:
+            self._check()
+            return [self] * count
+        each = [replace(self, **{n: x[i] for n, x in lists.items()}) for i in range(count)]
+        for i, own in enumerate(each):
+            try:
+                own._check()
+            except OptionError as error:
+                raise OptionError(f"Prompt {i}: {error}") from error
+        return each
+
+    def _check(self) -> None:
+        """Check the options of one prompt."""
+        for one in fields(self):
+            check_value(one, listed(getattr(self, one.name)))
+        if self.min_new_tokens > self.max_new_tokens:  # pyright: ignore[reportOperatorIssue]
+            raise OptionError(
+                f"`min_new_tokens={self.min_new_tokens}` is more than "
+                f"`max_new_tokens={self.max_new_tokens}`: lower it, or raise `max_new_tokens`."
+            )
 
 
 class SamplingFields(TypedDict, total=False):
@@ -161,22 +150,6 @@ class SamplingFields(TypedDict, total=False):
 PER_PROMPT = [f.name for f in fields(SamplingParams) if for_one_prompt(f.type) is not f.type]
 
 
-@contextmanager
-def of_prompt(index: int | None) -> Iterator[None]:
-    """Name the prompt in an `OptionError` raised within; None for options of all prompts."""
-    try:
-        yield
-    except OptionError as error:
-        if index is None:
-            raise
-        raise OptionError(f"Prompt {index}: {error}") from error
-
-
 def listed(value: Any) -> Any:
     """An array of NumPy or torch as a list; other values as they are."""
     return value.tolist() if hasattr(value, "tolist") else value
-
-
-def is_list(value: Any) -> bool:
-    """Whether an option has one value per prompt."""
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes)

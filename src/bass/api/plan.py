@@ -9,14 +9,7 @@ import torch
 
 from bass import pair
 from bass.api.kinds import KINDS
-from bass.api.loading import (
-    Checkpoint,
-    ModelCache,
-    Models,
-    ModelSpec,
-    check_family,
-    check_pair,
-)
+from bass.api.loading import Checkpoint, ModelCache, Models, ModelSpec, check_family, check_pair
 from bass.api.options import DEFAULT_POLICY, LoadOptions
 from bass.api.resolve import make
 from bass.attention import ON_CUDA

@@ -21,11 +21,7 @@ Prompts = Prompt | Iterable[Prompt]
 
 
 def requests_for(
-    models: Models,
-    prompts: Prompts,
-    options: RequestOptions,
-    first_sample: int,
-    positions: int,
+    models: Models, prompts: Prompts, options: RequestOptions, first_sample: int, positions: int
 ) -> list[Request]:
     """One request per sample, prompt by prompt, each with the options of its prompt.
 

@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 # of a notebook's table: completions at most, characters of each at most, and figures below
 MOST_SHOWN, LONGEST_SHOWN, LONGEST_LINE = 100, 2000, 80
-FIGURES = {
-    "tau": "tau {}",
-    "acceptance_rate": "{} % accepted",
-    "tokens_per_second": "{} tokens/s",
-}
+FIGURES = {"tau": "tau {}", "acceptance_rate": "{} % accepted", "tokens_per_second": "{} tokens/s"}
 
 
 @dataclass(frozen=True)

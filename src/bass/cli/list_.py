@@ -16,14 +16,7 @@ from rich.text import Text
 
 import bass
 from bass.api.kinds import KINDS
-from bass.api.resolve import (
-    REQUIRED,
-    distribution,
-    imported,
-    parameters,
-    plugin_class,
-    plugins,
-)
+from bass.api.resolve import REQUIRED, distribution, imported, parameters, plugin_class, plugins
 from bass.cli.options import Parser, console
 from bass.errors import OptionError, printable, unknown_name
 from bass.process import find_object

@@ -21,13 +21,7 @@ from bass.api.results import Result
 from bass.errors import OptionError
 from bass.experiments.grid import label_of
 from bass.policies import Fixed, Oracle
-from bass.policies.simulate import (
-    LONGEST,
-    CostModel,
-    RecordedAcceptance,
-    Simulation,
-    simulate,
-)
+from bass.policies.simulate import LONGEST, CostModel, RecordedAcceptance, Simulation, simulate
 
 FEWEST = 30  # drafts that reached a position, below which the common rate stands for its own
 

@@ -59,10 +59,7 @@ LAW_WITH_A_RULE = (
 NEW = 4  # tokens whose joint distribution is tested: one of each slot of the first draft
 # of these tokens, with a large vocabulary: the first, and each with the one before
 PAIRS = ((0,), (0, 1), (1, 2), (2, 3))
-OPTIONS = (
-    (Sampling(), engine.LONG_PROMPT),
-    (Sampling(temperature=0.7, top_p=0.8), engine.PROMPT),
-)
+OPTIONS = ((Sampling(), engine.LONG_PROMPT), (Sampling(temperature=0.7, top_p=0.8), engine.PROMPT))
 RULE = Unsure()
 MOSTLY_LONG = ByRow(4, every=4)
 BLOCK_LENGTH = 3  # of drafts in `engine.UNLIKE`
