@@ -15,10 +15,10 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, final
 
@@ -169,7 +169,6 @@ def plan(raw: Mapping[str, Any]) -> Plan:
     for key, values in varied.items():
         with _noted(problems):
             axes[key] = _axis(key, values)
-    axes |= {k: {} for one in points for k in one if _head(k) in SETTINGS and k not in axes}
     for key in given if not points else ():
         if "." in key and (axis := _axis_that_sets(varied, key)) not in (None, key):
             problems.append(f"`base.{key}` has no effect, since the axis `{axis}` replaces it.")
@@ -177,22 +176,23 @@ def plan(raw: Mapping[str, Any]) -> Plan:
     for one, other in itertools.combinations(axes, 2):
         for key in keys[one] & keys[other]:
             problems.append(f"The axes `{one}` and `{other}` both set `{key}`: take one out.")
-    drafts, out = [], []
-    grid = {key: labels for key, labels in axes.items() if labels}
+    grid, out, chosen = [[(key, label) for label in axes[key]] for key in axes], [], []
     for one in excluded:
         with _noted(problems):
-            out.append(_excluded(one, axes))
-    for choice in itertools.product(*grid.values()) if varied or not points else ():
-        chosen = dict(zip(grid, choice, strict=True))
-        if not any(all(chosen.get(key) in labels for key, labels in one.items()) for one in out):
-            overlay = {k: v for key in chosen for k, v in axes[key][chosen[key]].items()}
-            drafts.append(({key: chosen.get(key, _base_label(key, base)) for key in axes}, overlay))
+            out.append(_labels(one, axes))
+    for choice in map(dict, itertools.product(*grid)) if varied or not points else ():
+        if not any(all(choice[key] in labels for key, labels in one.items()) for one in out):
+            chosen.append(choice)
+    for key, value in (pair for point in points for pair in point.items()):
+        if _head(key) in SETTINGS:  # a value that the axis need not have
+            axes.setdefault(key, {}).setdefault(label_of(value), {key: value})
     for point in points:
         with _noted(problems):
-            drafts.append(_point(point, axes, base))
-    if not (drafts or problems):
+            named = _labels({key: [value] for key, value in point.items()}, axes)
+            chosen.append({key: label for key, [label] in named.items()})
+    if not (chosen or problems):
         problems.append("Nothing is left to run: `exclude` leaves out every cell.")
-    cells, remarks = _cells(base, drafts, problems), []
+    cells, remarks = _cells(base, axes, chosen, problems), []
     with _noted(problems):
         cells, remarks = fitting(cells)
     if problems:
@@ -217,7 +217,9 @@ def _settled(
     values = dict(base)
     for key in sorted(overrides, key=lambda key: key.count(".")):  # a strategy before its parameter
         with _noted(problems):
-            values = overlaid(values, {key: overrides[key]})
+            found, name = overlaid(values, {key: overrides[key]}), _head(key)
+            check_value(SETTINGS[name], found[name])
+            values = found
     return values
 
 
@@ -254,35 +256,17 @@ def _axis(key: str, values: Any) -> dict[Any, dict[str, Any]]:
     return found
 
 
-def _excluded(one: Mapping[str, Any], axes: Axes) -> dict[str, list[Any]]:
-    """The labels of each axis that an entry of `exclude` names."""
+def _labels(one: Mapping[str, Any], axes: Axes) -> dict[str, list[Any]]:
+    """The labels of each axis that an entry of `exclude` or `points` names."""
     found = {}
     for axis, given in one.items():
         found[axis] = [label_of(value) for value in (given if isinstance(given, list) else [given])]
         if axis not in axes:
-            raise unknown_name("axis of `exclude`", axis, axes)
+            raise unknown_name("axis", axis, axes)
         for label in found[axis]:
             if label not in axes[axis]:
                 raise unknown_name(f"value of the axis `{axis}`", str(label), map(str, axes[axis]))
     return found
-
-
-def _point(
-    point: Mapping[str, Any], axes: Axes, base: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The labels and the settings of a point."""
-    labels, overlay = {key: _base_label(key, base) for key in axes}, {}
-    for key, value in point.items():
-        label = label_of(value)
-        if label in axes.get(key, {}):
-            overlay |= axes[key][label]
-        elif _head(key) in SETTINGS:
-            overlay[key] = value
-        else:
-            known = axes.get(key) or [*axes, *SETTINGS]
-            raise unknown_name("name of a point", label if key in axes else key, map(str, known))
-        labels |= {key: label} if key in axes else {}
-    return labels, overlay
 
 
 def _base_label(key: str, base: Mapping[str, Any]) -> Any:
@@ -295,35 +279,28 @@ def _base_label(key: str, base: Mapping[str, Any]) -> Any:
     return label_of(value)
 
 
-def _valid(
-    settings: Settings, names: Iterable[str], check: Callable[[], object], problems: list[str]
-) -> Settings:
-    """The settings; if `check` raises, a problem is added and these have their defaults."""
-    try:
-        check()
-    except BassError as error:
-        problems.append(str(error))
-        return replace(settings, **{name: DEFAULTS[name] for name in names})
-    return settings
-
-
-def _cells(base: Mapping[str, Any], drafts: Iterable[Any], problems: list[str]) -> list[Cell]:
-    """The cells, with defaults for invalid settings; each problem is added once."""
+def _cells(
+    base: Mapping[str, Any], axes: Axes, chosen: Iterable[dict[str, Any]], problems: list[str]
+) -> list[Cell]:
+    """The cells of these labels, with defaults for invalid settings; each problem is added once."""
     cells: dict[str, Cell] = {}
     wrong: dict[str, list[str]] = {}
-    for labels, overlay in drafts:
+    for choice in chosen:
+        overlay = {k: v for key, label in choice.items() for k, v in axes[key][label].items()}
+        labels = {key: choice.get(key, _base_label(key, base)) for key in axes}
         names = {k: _SHORT.get(k, k.rpartition(".")[2]) for k in labels}
         parts = [f"{'' if isinstance(v, str) else names[k]}{v}" for k, v in labels.items()]
         slug = re.sub(r"[^A-Za-z0-9._+]+", "-", "-".join(parts)).strip("-.")[:60] or BASE
         own: list[str] = []
         settings = Settings(**_settled(base, overlay, own))
-        for one in SETTINGS.values():
-            check = partial(check_value, one, getattr(settings, one.name))
-            settings = _valid(settings, [one.name], check, own)
-        settings = _valid(settings, _OF_PROMPTS, partial(getattr, settings, "entries"), own)
         cell = Cell(f"{slug}-{identity(settings)[:6]}", labels, settings)
-        known = _valid(settings, STRATEGIES, partial(getattr, cell, "load_plan"), own)
-        cell = cell if known is settings else replace(cell, settings=known)
+        for part, own_names in (("settings.entries", _OF_PROMPTS), ("load_plan", STRATEGIES)):
+            try:
+                attrgetter(part)(cell)
+            except BassError as error:
+                own.append(str(error))
+                defaults = {name: DEFAULTS[name] for name in own_names}
+                cell = replace(cell, settings=replace(cell.settings, **defaults))
         with suppress(BassError):  # else it is not known which checkpoints it reads
             _ = cell.load_plan
             cells[cell.id] = cell
