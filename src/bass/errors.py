@@ -92,6 +92,17 @@ def explained(no_room: Callable[[str], BassError]) -> Iterator[None]:
         raise no_room(reported + free) from error
 
 
+def imported(called: str, load: Callable[[], Any]) -> Any:
+    """What `load` imports. Raises `OptionError`, for any error of the user's module."""
+    try:
+        return load()
+    except Exception as error:
+        raise OptionError(
+            f"Cannot load {called} ({type(error).__name__}: {error}): give an importable "
+            "`package.module:Class`."
+        ) from error
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> OptionError:
     """Error for a name that is not registered, with the nearest names and the whole list."""
     known = sorted(known)

@@ -13,7 +13,7 @@ from typing import Any
 
 from bass.api.kinds import KINDS
 from bass.api.options import typed
-from bass.errors import BassError, OptionError, flag, unknown_name
+from bass.errors import BassError, OptionError, flag, imported, unknown_name
 from bass.process import find_object
 
 REQUIRED = inspect.Parameter.empty  # the default of a parameter that has none
@@ -197,17 +197,6 @@ def _strategy_in(hint: Any) -> tuple[str, bool] | None:
     if found and origin in (typing.Union, types.UnionType):
         return found[0]
     return (found[0][0], True) if found and origin in (tuple, list, Sequence) else None
-
-
-def imported(called: str, load: Callable[[], Any]) -> Any:
-    """What `load` imports. Raises `OptionError`, for any error of the user's module."""
-    try:
-        return load()
-    except Exception as error:
-        raise OptionError(
-            f"Cannot load {called} ({type(error).__name__}: {error}): give an importable "
-            "`package.module:Class`."
-        ) from error
 
 
 def _loaded(kind: str, called: str, load: Callable[[], Any]) -> type:

@@ -141,7 +141,7 @@ class Result:
 
         facts = {}
         if (peaks := self.peaks) is not None:
-            facts = {name: functools.partial(_peak, peaks, name) for name in ("bandwidth", "flops")}
+            facts = {"bandwidth": lambda: peaks().bandwidth, "flops": lambda: peaks().flops}
         return measured(self.trace, self.completions, facts)
 
     @property
@@ -193,10 +193,6 @@ class Result:
         left = len(self.completions) - len(shown)
         remarks = self._remarks() + ([f"{left} more completions"] if left else [])
         return f"{table}<p>{', '.join(remarks)}</p>"
-
-
-def _peak(peaks: Callable[[], Peaks], name: str) -> float:
-    return getattr(peaks(), name)
 
 
 def _text(completion: Completion) -> str:

@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from bass.errors import CheckpointError, OptionError
+from bass.errors import CheckpointError, OptionError, imported
 from bass.models import FAMILIES
 from bass.models.decoder import CausalDecoder
 
@@ -58,13 +58,7 @@ def plugin_family(point: EntryPoint) -> type[CausalDecoder]:
 
 def family_class(called: str, load: Callable[[], Any]) -> type[CausalDecoder]:
     """The family that `load` imports. Raises `OptionError`, for any error of the user's module."""
-    try:
-        found = load()
-    except Exception as error:
-        raise OptionError(
-            f"Cannot load the family {called} ({type(error).__name__}: {error}): give an "
-            "importable `package.module:Class`."
-        ) from error
+    found = imported(f"the family {called}", load)
     if not (isinstance(found, type) and issubclass(found, CausalDecoder)):
         raise OptionError(
             f"{called} is no model family: give a subclass of "

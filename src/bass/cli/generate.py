@@ -85,7 +85,8 @@ def run(argv: list[str]) -> int:
     show = partial(streamed, prompts[0]) if streams else partial(finished, progress=live)
     own, plain, interrupted = followed(llm, prompts, request, config.compare_plain, show)
     ratios = speedups(own, plain)
-    losses = [*warnings(ratios), *why_slower(own, plain, ratios, llm.parts.policy)]
+    losses = [*warnings(ratios)]
+    losses += [why_slower(own, plain, llm.parts.policy)] if losses else []
     below = out if live else console(stderr=True)
     if config.json:
         lines = json_lines(own, plain, ratios, losses)
@@ -228,25 +229,21 @@ def warnings(ratios: "Mapping[str, Comparison]") -> Iterator[str]:
         )
 
 
-def why_slower(
-    own: "list[Result]", plain: "list[Result]", ratios: "Mapping[str, Comparison]", policy: Any
-) -> Iterator[str]:
-    """Why throughput is lower than without speculation, where it is, and what to try."""
+def why_slower(own: "list[Result]", plain: "list[Result]", policy: Any) -> str:
+    """Why throughput is lower than without speculation, and what to try."""
     from bass.policies import Auto
 
-    if [*warnings(ratios)]:
-        per_step, per_plain_step = (
-            fmean(step.seconds + step.host_seconds for one in results for step in one.trace)
-            for results in (own, plain)
-        )
-        cost, tau = per_step / per_plain_step, fmean(one.stats.tau for one in own)
-        ends = ", and the call ends with its slowest row" if tau > cost else ""
-        auto = "" if isinstance(policy, Auto) else "`--policy auto`, the default, or "
-        yield (
-            f"A step takes {cost:.1f} times as long as without drafts and gives {tau:.1f} "
-            f"tokens{ends}: try {auto}`--num-speculative-tokens 0`, or a draft that costs less or "
-            "is accepted more."
-        )
+    per_step, per_plain_step = (
+        fmean(step.seconds + step.host_seconds for one in results for step in one.trace)
+        for results in (own, plain)
+    )
+    cost, tau = per_step / per_plain_step, fmean(one.stats.tau for one in own)
+    ends = ", and the call ends with its slowest row" if tau > cost else ""
+    auto = "" if isinstance(policy, Auto) else "`--policy auto`, the default, or "
+    return (
+        f"A step takes {cost:.1f} times as long as without drafts and gives {tau:.1f} tokens{ends}:"
+        f" try {auto}`--num-speculative-tokens 0`, or a draft that costs less or is accepted more."
+    )
 
 
 def figures(

@@ -7,8 +7,6 @@ import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +14,9 @@ from rich.text import Text
 
 import bass
 from bass.api.kinds import KINDS
-from bass.api.resolve import REQUIRED, distribution, imported, parameters, plugin_class, plugins
+from bass.api.resolve import REQUIRED, distribution, parameters, plugin_class, plugins
 from bass.cli.options import Parser, console
-from bass.errors import OptionError, printable, unknown_name
+from bass.errors import OptionError, imported, printable, unknown_name
 from bass.process import find_object
 
 EXAMPLES = ("bass list", "bass list policy", "bass list my_policy:MyPolicy")
@@ -73,29 +71,25 @@ class Listed:
 
 def entries(kind: str) -> list[Listed]:
     """The classes of a kind: of bass, then of installed packages, usable or not."""
+    group = "bass.families" if kind == FAMILY else KINDS[kind].group
+    found = [*_own(kind, "bass.models" if kind == FAMILY else group)]
     if kind == FAMILY:
         outer = _parsed("bass.models.multimodal")
         doc, path = ast.get_docstring(outer) or "", "bass.models.multimodal:Multimodal"
         names = [ast.literal_eval(key) for key in _registry(outer).keys]
-        found = [*_own(kind, "bass.models"), *(Listed(kind, name, path, doc) for name in names)]
-        group, load = "bass.families", _plugin_family
-    else:
-        found = [*_own(kind, KINDS[kind].group)]
-        group, load = KINDS[kind].group, partial(plugin_class, kind)
+        found += (Listed(kind, name, path, doc) for name in names)
     for name, point in plugins(group).items():
         place = kind, name, point.value
         try:
-            found.append(Listed.of(*place, load(point), distribution(point)))
+            if kind == FAMILY:
+                one = find_object("bass.checkpoints.families", "plugin_family")(point)
+            else:
+                one = plugin_class(kind, point)
+            found.append(Listed.of(*place, one, distribution(point)))
         except Exception as error:  # importing code of another package may raise anything
             reason = " ".join(str(error).split())
             found.append(Listed(*place, origin=distribution(point), problem=reason))
     return found
-
-
-def _plugin_family(point: EntryPoint) -> type:
-    from bass.checkpoints.families import plugin_family  # which loads torch
-
-    return plugin_family(point)
 
 
 def by_path(spec: str) -> Listed:
