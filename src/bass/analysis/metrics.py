@@ -556,9 +556,7 @@ def first_divergence(m: Measurement) -> Value:
 
 
 def _divergences(m: Measurement) -> list[int | None]:
-    """Of each request that both decoded: the index of the first token that differs, None where all
-    are the same.
-    """
+    """Of each request that both decoded: the index of the first other token, None without one."""
     if m.plain is None:
         return []
     columns = [*CALL, "request", "token_ids", "finished"]

@@ -63,9 +63,7 @@ def picture(title: str, measurement: Measurement, most_tokens: int = MOST) -> di
 
 
 def embedded(pictures: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> str:
-    """The pictures and the texts of their tokens as JSON for a script element of a page, which no
-    token can end.
-    """
+    """The pictures and the texts of their tokens, as JSON for a script element of a page."""
     from jinja2.utils import htmlsafe_json_dumps
 
     rows = [row for p in pictures for step in p["steps"] for row in step.get("tokens", [])]

@@ -116,9 +116,7 @@ def series(ax: "Axes", number: int, x: Values, y: Values, name: str, **options: 
 
 
 def _lines(where: pd.DataFrame) -> "tuple[Figure, list[tuple[Axes, int, str, pd.Series]]]":
-    """A figure with a panel for each of `places`, and what each line has: axes, number, method, and
-    its batches by cell.
-    """
+    """A figure with its panels, and of each line its axes, number, method, and batches by cell."""
     panels, methods = (where[name].unique().tolist() for name in ("panel", "method"))
     figure, axes = new_figure(len(panels))
     for ax, title in zip(axes, panels, strict=True):

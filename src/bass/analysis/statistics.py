@@ -52,9 +52,7 @@ class Comparison:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The interval; NaN if it is missing or spans more than a factor of 3: no comparison with
-        it holds.
-        """
+        """The interval; NaN if it is missing or spans more than a factor of 3."""
         if self.low is None or self.high is None or self.high > MOST_SPAN * self.low:
             return math.nan, math.nan
         return self.low, self.high

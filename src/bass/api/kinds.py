@@ -1,6 +1,4 @@
-"""The table of kinds of strategies: registries, options, `bass list`, entry points and messages are
-derived from it.
-"""
+"""The table of kinds of strategies, for registries, options, `bass list`, plugins and messages."""
 
 import importlib
 from collections.abc import Mapping

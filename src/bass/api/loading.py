@@ -94,9 +94,7 @@ class Checkpoint:
 
     @classmethod
     def of(cls, spec: ModelSpec) -> "Checkpoint":
-        """Find the folder (downloaded if it is a hub id) and read all but the weights; random ones
-        need none.
-        """
+        """Find the folder (downloaded if it is a hub id) and read all but the weights."""
         folder = resolve(spec.checkpoint, weights=not spec.dummy)
         if spec.dummy:
             index = dummy_index(folder, spec.family)

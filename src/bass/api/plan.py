@@ -260,9 +260,7 @@ def find_device(device: str) -> torch.device:
 
 
 def use_graphs(requested: str | bool, device: torch.device, parts: Strategies) -> bool:
-    """Whether steps run as CUDA graphs for `cuda_graphs=`; "auto": where device and backend support
-    it.
-    """
+    """Whether steps run as CUDA graphs for `cuda_graphs=`; "auto": where they are supported."""
     if requested not in ("auto", "lazy", True, False):
         raise OptionError(f"`cuda_graphs={requested!r}` must be `auto`, `lazy`, True or False.")
     supported = device.type == "cuda" and parts.attention.capturable

@@ -1,6 +1,4 @@
-"""Resolves a strategy from a user's spec: a name, "package.module:Class", a mapping, a class or an
-object.
-"""
+"""Resolves a strategy from a name, "package.module:Class", a mapping, a class or an object."""
 
 import dataclasses
 import inspect
@@ -33,9 +31,7 @@ class Parameter:
 
 
 def plugins(group: str) -> dict[str, EntryPoint]:
-    """The entry points of installed packages in a group, such as `bass.policies`, by name; the
-    distribution found first wins.
-    """
+    """The entry points of installed packages in a group, by name; the first distribution wins."""
     return {point.name: point for point in reversed([*entry_points(group=group)])}
 
 

@@ -69,9 +69,7 @@ def family_class(called: str, load: Callable[[], Any]) -> type[CausalDecoder]:
 
 
 def refuse_head(folder: Path, raw: dict[str, Any], tensors: Iterable[str] = ()) -> None:
-    """Raise `CheckpointError` for a head instead of a whole model, by its config.json and the names
-    of its tensors.
-    """
+    """Raise `CheckpointError` for a head instead of a whole model, by its config and tensors."""
     words = str([raw.get(field) for field in _CLASSES]).lower()
     marks = [name for name, value in raw.items() if value is not None] + [*tensors]
     for head, (word, mark) in _HEADS.items():

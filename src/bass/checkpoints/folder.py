@@ -1,6 +1,4 @@
-"""A checkpoint folder on disk: config.json, and its tensors in one safetensors file or in several,
-with or without an index.
-"""
+"""A checkpoint folder on disk: config.json, and safetensors files with or without an index."""
 
 import json
 import re
@@ -36,9 +34,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The parsed `config.json` of a checkpoint folder, with the GPTQ config that older exports have
-    in a file of its own.
-    """
+    """The parsed `config.json` of a folder, with the separate GPTQ config of older exports."""
     if not (folder / "config.json").exists():
         if folder.exists():
             refuse_other_formats(folder)
@@ -72,9 +68,7 @@ def stored_dtype(config: dict[str, Any]) -> torch.dtype | None:
 
 
 def eos_ids(folder: Path, config: dict[str, Any]) -> list[int]:
-    """The end-of-sequence tokens of generation_config.json; if it has none, those of config.json,
-    whose content is `config`.
-    """
+    """The end tokens of generation_config.json; without any, those of config.json (`config`)."""
     generation = folder / "generation_config.json"
     for content in (read_json(generation) if generation.exists() else {}, config):
         ids = content.get("eos_token_id")

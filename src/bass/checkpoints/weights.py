@@ -60,9 +60,7 @@ class CheckpointIndex:
 
     @property
     def dtypes(self) -> list[torch.dtype]:
-        """The types of the stored weights, in descending order of bytes; of random ones, the type
-        that config.json names.
-        """
+        """Types of the stored weights, most bytes first; of random ones, that of config.json."""
         if self.dummy:
             return [stored_dtype(self.raw) or torch.bfloat16]
         bytes_of = Counter[torch.dtype]()

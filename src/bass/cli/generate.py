@@ -213,9 +213,7 @@ def streamed(prompt: str | list[int], generation: "Generation") -> "Result":
 
 
 def warnings(ratios: "Mapping[str, Comparison]") -> Iterator[str]:
-    """Where throughput is lower than without speculation, decided or by its median; mean latency
-    may win.
-    """
+    """Where throughput is lower than without speculation, decided or by its median."""
     if not ratios:
         return
     speed, latency = ratios["tokens_per_second"], ratios["all"]

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,8 @@ from bass.caches.padded import PaddedCache
 from bass.engine.scorer import ModelScorer
 from bass.errors import RequestError, unknown_name
 from bass.records import CacheBudget, Window
-from bass.sampling import Sampling
+from bass.sampling_params import SAMPLING_OPTIONS
 
-DEFAULTS = {f.name: f.default for f in fields(Sampling)} | {"temperature": 1.0}
 OF_SAMPLES = ("temperature", "top_k", "top_p", "min_p")  # no effect in greedy decoding
 Options = dict[str, Any]
 
@@ -107,12 +105,13 @@ def generation_options(requested: Options) -> Options:
     others = dict(requested)
     sampled, until = others.pop("do_sample", False), others.pop("until", [])
     tokens = others.pop("max_gen_toks")
-    for name in others.keys() - DEFAULTS.keys():
-        raise unknown_name("sampling option", name, DEFAULTS)
+    for name in others.keys() - SAMPLING_OPTIONS.keys():
+        raise unknown_name("sampling option", name, SAMPLING_OPTIONS)
     if not sampled:  # `requested` has the harness's defaults of these too
         others = {name: value for name, value in others.items() if name not in OF_SAMPLES}
         others["temperature"] = 0.0
-    return DEFAULTS | others | {"max_new_tokens": tokens, "stop": [one for one in until if one]}
+    length = {"max_new_tokens": tokens, "stop": [one for one in until if one]}
+    return SAMPLING_OPTIONS | others | length
 
 
 @torch.inference_mode()

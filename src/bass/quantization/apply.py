@@ -44,9 +44,7 @@ def quantize_layer(decoder: CausalDecoder, name: str, quantization: Quantization
 
 @torch.no_grad()
 def quantize_head(decoder: CausalDecoder, quantization: Quantization) -> CausalDecoder:
-    """Quantize the head of a decoder, in place; the embedding, which may be tied to it, does not
-    change.
-    """
+    """Quantize the head of a decoder, in place; an embedding that is tied to it does not change."""
     if decoder.head is None:
         weight = decoder.embed.clone()  # a copy, which the quantization may overwrite
         decoder.head, decoder.head_bias = _made(quantization, weight, decoder.head_bias), None
@@ -76,9 +74,7 @@ def quantize(decoder: CausalDecoder, quantization: Quantization) -> CausalDecode
 
 @contextmanager
 def unfilled() -> Iterator[None]:
-    """Within it, new linear layers and experts of this thread take no memory: their parameters are
-    on the meta device.
-    """
+    """Within it, new linear layers and experts of this thread are on the meta device: no memory."""
     thread = threading.get_ident()
 
     def emptied(module: nn.Module, name: str, parameter: Tensor) -> Tensor | None:

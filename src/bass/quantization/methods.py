@@ -40,9 +40,7 @@ class _EightBits(Quantization):
 
 @final
 class Int8(_EightBits):
-    """Weights and activations in int8: vector-wise absmax for all columns (LLM.int8() keeps
-    outliers in float16).
-    """
+    """Weights and activations in int8, by vector-wise absmax for all columns, outliers included."""
 
     paper: ClassVar[str] = "Dettmers et al., 2022"
     weights = activations = torch.int8

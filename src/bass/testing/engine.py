@@ -123,9 +123,7 @@ class Setup:
         return replace(self, **changes)
 
     def engine(self, requests: list[Request]) -> EngineRun:
-        """The engine for these requests, as `bass.load` makes it, with poisoned caches of exactly
-        their size.
-        """
+        """The engine for these requests, as of `bass.load`, with poisoned caches of their size."""
         budget, by = room_for(requests, min(self.batch, len(requests))), self.drafter
         of_all = {"sampling": astuple(self.warp)} if isinstance(self.warp, Sampling) else {}
         requests = [
@@ -158,9 +156,7 @@ class Setup:
 def same_prompt(
     prompt: list[int], new: int, samples: int, seed: int = 0, kinds: Sequence[Sampling] = ()
 ) -> list[Request]:
-    """Samples of one prompt, with these options in turn, and an end token where it may not come
-    early.
-    """
+    """Samples of one prompt, with these options in turn, and an end token for `min_new_tokens`."""
     limit = len(prompt) + new
     options: list[dict[str, Any]] = [
         {"sampling": astuple(kind), "end_tokens": (END,) if kind.min_new_tokens else ()}

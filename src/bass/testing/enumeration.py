@@ -83,9 +83,7 @@ def rejection_cuts(problem: Problem, path: Prefix) -> list[tuple[list[float], li
 
 
 def block_cuts(problem: Problem, path: Prefix) -> list[tuple[list[float], list[float]]]:
-    """The conditional acceptance of each prefix (Sun et al., 2024, Algorithm 2), and the residual
-    of its joint probability.
-    """
+    """The acceptance of each prefix (Sun et al., 2024, Algorithm 2), and the residual's edges."""
     cuts, joint = [], 1.0
     for i, token in enumerate(path):
         target, guess = problem.target[path[:i]], problem.guess(path[:i])
@@ -112,9 +110,7 @@ CUTS: dict[type, Cuts] = {
 
 
 def edges(probs: Float[np.ndarray, " vocab"]) -> list[float]:
-    """The uniforms at which the drawn token changes, for the positive part of `probs`; none if it
-    is empty.
-    """
+    """The uniforms at which the token drawn from the positive part of `probs` changes, if any."""
     positive = np.maximum(probs, 0)
     return (np.cumsum(positive) / positive.sum()).tolist() if positive.sum() > 0 else []
 
@@ -267,9 +263,7 @@ def output_laws(
     device: torch.device = CPU,
     cuts: Cuts | None = None,
 ) -> list[Float[np.ndarray, "..."]]:
-    """Each problem's distribution of its next length + 1 tokens: those that the verifier emits,
-    then the target's.
-    """
+    """Each problem's distribution of length + 1 tokens: those emitted, then the target's."""
     laws = []
     judged = judge(verifier, problems, k, device, cuts)
     for problem, (part, tokens, accepted) in zip(problems, judged, strict=True):

@@ -214,9 +214,7 @@ class RuleInput:
 
     @classmethod
     def drawn(cls, batch: int, vocab: int, so_far: int, seed: int) -> "RuleInput":
-        """A few distributions for all rows, some of few tokens: in a row of many, no mode is
-        clear.
-        """
+        """A few distributions for all rows, some of few tokens, since many have no clear mode."""
         random = np.random.default_rng(seed)
         few = [np.pad(distribution(random, width), (0, vocab - width)) for width in (2, 3, vocab)]
         probs, others = np.array(few, np.float32)[random.integers(len(few), size=(2, batch))]

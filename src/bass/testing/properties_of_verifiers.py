@@ -174,9 +174,7 @@ def contract(checker: Checker, verifier: Verifier, batch: Batch) -> None:
 
 
 def judged(checker: Checker, verifier: Verifier, given: Arguments) -> tuple[np.ndarray, np.ndarray]:
-    """The emitted tokens of each row, then -1, and its accepted count, after the checks of a single
-    verdict.
-    """
+    """The emitted tokens of each row, then -1, and its accepted count, from a checked verdict."""
     draft, target_probs, _ = before = copy.deepcopy(given)
     verdict = verifier(*given)
     pairs = zip(tensors_of(before), tensors_of(given), strict=True)
@@ -201,9 +199,7 @@ def judged(checker: Checker, verifier: Verifier, given: Arguments) -> tuple[np.n
 def require_output_law(
     checker: Checker, verifier: Verifier, cuts: Cuts | None, deterministic: bool
 ) -> None:
-    """Check the output distribution on drawn batches, on long drafts, and, by samples, on wide
-    vocabularies.
-    """
+    """Check the output on drawn batches, long drafts and, by samples, wide vocabularies."""
     every = checker.examples
     sizes, few = (LONG, every // 2) if cuts is None else (LONG_BOXES, every // 5)
     kinds = [(batches(deterministic), every), (single_problems(deterministic, sizes), few)]

@@ -93,9 +93,7 @@ class TableConfig:
 
 
 class TableDecoder(CausalDecoder):
-    """Looks up logits in a table by a hash of the last `order` tokens of its cache, instead of
-    attention (see `TokenHash`).
-    """
+    """Looks up logits by a hash of the last `order` tokens in its cache (see `TokenHash`)."""
 
     replayable: ClassVar[bool] = False
 
@@ -241,17 +239,13 @@ class SmallLlama(SmallModel):
 
 
 def scaled_noise(parameter: Tensor, random: torch.Generator) -> Float64[Tensor, "..."]:
-    """Random weights of this shape: matrices that keep the scale of what they multiply, all else
-    small.
-    """
+    """Random weights of this shape: matrices that keep the scale of their input, all else small."""
     scale = 1.5 / parameter.shape[-1] ** 0.5 if parameter.ndim > 1 else 0.1
     return scale * torch.randn(parameter.shape, generator=random, dtype=torch.float64)
 
 
 def poisoned(cache: Any) -> Any:
-    """The cache with a large finite value in all of its storage: unwritten values must have no
-    effect.
-    """
+    """The cache with a large finite value in all its storage: unwritten values have no effect."""
     for value in tensors_of(vars(cache)):
         if value.is_floating_point():
             value.fill_(POISON)

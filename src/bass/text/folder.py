@@ -1,6 +1,4 @@
-"""Builds a `tokenizers` object from the files of a checkpoint folder, by the rules of
-`transformers`.
-"""
+"""Builds a `tokenizers` object from the files of a folder, by the rules of `transformers`."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -110,9 +108,7 @@ def _vocabulary(pieces: Any) -> Vocabulary:
 
 
 def _merges(vocabulary: Vocabulary) -> Merges:
-    """Every way to split a piece into two others, in the order of the pieces: sentencepiece stores
-    only the results of merges.
-    """
+    """Every split of a piece into two others, in order: sentencepiece stores only results."""
     return [
         (piece[:cut], piece[cut:])
         for piece in sorted(vocabulary, key=vocabulary.__getitem__)

@@ -20,9 +20,7 @@ Merges = list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class TokenizerClass:
-    """One class: how it is built, its default special tokens, and whether it adds a
-    beginning-of-sequence token by default.
-    """
+    """A class: how it is built, its default special tokens, and whether a text begins with BOS."""
 
     build: Callable[[Vocabulary, Merges, Settings], Tokenizer]
     special: Mapping[str, str]

@@ -72,9 +72,7 @@ class Tokenizer:
         return ids[begins_twice:]
 
     def prompt_of(self, messages: Sequence[Mapping[str, Any]]) -> str | list[int]:
-        """The prompt of a conversation up to the assistant's turn: token ids of the chat template,
-        or else plain text.
-        """
+        """The prompt up to the assistant's turn: ids of the chat template, else plain text."""
         if not self.has_template:
             return plain_text(messages)
         return self.encode(self.chat.render(messages), add_special_tokens=False)

@@ -84,9 +84,7 @@ class Layout:
         return 4 if self.kind in ("int4", "e2m1") else 8
 
     def shape(self, stored: Mapping[str, Stored]) -> Shape:
-        """The shape of the matrix by its tensors; a stack of MXFP4 is [.., in, out], one in eight
-        bits [.., out, in].
-        """
+        """The shape by the tensors; stacks are [.., in, out] in MXFP4, [.., out, in] in 8 bits."""
         codes, per_word = next(iter(stored.values())).shape, 32 // self.bits
         if self.format == "mxfp4":
             *stack, out, groups, _ = codes

@@ -107,9 +107,7 @@ class QuantizedStack:
     def in_four_bits(
         self, rows: np.ndarray | None
     ) -> tuple[UInt8[Tensor, "rows half_in"], UInt8[Tensor, "groups rows"]]:
-        """Codes and scales of all matrices, one below the other, in this order of rows, as
-        `ops.quantize` has them.
-        """
+        """Codes and scales of all matrices in one, in this order of rows, as in `ops.quantize`."""
         codes, scales = self.blocks.flatten(-2).flatten(0, -2), self.scales.flatten(0, -2)
         if rows is not None:
             index = torch.as_tensor(rows, device=codes.device)
