@@ -11,10 +11,7 @@ if TYPE_CHECKING:
 
 
 def progress_bar(shown: bool | None = None) -> "Progress":
-    """A bar of rich. shown: None: on a terminal alone.
-
-    Use it in `with`, and `add_task(text, total=...)`.
-    """
+    """A bar of rich, for `with` and `add_task(text, total=...)`. shown: None: on a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -49,9 +46,7 @@ def advancing(text: str, total: int, shown: bool) -> Iterator[Callable[[int], ob
 
 
 def counted(work: str, left: Iterator[int], progress: bool) -> None:
-    """Do the work, such as "capturing CUDA graphs", of which `left` yields what is left; `progress`
-    shows a bar on standard error.
-    """
+    """Do the work; `left` yields what is left. `progress` shows a bar on standard error."""
     with progress_bar(shown=progress) as bar:
         task = bar.add_task(work, total=None)
         for done, more in enumerate(left, 1):

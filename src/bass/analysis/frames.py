@@ -141,10 +141,7 @@ def measured(
 
 @final
 class Run:
-    """The folder of an ablation, finished or not, as frames.
-
-    folder: its path. manifest: what was requested, and on which machine.
-    """
+    """The folder of an ablation, finished or not. manifest: what was requested, on what machine."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)

@@ -281,10 +281,7 @@ def drafted_per_call(m: Measurement) -> Value:
 
 
 def acceptance_rate(m: Measurement) -> Value:
-    """Accepted / drafted tokens. It falls with the length of drafts that are equally good.
-
-    vLLM: draft acceptance rate.
-    """
+    """Accepted / drafted tokens; it falls as drafts get longer. vLLM: draft acceptance rate."""
     return _ratio(m.counts.accepted, m.counts.drafted)
 
 
@@ -340,18 +337,12 @@ def prefill_seconds(m: Measurement) -> Value:
 
 
 def first(m: Measurement) -> Value:
-    """Seconds per token of the sequence of a call that finished first, from the end of its prefill.
-
-    BASS paper: first.
-    """
+    """Seconds per token, from its prefill, of a call's first sequence to end. BASS paper: first."""
     return _mean(m.rates.groupby(level=[0, 1]).first())
 
 
 def last(m: Measurement) -> Value:
-    """Seconds per token of the sequence of a call that finished last, from the end of its prefill.
-
-    BASS paper: last.
-    """
+    """Seconds per token, from its prefill, of a call's last finished sequence. BASS paper: last."""
     return _mean(m.rates.groupby(level=[0, 1]).last())
 
 
@@ -368,10 +359,7 @@ def ttft(m: Measurement) -> Value:
 
 
 def tpot(m: Measurement) -> Value:
-    """Mean over requests of two or more tokens. Time per output token after the first.
-
-    vLLM: mean_tpot_ms.
-    """
+    """Mean over requests of the time per output token after the first. vLLM: mean_tpot_ms."""
     return _mean((t[-1] - t[0]) / (len(t) - 1) for t in m.token_times if len(t) > 1)
 
 
@@ -410,9 +398,7 @@ def tokens_per_second_per_user(m: Measurement) -> Value:
 
 
 def decode_tokens_per_second(m: Measurement) -> Value:
-    """Committed tokens of all sequences over the time in steps: without prefill, and without the
-    host's work between steps.
-    """
+    """Committed tokens over the time in steps: without prefill and the host's work between them."""
     return _ratio(m.counts.emitted, _stepping(m))
 
 
@@ -441,9 +427,7 @@ def _stepping(m: Measurement) -> float:
 
 
 def host_share(m: Measurement) -> Value:
-    """Share of the time of steps in which the device waits for the host: the host's time before
-    steps over that and the time in steps.
-    """
+    """The host's time before steps, for which the device waits, over that and the time in steps."""
     host = float(m.steps["host_seconds"].sum())
     return _ratio(host, host + _stepping(m))
 

@@ -29,10 +29,7 @@ MOST = 15_000  # drafted and emitted tokens of one picture, about 300 kB
 
 
 def kinds(drafted: int, accepted: int, emitted: int) -> str:
-    """The outcomes of a row's tokens in a step.
-
-    `emitted` is `accepted` if the row ended at a drafted token, else one more.
-    """
+    """The outcomes of a row's tokens; `emitted` is `accepted` if it ended at a drafted token."""
     ended = emitted == accepted
     rest = ("U" if ended else "R") * (drafted - accepted)
     added = "" if ended else "P" if not drafted else "B" if accepted == drafted else "C"

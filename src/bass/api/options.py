@@ -189,10 +189,7 @@ COUNTERPARTS |= _OF_ABLATIONS
 def counterpart_error(
     name: str, known: Mapping[str, str], kind: str = "option"
 ) -> OptionError | None:
-    """The error for an option's name in another library; None for any other name.
-
-    known: the options here, with their help.
-    """
+    """The error for another library's name of an option, or None. known: ours, with their help."""
     dashes, found = name.startswith("-"), name.lstrip("-").replace("-", "_")
     either = COUNTERPARTS | {setting: ours for ours, setting in _OF_ABLATIONS.items()}
     for _ in range(3):  # another library's name, that of a call, that of an ablation

@@ -50,9 +50,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def read_text_config(folder: Path) -> tuple[dict[str, Any], str | None]:
-    """The parsed config.json of a folder, and None; of a multimodal folder that of its text half,
-    and the model_type of the whole.
-    """
+    """A folder's config.json, and None; of a multimodal one the text half's, and its model_type."""
     raw = read_config(folder)
     name = raw.get("model_type")
     if name in MULTIMODAL:

@@ -36,10 +36,7 @@ _MERGED = {
 @final
 @dataclass(frozen=True)
 class Update:
-    """`scale` B A is added to one matrix.
-
-    a, b: names of tensors of the adapter. transposed: the matrix is stored [in, out].
-    """
+    """Adds `scale` B A to a matrix, [in, out] if `transposed`. a, b: names of the tensors."""
 
     a: str
     b: str
@@ -50,10 +47,7 @@ class Update:
 @final
 @dataclass(frozen=True)
 class Adapter:
-    """A LoRA adapter whose config and header have been read.
-
-    updates: by the names of the checkpoint's tensors, after `checked`.
-    """
+    """A LoRA adapter with its config and header. updates: by tensor, after `checked`."""
 
     folder: Path
     files: TensorFiles

@@ -154,10 +154,7 @@ class TensorReader:
 
 @final
 class Staging:
-    """Two pinned buffers: while a GPU copies one, the other is filled.
-
-    Copies from pageable memory would wait for each other.
-    """
+    """Two pinned buffers: while a GPU copies one, the other is filled (pageable copies wait)."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device

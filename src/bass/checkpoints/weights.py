@@ -190,10 +190,7 @@ def read_index(
 
 
 def dummy_index(folder: Path, family: Family | None = None) -> CheckpointIndex:
-    """Read a config.json alone; loading makes random weights.
-
-    Raises `CheckpointError` for the config of quantized weights, which random ones are not.
-    """
+    """Read a config.json alone, for random weights. Raises `CheckpointError` if it is quantized."""
     raw, half_of = read_text_config(folder)
     if declared(read_config(folder)) is not None:
         raise CheckpointError(

@@ -102,10 +102,7 @@ def run(argv: list[str]) -> int:
 
 
 def read_given(config: Namespace) -> list[Any]:
-    """The prompts of the one source that is given: entries, or conversations of `--messages`.
-
-    Raises `RequestError` or `OptionError`.
-    """
+    """Entries or conversations of the one given source. Raises `RequestError` or `OptionError`."""
     sources = [name for name in SOURCES if config[name]]
     if len(sources) > 1:
         raise RequestError(f"Prompts come from {' and '.join(map(flag, sources))}: give one.")

@@ -345,10 +345,7 @@ def fitting(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
 
 
 def _long(settings: Settings, pair: list[Checkpoint], remarks: dict[str, None]) -> list[int]:
-    """The prompts that do not fit the context next to the new tokens.
-
-    Raises a `RequestError` for one, unless the settings leave them out.
-    """
+    """The prompts that are too long for the context. Raises `RequestError` unless they may be."""
     entries, new, tokenizer = settings.entries, settings.max_new_tokens, pair[0].tokenizer
     shape = pair[0].index.decoder.shape
     context = shape.max_positions

@@ -98,10 +98,7 @@ def generated(llm: LLM, requested: Sequence[tuple[list[int], Options]], seed: in
 
 
 def generation_options(requested: Options) -> Options:
-    """The options of `LLM.generate` for the harness's normalized options.
-
-    Raises `OptionError` for one that would have no effect.
-    """
+    """The harness's options as those of `LLM.generate`. Raises `OptionError` for an unknown one."""
     others = dict(requested)
     sampled, until = others.pop("do_sample", False), others.pop("until", [])
     tokens = others.pop("max_gen_toks")

@@ -94,10 +94,7 @@ class PromptSet:
     groups: Mapping[str, str] = field(default_factory=dict)
 
     def path(self, data: str | Path | None = None) -> Path:
-        """Its file in the folder `data`, by default that of `BASS_DATA`.
-
-        Raises `OptionError` that names the expected file and its source.
-        """
+        """Its file in `data`, by default in `BASS_DATA`. Raises `OptionError` with its source."""
         folder = data or os.environ.get(DATA)
         for file in self.files if folder else ():
             if (found := Path(folder or "", file)).exists():

@@ -68,10 +68,7 @@ class Trace:
 
 
 def trace_of(source: Result | Run | Measurement, cell: str | None = None) -> Trace:
-    """The trace of a result, or of a finished cell of a run.
-
-    Raises `OptionError` if nothing was drafted.
-    """
+    """The trace of a result, or of a cell. Raises `OptionError` if nothing was drafted."""
     if isinstance(source, Run):
         if cell is None:
             raise OptionError(f"A run has several cells: give one of {', '.join(source.finished)}.")

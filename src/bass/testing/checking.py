@@ -40,10 +40,7 @@ class ExactnessError(AssertionError):
 
 @dataclass
 class Checker:
-    """Checks the properties of one strategy in order, up to the first violation.
-
-    `seed`: of cases and of samples. `case`: the current one.
-    """
+    """Checks one strategy's properties up to the first violation. `seed`: of cases and samples."""
 
     name: str
     examples: int

@@ -202,10 +202,7 @@ def check_stop_rule(rule: Any, examples: int = 40, seed: int = 0) -> None:
 
 @dataclass(frozen=True)
 class RuleInput:
-    """The input of a rule.
-
-    `probs` float32 [batch, vocab], `others` of the same shape, `order` a permutation of the rows.
-    """
+    """The input of a rule: `probs` and `others` [batch, vocab], and an `order` of the rows."""
 
     probs: np.ndarray
     others: np.ndarray

@@ -442,10 +442,7 @@ def sequence_law(
     new: int,
     probs: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> tuple[Int[np.ndarray, "n new"], Float[np.ndarray, " n"]]:
-    """The target's possible sequences of `new` tokens after the prompt, and their probabilities.
-
-    `probs`: of prefixes and their logits.
-    """
+    """The possible sequences of `new` tokens, with their probabilities by `probs` of prefixes."""
     tokens, law = np.zeros((1, 0), dtype=np.int64), np.ones(1)
     for _ in range(new):
         prefixes = np.hstack((np.tile(np.array(prompt), (len(tokens), 1)), tokens))

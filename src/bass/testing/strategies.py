@@ -150,10 +150,7 @@ def requests(draw: Draw, vocab: int, sizes: tuple = SIZES) -> RequestBatch:
 
 @dataclass(frozen=True)
 class StepEvents:
-    """The events of one step for a policy, for any requested lengths.
-
-    Fields have one entry per row, except `new`.
-    """
+    """The events of a step, for any requested lengths: one entry per row, except in `new`."""
 
     new: list  # rows that are given a new prompt before it
     active: list

@@ -170,10 +170,7 @@ class ChatTemplates:
 
 @functools.lru_cache(maxsize=16)
 def _compiled(name: str, template: str) -> tuple[Any, set[str]]:
-    """The template and the variables that it reads, with the functions and tags of `transformers`.
-
-    Raises `CheckpointError`.
-    """
+    """The template, and the variables that it reads. Raises `CheckpointError`."""
     import jinja2.meta  # here, because not every run has a conversation
     from jinja2.ext import loopcontrols
     from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -209,10 +206,7 @@ def _to_json(value: Any, ensure_ascii=False, indent=None, separators=None, sort_
 
 
 def _marked(messages: list[Message], field: str) -> tuple[list[Message], str]:
-    """The messages with `MARK` at the end of the final message's field, and that field's text.
-
-    Raises `RequestError` if it is no text.
-    """
+    """The messages with `MARK` at the end of the final field, and its text, or `RequestError`."""
     *before, final = messages
     if isinstance(value := final.get(field), str):
         return [*before, {**final, field: value + MARK}], value

@@ -74,10 +74,7 @@ def _gemma(vocab: Vocabulary, merges: Merges, settings: Settings) -> Tokenizer:
 
 
 def spaced_decoder(strip: bool) -> decoders.Sequence:
-    """Pieces to text: `▁` is a space, a byte token a byte.
-
-    strip: removes the space before the first word.
-    """
+    """Pieces to text: `▁` is a space, a byte token a byte. strip: without the first space."""
     parts: list[Any] = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     return decoders.Sequence([*parts, decoders.Strip(content=" ", left=1)] if strip else parts)
 

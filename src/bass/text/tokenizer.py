@@ -37,10 +37,7 @@ class Tokenizer:
 
     @classmethod
     def read(cls, folder: Path) -> "Tokenizer | None":
-        """The tokenizer of a checkpoint folder.
-
-        None if it has none; then only token ids can be used. Raises `CheckpointError`.
-        """
+        """The tokenizer of a checkpoint folder, None without one. Raises `CheckpointError`."""
         file = source(folder)
         if file is None:
             return None
