@@ -29,14 +29,10 @@ CALL = ["repeat", "call"]  # the columns that name a call
 PER_ROW = ("requests", "drafted", "accepted", "emitted")  # lists of a step, one entry per row
 
 NOTHING = "–"  # where a metric does not apply
-_UNITS = {
-    "seconds": "ms",
-    "seconds per token": "ms per token",
-    "share": "%",
-    "tokens per second": "tokens/s",
-    "requests per second": "requests/s",
-}
-_SCALES = {"seconds": 1e3, "seconds per token": 1e3, "share": 100.0}
+_UNITS = {  # to the unit of a table, and the factor
+    "seconds": ("ms", 1e3), "seconds per token": ("ms per token", 1e3), "share": ("%", 100.0),
+    "tokens per second": ("tokens/s", 1.0), "requests per second": ("requests/s", 1.0),
+}  # fmt: skip
 _HEADINGS = {
     "tau": "tau", "acceptance_rate": "accepted, %", "tokens_per_second": "tokens/s",
     "mbu": "MBU, %", "mfu": "MFU, %",
@@ -185,7 +181,7 @@ def number(value: float | None, unit: str = "") -> str:
     """A value in three digits and in the unit of a table; a dash without one."""
     if value is None or math.isnan(value):
         return NOTHING
-    value *= _SCALES.get(unit, 1.0)
+    value *= _UNITS.get(unit, (unit, 1.0))[1]
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:#.3g}" if value else "0"
 
 
@@ -210,7 +206,8 @@ class Metric:
     @property
     def heading(self) -> str:
         """Its short name in tables, and the unit of `show`."""
-        return _HEADINGS.get(self.name, f"{self.name}, {_UNITS.get(self.unit, self.unit)}")
+        unit, _ = _UNITS.get(self.unit, (self.unit, 1.0))
+        return _HEADINGS.get(self.name, f"{self.name}, {unit}")
 
     def show(self, value: float | None) -> str:
         """A value as it is shown in a table."""

@@ -5,7 +5,7 @@ import inspect
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -73,13 +73,14 @@ def find_class(kind: str, spec: Any) -> type:
     if ":" not in spec and "." not in spec:
         raise unknown_name(words, spec, names(kind))
     module, _, name = spec.rpartition(":" if ":" in spec else ".")
-    return _loaded(kind, f"`{spec}`", lambda: find_object(module, name))
+    found = imported(f"{words} `{spec}`", lambda: find_object(module, name))
+    return _checked(kind, found, f"`{spec}`")
 
 
 def plugin_class(kind: str, point: EntryPoint) -> type:
     """The class that an installed package provides."""
     called = f"`{point.name}`, which {distribution(point)} offers as `{point.value}`"
-    return _loaded(kind, called, point.load)
+    return _checked(kind, imported(f"{KINDS[kind].words} {called}", point.load), called)
 
 
 def make(kind: str, spec: Any, where: str | None = None) -> Any:
@@ -193,10 +194,6 @@ def _strategy_in(hint: Any) -> tuple[str, bool] | None:
     if found and origin in (typing.Union, types.UnionType):
         return found[0]
     return (found[0][0], True) if found and origin in (tuple, list, Sequence) else None
-
-
-def _loaded(kind: str, called: str, load: Callable[[], Any]) -> type:
-    return _checked(kind, imported(f"{KINDS[kind].words} {called}", load), called)
 
 
 def _checked(kind: str, found: Any, called: str) -> type:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bass.checkpoints.folder import ADAPTER, ADAPTER_CONFIG, read_json, some
-from bass.checkpoints.names import of_tower, without_wrappers
+from bass.checkpoints.names import INSERTED, OF_TOWERS
 from bass.checkpoints.shards import TensorFiles, TensorReader, read_header
 from bass.errors import CheckpointError, counted
 
@@ -94,7 +94,7 @@ class Adapter:
                     f"`{base.folder}`: give the adapter of this model."
                 )
         # towers of other modalities are left out, as those of the checkpoint are
-        if unknown := [name for name in unknown if not (found and of_tower(name))]:
+        if unknown := [name for name in unknown if not (found and OF_TOWERS.fullmatch(name))]:
             raise CheckpointError(
                 f"`{self.folder}` adapts {counted(len(unknown), 'tensor')} that `{base.folder}` "
                 f"does not have ({some(sorted(unknown))}): give the adapter of this model."
@@ -116,7 +116,7 @@ def _updates(files: TensorFiles, config: dict[str, Any]) -> dict[str, Update]:
     pairs: dict[str, dict[str, str]] = {}
     wrong: list[str] = []
     for name in files.stored:
-        bare = without_wrappers(name).replace(".base_layer.", ".")
+        bare = INSERTED.sub("", name).replace(".base_layer.", ".")
         if (pair := _PAIR.fullmatch(bare)) is not None:
             pairs.setdefault(pair["module"], {})[pair["part"]] = name
         else:

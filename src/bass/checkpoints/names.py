@@ -14,7 +14,7 @@ from bass.models.multimodal import HEAD, MULTIMODAL
 from bass.models.sources import WeightSource
 
 # inserted anywhere by wrappers of modules: torch.compile, FSDP, activation checkpointing
-_INSERTED = re.compile(
+INSERTED = re.compile(
     r"(?:(?<=\.)|^)(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 )
 # what a language model computes without: heads of other tasks, and towers of other modalities
@@ -28,7 +28,7 @@ _TOWERS = (
     "embed_audio",
 )  # fmt: skip
 _HARMLESS = re.compile(rf"(?:model\.)?(?:{'|'.join(_OTHER_HEADS + _TOWERS)})(?:\..*)?")
-_OF_TOWERS = re.compile(rf"(?:model\.)?(?:{'|'.join(_TOWERS)})\..*")
+OF_TOWERS = re.compile(rf"(?:model\.)?(?:{'|'.join(_TOWERS)})\..*")
 # buffers that follow from the config
 _BUFFERS = (
     ".position_ids", ".inv_freq", ".original_inv_freq", ".masked_bias", ".causal_mask",
@@ -75,21 +75,16 @@ def renamed(files: TensorFiles, wanted: Collection[str], prefix: str) -> tuple[T
     inner = [name for name in sorted(wanted) if name.startswith(prefix)]
     if not inner or _complete(files.stored, inner, prefix):
         return files, ""
-    plain = {name: without_wrappers(name) for name in files.stored}
+    plain = {name: INSERTED.sub("", name) for name in files.stored}
     ends = inner[-1], inner[-1].removeprefix(prefix)
     starts = [n.removesuffix(end) for end in ends for n in plain.values() if n.endswith(end)]
     for start in dict.fromkeys(("", *starts)):
         stored = {plain[name].removeprefix(start): t for name, t in files.stored.items()}
         # two tensors may not get the same name
         if len(stored) == len(plain) and _complete(stored, inner, prefix):
-            inserted = [one[0] for one in map(_INSERTED.search, files.stored) if one is not None]
+            inserted = [one[0] for one in map(INSERTED.search, files.stored) if one is not None]
             return replace(files, stored=stored), start or inserted[0]
     return files, ""
-
-
-def without_wrappers(name: str) -> str:
-    """A tensor's name without the parts that wrappers of modules insert."""
-    return _INSERTED.sub("", name)
 
 
 def _complete(names: Collection[str], inner: list[str], prefix: str) -> bool:
@@ -101,11 +96,6 @@ def _complete(names: Collection[str], inner: list[str], prefix: str) -> bool:
 def is_unused(name: str, family: type[CausalDecoder] | CausalDecoder) -> bool:
     """Whether a tensor that the decoder does not have changes nothing that it computes."""
     return name.endswith((*family.ignored, *_BUFFERS)) or _HARMLESS.fullmatch(name) is not None
-
-
-def of_tower(name: str) -> bool:
-    """Whether a tensor belongs to another modality, of which a text half is read without."""
-    return _OF_TOWERS.fullmatch(name) is not None
 
 
 def named_as_stored(
