@@ -58,10 +58,7 @@ def bubblewrap() -> tuple[str, ...] | None:
 
 
 def isolation(allow_code_execution: bool = False) -> tuple[str, ...]:
-    """The command line of bubblewrap; empty where it does not work and a process is allowed.
-
-    Raises `OptionError` where a process is not allowed.
-    """
+    """Bubblewrap's command; empty where it does not work. Raises `OptionError` unless allowed."""
     command = bubblewrap()
     if command is None and not allow_code_execution:
         state = "does not work here" if shutil.which("bwrap") else "is not installed"

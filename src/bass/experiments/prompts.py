@@ -299,10 +299,7 @@ def rendered(
 def longest_prompts(
     tokenizer: "Tokenizer | None", vocabulary: int, entries: Sequence[Entry], max_new_tokens: int
 ) -> list[int]:
-    """The most tokens of each entry's last prompt, in which earlier answers are.
-
-    Raises `RequestError`, such as for a token id outside the vocabulary.
-    """
+    """The most tokens of each entry's last prompt, with earlier answers. Raises `RequestError`."""
     from bass.api.requests import prompt_ids
 
     found = []

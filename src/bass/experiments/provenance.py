@@ -92,10 +92,7 @@ def _digest(path: str, _: int) -> str:
 
 
 def _files(value: Any, parameter: bool = False) -> Iterator[str]:
-    """The files that a value names, and those of the classes of the user in it.
-
-    parameter: whether it is one of a strategy, which may name a folder.
-    """
+    """The files that a value names (for a `parameter` folders too), and those of its classes."""
     if isinstance(value, str | Path):
         inside = Path(value).rglob("*") if parameter and os.path.isdir(value) else [value]
         yield from (os.path.abspath(path) for path in inside if os.path.isfile(path))

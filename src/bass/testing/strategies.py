@@ -138,9 +138,7 @@ class RequestBatch:
 
 @st.composite
 def requests(draw: Draw, vocab: int, sizes: tuple = SIZES) -> RequestBatch:
-    """One to six requests with ragged prompts, each with its own limit, for one to four rows; at
-    least as many requests as rows.
-    """
+    """One to six ragged requests, each with its own limit, for up to four rows, each used."""
     count = draw(st.integers(1, 6))
     rows = draw(st.integers(1, min(4, count)))
     batch = RequestBatch.drawn(draw(SEEDS), vocab, count, rows, sizes)
