@@ -11,13 +11,13 @@ from bass.api.options import (
     ChatFields,
     ChatOptions,
     Checkpoint,
-    LoadFields,
     LoadOptions,
     RequestOptions,
     TemplateFields,
     TemplateOptions,
     made,
     takes,
+    takes_all,
 )
 from bass.api.plan import LoadPlan, use_graphs
 from bass.api.requests import Prompts, needed, requests_for
@@ -36,10 +36,8 @@ from bass.text.conversation import conversations
 Conversation = Iterable[Mapping[str, Any]]
 
 
-@takes(LoadOptions)
-def load(
-    target: Checkpoint = None, draft: Checkpoint = None, **options: Unpack[LoadFields]
-) -> "LLM":
+@takes_all(LoadOptions)
+def load(target: Checkpoint = None, draft: Checkpoint = None, **options: Any) -> "LLM":
     """Load a target and a draft; without arguments, the embedded pair.
 
     `target` and `draft` are checkpoint folders or hub ids, `org/name` or `org/name@revision`, whose

@@ -7,9 +7,9 @@ import inspect
 import re
 from argparse import ArgumentError
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, TypedDict, TypeVar
+from typing import Any, Literal, ParamSpec, TypedDict, TypeVar
 
 from jsonargparse import ArgumentParser
 
@@ -25,6 +25,7 @@ StrategySpec = Any
 DEFAULT_POLICY = "auto"
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
 
 
 def strategy(default: T, kind: str, more: str = "") -> T:
@@ -43,6 +44,7 @@ class ModelOptions:
         "draft, the embedded pair",
     )
     draft: Checkpoint = option(None, "checkpoint of the draft, a folder or a hub id")
+    _: KW_ONLY
     lora: Checkpoint = option(
         None, "LoRA adapter that is merged into the target at load, a folder or a hub id"
     )
@@ -74,7 +76,7 @@ class ModelOptions:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LoadOptions(ModelOptions):
     """The options of `bass.load`."""
 
@@ -250,29 +252,6 @@ def wrong_type(shown: str, error: Exception) -> OptionError:
     return OptionError(f"`{shown}` is of the wrong type: expected {reason}.")
 
 
-class LoadFields(TypedDict, total=False):
-    """The fields of `LoadOptions`, for signatures, without target and draft."""
-
-    lora: Checkpoint
-    draft_lora: Checkpoint
-    family: FamilySpec
-    policy: StrategySpec
-    cache: str | type
-    attention: StrategySpec
-    verifier: StrategySpec
-    drafter: StrategySpec
-    stop_rule: StrategySpec
-    device: str
-    dtype: str
-    quantization: StrategySpec
-    draft_quantization: StrategySpec
-    cuda_graphs: Literal["auto", "lazy"] | bool
-    max_batch_size: int
-    max_model_len: int | None
-    num_speculative_tokens: int | None
-    load_format: str
-
-
 class TemplateFields(TypedDict, total=False):
     """The fields of `TemplateOptions`, for signatures."""
 
@@ -304,3 +283,8 @@ def takes(options: type) -> Callable[[F], F]:
         return function
 
     return shown
+
+
+def takes_all(options: Callable[P, Any]) -> Callable[[Callable[..., T]], Callable[P, T]]:
+    """The same of a function that has no other parameters; a type checker knows them too."""
+    return takes(options)  # pyright: ignore[reportArgumentType]
