@@ -25,6 +25,7 @@ from random_families import CONTEXT, families
 
 import bass
 from bass.api.llm import LLM
+from bass.api.options import RequestOptions
 from bass.experiments.bench import Timing, measure_machine, pass_bytes
 
 PROMPT_LENGTH, CALLS = 150, 3
@@ -51,12 +52,12 @@ def measured(llm: LLM, batch: int, new_tokens: int, bandwidth: float) -> dict[st
     drawn = torch.Generator().manual_seed(0)
     vocabulary = llm.models.target.shape.vocab_size
     prompts = torch.randint(1, vocabulary, (batch, PROMPT_LENGTH), generator=drawn).tolist()
-    request = {"max_new_tokens": new_tokens, "temperature": 1.0, "ignore_eos": True}
+    request = RequestOptions(max_new_tokens=new_tokens, temperature=1.0, ignore_eos=True)
     one = LLM(llm.models, replace(llm.plan, max_batch_size=batch))
     timing = Timing(one, [prompts], request)
-    timing.warm_up(0)
-    for seed in range(1, CALLS + 1):
-        timing.call(seed)
+    timing.warm_up()
+    for repeat in range(1, CALLS + 1):
+        timing.call(repeat)
     calls = zip(timing.walls, timing.calls, strict=True)
     wall = statistics.median(seconds / len(call.steps) for seconds, call in calls)
     bound = pass_bytes(llm, batch, PROMPT_LENGTH + new_tokens // 2)[0] / bandwidth

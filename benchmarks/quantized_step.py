@@ -52,7 +52,7 @@ from bass.experiments.bench import (
     row_of,
 )
 from bass.experiments.provenance import device_name
-from bass.experiments.settings import BenchOptions
+from bass.experiments.settings import BenchOptions, request_of
 from bass.ops.experts import Experts
 
 ACCEPTANCE, REFERENCE = 0.8, "bf16"
@@ -132,13 +132,13 @@ class Runner:
             k = 0 if name else a.k
             llm = serve(plan, cache)
             prompts = prompts_for(llm.models, options)[0][""][:batch]
-            timing = Timing(llm, [prompts], options.request)
+            timing = Timing(llm, [prompts], request_of(options))
             if cuda := plan.target.device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats()
             about = {"method": name or f"k={k}", "batch": batch}
-            about["warm_up_s"] = timing.warm_up(options.seed)
+            about["warm_up_s"] = timing.warm_up()
             for i in range(options.repeats):
-                timing.call(options.seed + 1 + i)
+                timing.call(i + 1)
             about["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9 if cuda else None
             found = row_of(timing, self.machine, ACCEPTANCE)
             tokens, tau = batch * (k + 1), known_tau(k, ACCEPTANCE) or 1.0

@@ -11,7 +11,7 @@ import pytest
 
 from bass.analysis.metrics import METRICS
 from bass.api.llm import load, plain
-from bass.api.options import LoadOptions
+from bass.api.options import LoadOptions, RequestOptions
 from bass.engine.schedule import Schedule
 from bass.errors import OptionError
 from bass.experiments import bench as module
@@ -52,7 +52,8 @@ def test_the_command_prints_the_bound_first_and_the_result_last(bench: Command) 
     assert lines[0].startswith("a machine: copies 1.0 GB/s")
     assert lines[1].startswith("batch 2: bound by bytes: plain ")
     assert "(tau 4.00), bass depends on its lengths" in lines[1]
-    rows = [line.split()[:2] for line in lines if line.startswith((" plain", " k=3", " bass"))]
+    words = map(str.split, lines)
+    rows = [line[:2] for line in words if line[:1] in (["plain"], ["k=3"], ["bass"])]
     assert rows == 2 * [["plain", "2"], ["k=3", "2"], ["bass", "2"]]
     assert "NOT LOSSLESS" in said.out
 
@@ -83,9 +84,9 @@ def test_a_row_has_the_medians_of_the_metrics_and_the_ratios_of_means(options: L
     one = Bench(wanted, options)
     timings = {name: one.timing(name, 3, "") for name in one.methods}
     for timing in timings.values():
-        timing.warm_up(0)
-        for seed in range(1, 4):
-            timing.call(seed)
+        timing.warm_up()
+        for repeat in range(1, 4):
+            timing.call(repeat)
     own, base = timings["k=2"], timings["plain"]
     assert [len(call.requests) for call in own.calls] == [3] * 3
     row = row_of(own, MACHINE, 0.5, base)
@@ -146,9 +147,9 @@ def test_wall_time_has_the_hosts_time_and_no_prefill(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     llm = load(pair.target, pair.draft, policy=Slow(), cuda_graphs=False)
-    request = {"max_new_tokens": 12, "temperature": 1.0, "ignore_eos": True}
+    request = RequestOptions(max_new_tokens=12, temperature=1.0, ignore_eos=True)
     timing = Timing(llm, [np.ones((2, 8), int).tolist()], request)
-    assert timing.warm_up(0) > 0
+    assert timing.warm_up() > 0
     assert timing.calls == []
     admit, pauses = Schedule.admit, [0.5]
 

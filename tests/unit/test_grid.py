@@ -11,7 +11,7 @@ from bass.errors import BassError, OptionError, ProblemsError
 from bass.experiments.cell import Cell
 from bass.experiments.grid import CONFIGS, Plan, plan, read_config
 from bass.experiments.runner import turns, work_of
-from bass.experiments.settings import Settings
+from bass.experiments.settings import Settings, request_of
 from bass.policies import POLICIES, Auto, Fixed, Lagged
 from bass.verifiers import VERIFIERS
 from unit.checkpoints import Pair, write_checkpoint
@@ -114,7 +114,7 @@ def test_rows_share_a_prompt_unless_samples_are_given() -> None:
     [one] = cells(base={"prompts": ["a", "b"], "batch": 3, "seed": 5})
     groups = [(group.prompts, group.samples, group.first_sample) for group in one.settings.groups]
     assert groups == [([0], 3, 0), ([1], 3, 0)]
-    assert one.settings.request(1, 3).seed == 6
+    assert request_of(one.settings, 1, 3).seed == 6
     [one] = cells(base={"prompts": ["a", "b"], "batch": 3, "samples": 2})
     assert [(group.prompts, group.samples) for group in one.settings.groups] == [([0, 1], 2)]
     repeated: list[Any] = ["a", [1, 2], "a", [1, 2], "a"]

@@ -3,8 +3,6 @@
 from typing import Any
 
 from jsonargparse import Namespace
-from rich import box
-from rich.table import Table
 
 from bass.api.options import LoadOptions
 from bass.cli.options import Parser, build, console
@@ -64,7 +62,7 @@ def run(argv: list[str]) -> int:
     with watched() as watch:
         frame = bench.run(watch)
     for columns, caption in zip((LATENCY, USAGE), CAPTIONS, strict=True):
-        out.print(table(frame, columns, caption), soft_wrap=False)
+        out.print(f"\n{table(frame, columns)}\n\n{caption}")
     for note in bench.notes:
         out.print(note, style="bold red")
     if config.json:
@@ -72,18 +70,13 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-def table(frame: Any, columns: Columns, caption: str) -> Table:
+def table(frame: Any, columns: Columns) -> str:
     """The columns of the frame of a result, with categories where there are some."""
     from bass.analysis.metrics import number
 
     names = [name for name in ("method", "batch", "category") if frame[name].astype(bool).any()]
-    made = Table(*names, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=caption)
-    made.caption_justify = "left"
-    shown = [one for one in columns if one[1] in frame]
-    for heading, _, _ in shown:
-        made.add_column(heading, justify="right")
-    for row in frame.to_dict(orient="records"):
-        values = [(row[column], unit) for _, column, unit in shown]
-        cells = [x if isinstance(x, str) else number(x, unit) for x, unit in values]
-        made.add_row(*(str(row[name]) for name in names), *cells)
-    return made
+    text = frame[names].astype(str)
+    for heading, column, unit in columns:
+        if column in frame:
+            text[heading] = [x if isinstance(x, str) else number(x, unit) for x in frame[column]]
+    return text.to_string(index=False)

@@ -35,7 +35,7 @@ from bass.errors import OptionError
 from bass.experiments.grid import label_of
 from bass.experiments.prompts import is_text, plain_turns, read_prompts, rendered
 from bass.experiments.provenance import device_name, here
-from bass.experiments.settings import PLAIN, BenchOptions
+from bass.experiments.settings import PLAIN, BenchOptions, request_of
 from bass.verifiers import Synthetic
 
 # metrics of a call; the last one compares it with autoregressive decoding
@@ -160,29 +160,29 @@ class Timing:
     """Times the calls of one method at one batch size.
 
     groups: the prompts of each call; after the last come the first again. request: the options of
-    `LLM.stream` but for the seed. calls: the measurement of each call. walls: of each, seconds from
-    the end of the prefill to the last token, nothing left out.
+    the warm-up; each call has the next seed. calls: the measurement of each call. walls: of each,
+    seconds from the end of the prefill to the last token, nothing left out.
     """
 
     llm: LLM
     groups: list[list[Any]]
-    request: dict[str, Any]
+    request: RequestOptions
     calls: list[Measurement] = field(default_factory=list)
     walls: list[float] = field(default_factory=list)
     last: Generation | None = field(default=None, repr=False)
 
-    def warm_up(self, seed: int) -> float:
+    def warm_up(self) -> float:
         """Capture and compile in advance, and call once; returns the seconds."""
-        began, options = time.perf_counter(), RequestOptions(**self.request, seed=seed)
-        self.llm.warm_up_for([(group, options) for group in self.groups])
-        self.call(seed)
+        began = time.perf_counter()
+        self.llm.warm_up_for([(group, self.request) for group in self.groups])
+        self.call(0)
         self.calls, self.walls = [], []
         return time.perf_counter() - began
 
-    def call(self, seed: int) -> None:
+    def call(self, repeat: int) -> None:
         group = self.groups[len(self.calls) % len(self.groups)]
         self.last = None  # its storage is free for this call
-        self.last = self.llm.stream(group, **self.request, seed=seed)
+        self.last = self.llm.start(group, request_of(self.request, repeat))
         began = time.perf_counter()
         result = self.last.result()
         seconds = time.perf_counter() - began
@@ -192,8 +192,9 @@ class Timing:
     @property
     def middle(self) -> int:
         """Tokens of a row in the middle of its new ones."""
-        prompts = [len(prompt) for group in self.groups for prompt in group]
-        return round(statistics.fmean(prompts)) + self.request["max_new_tokens"] // 2
+        prompts: list[int] = [len(prompt) for group in self.groups for prompt in group]
+        new: Any = self.request.max_new_tokens
+        return round(statistics.fmean(prompts)) + new // 2
 
     def bound_ms(self, machine: Machine, k: float) -> float:
         """The bound of a step of k drafted tokens."""
@@ -221,7 +222,7 @@ def row_of(
     figures = [measure(one, FIGURES) for one in whole.split("repeat").values()]
     frame = pd.DataFrame(figures, columns=[*FIGURES], dtype=float)
     walls, steps = 1e3 * np.array(timing.walls), [len(one.steps) for one in timing.calls]
-    frame["wall_ms_per_token"] = walls / timing.request["max_new_tokens"]
+    frame["wall_ms_per_token"] = walls / timing.request.max_new_tokens
     frame["wall_ms_per_step"] = walls / steps
     found: dict[str, Any] = frame.median().to_dict()
     length = constant_length(timing.llm.parts)
@@ -266,7 +267,7 @@ class Bench:
         groups = [[own[(i * batch + b) % len(own)] for b in range(batch)] for i in range(count)]
         plan = LoadPlan.of(replace(self.methods[method], max_batch_size=batch))
         used = groups[: self.options.repeats]
-        return Timing(serve(plan, self.cache), used, self.options.request)
+        return Timing(serve(plan, self.cache), used, request_of(self.options))
 
     def bounds(self) -> list[str]:
         """The peaks of the machine, and the bound of each batch size, before the measurement."""
@@ -306,10 +307,10 @@ class Bench:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         timings = {name: self.timing(name, batch, category) for name in self.methods}
-        seconds = {name: one.warm_up(self.options.seed) for name, one in timings.items()}
+        seconds = {name: one.warm_up() for name, one in timings.items()}
         repeats, where = self.options.repeats, f"batch {batch}{category and f', {category}'}"
         for i, (name, one) in product(range(repeats), timings.items()):
-            one.call(self.options.seed + 1 + i)
+            one.call(i + 1)
             watch(f"{where}, {name}", i + 1, repeats)
         plain, rows = timings.get(PLAIN), []
         for name, one in timings.items():

@@ -11,7 +11,7 @@ import json
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, final
@@ -31,7 +31,7 @@ from bass.engine.graphs import capture_stream
 from bass.errors import BassError, is_out_of_memory
 from bass.experiments.prompts import longest_prompts, rendered
 from bass.experiments.provenance import device_name
-from bass.experiments.settings import LIMITS, Settings
+from bass.experiments.settings import LIMITS, Settings, request_of
 from bass.files import append, write_atomically
 
 ERROR = "error.txt"
@@ -70,12 +70,24 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     write_atomically(path, json.dumps(value, indent=1) + "\n")
 
 
-def end(cell: Cell, folder: Path, error: str | None, facts: Mapping[str, Any]) -> dict[str, Any]:
+def add_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Append lines to a file of a run with one write."""
+    append(path, "".join(json.dumps(line) + "\n" for line in lines))
+
+
+def keep_lines(folder: Path, ended: Callable[[Mapping[str, Any]], bool]) -> None:
+    """Remove the lines of what did not end."""
+    for path in (path for name in (STEPS, REQUESTS) if (path := folder / name).exists()):
+        lines = path.read_text(encoding="utf-8").splitlines(True)
+        kept = [one for one in lines if one[-1] == "\n" and ended(json.loads(one))]
+        if len(kept) < len(lines):
+            write_atomically(path, "".join(kept))
+
+
+def end(cell: Cell, folder: Path, error: str | None = None) -> dict[str, Any]:
     """Write the summary of a cell, and return it. error: of a failed one."""
     summary = json.loads((folder / SUMMARY).read_text())
-    peak = {"peak_memory_bytes": summary.pop("peak_memory_bytes", None)}
     summary |= {"cell": cell.id, "state": "failed" if error else "done", "error": error}
-    summary |= {"facts": facts and {**facts, **peak}}
     write_json(folder / SUMMARY, summary)
     return summary
 
@@ -102,22 +114,21 @@ class Worker:
         if record["state"] in ENDED:  # a process that was ended then has its turn again
             return record
         try:
-            facts = self._repeat(cell, repeat, folder, watch)
-            return None if facts is None else end(cell, folder, None, facts)
+            return self._repeat(cell, repeat, folder, watch)
         except Exception as error:  # such as one of a user's class: the other cells run
             if not (is_out_of_memory(error) and self._kept):
                 lines = [str(error)] if isinstance(error, BassError) else []
                 text = " ".join(lines or traceback.format_exception_only(error))
                 (folder / ERROR).write_text(traceback.format_exc(), errors="backslashreplace")
-                return end(cell, folder, " ".join(text.split()), {})
+                return end(cell, folder, " ".join(text.split()))
         self._kept.clear()  # frees memory
         return self.turn(cell, repeat, watch)
 
     def _repeat(self, cell: Cell, repeat: int, folder: Path, watch: Watch) -> dict | None:
-        """Measure a repeat. Returns the facts of the cell after its last one."""
+        """Measure a repeat. Returns the summary of the cell after its last one."""
         record, settings = json.loads((folder / SUMMARY).read_text()), cell.settings
-        began = time.perf_counter()
-        _drop_lines(folder, record["repeats"])
+        began, facts = time.perf_counter(), record.setdefault("facts", {})
+        keep_lines(folder, lambda line: line["repeat"] < record["repeats"])
         llm, others = self._served(cell)
         device = llm.models.device
         if record["repeats"] <= repeat:
@@ -129,19 +140,20 @@ class Worker:
             if others is not None:
                 torch.cuda.reset_peak_memory_stats(device)
             for name, lines in _measured(llm, cell, repeat, watch).items():
-                append(folder / name, "".join(json.dumps(line) + "\n" for line in lines))
+                add_lines(folder / name, lines)
             before = record.get("runs", [None] * repeat)[:repeat]
             record |= {"repeats": repeat + 1, "runs": [*before, record["run"]]}
             if others is not None:
-                record["peak_memory_bytes"] = torch.cuda.max_memory_allocated(device) - others
+                facts["peak_memory_bytes"] = torch.cuda.max_memory_allocated(device) - others
         record["seconds"] += time.perf_counter() - began
+        facts |= vars(measure_peaks(device, llm.models.dtype)) | {"device": device_name(device)}
+        facts |= {name: getattr(settings, name) for name in LIMITS}
         write_json(folder / SUMMARY, record)
         if record["repeats"] < settings.repeats:
             if llm.graphs and _free_share(device) >= LEAST_FREE:
                 self._kept[cell.id] = llm
             return None
-        facts = vars(measure_peaks(device, llm.models.dtype)) | {"device": device_name(device)}
-        return facts | {name: getattr(settings, name) for name in LIMITS}
+        return end(cell, folder)
 
     def _served(self, cell: Cell) -> tuple[LLM, int | None]:
         """The LLM of a cell; of a new one on a GPU also the bytes of memory that are not its."""
@@ -155,15 +167,6 @@ class Worker:
             return llm, None
         _allocate_workspaces(device)
         return llm, torch.cuda.memory_allocated(device) - llm.models.weight_bytes
-
-
-def _drop_lines(folder: Path, repeats: int) -> None:
-    """Remove the lines of a repeat that did not end."""
-    for path in (path for name in (STEPS, REQUESTS) if (path := folder / name).exists()):
-        lines = path.read_text(encoding="utf-8").splitlines(True)
-        kept = [one for one in lines if one[-1] == "\n" and json.loads(one)["repeat"] < repeats]
-        if len(kept) < len(lines):
-            write_atomically(path, "".join(kept))
 
 
 def _measured(llm: LLM, cell: Cell, repeat: int, watch: Watch) -> dict[str, list[dict[str, Any]]]:
@@ -180,7 +183,7 @@ def _measured(llm: LLM, cell: Cell, repeat: int, watch: Watch) -> dict[str, list
             # in a later turn each sample has a prompt, which continues its own answers
             own, samples = (rows, 1) if turn else (rows[:: group.samples], group.samples)
             prompts = [rendered(tokenizer, entries[i], turn, answers[i, j]) for i, j in own]
-            options = settings.request(repeat, samples)
+            options = request_of(settings, repeat, samples)
             generation = llm.start(prompts, options, group.first_sample)
             completions = generation.result().completions
             for row, one in zip(rows, completions, strict=True):
@@ -203,13 +206,13 @@ def _stand_ins(llm: LLM, settings: Settings, repeat: int) -> list[tuple[Prompts,
     calls: list[tuple[Prompts, RequestOptions]] = []
     for group in settings.groups if llm.graphs else settings.groups[:1]:
         first: Prompts = [rendered(tokenizer, entry) for entry in group.entries]
-        calls.append((first, settings.request(repeat, group.samples)))
+        calls.append((first, request_of(settings, repeat, group.samples)))
         for turn in range(1, group.turns if llm.graphs else 1):
             left = [entry for entry in group.entries if entry.turns > turn]
             longest = longest_prompts(tokenizer, llm.models.target.shape.vocab_size, left, new)
             sizes = [min(n, llm.max_model_len - new) for n in longest]
             prompts = [[0] * n for n in sizes for _ in range(group.samples)]
-            calls.append((prompts, settings.request(repeat, 1)))
+            calls.append((prompts, request_of(settings, repeat, 1)))
     return calls
 
 

@@ -97,7 +97,7 @@ class Ray:
                         raise
                     except ray.exceptions.RayError as error:
                         times = f"Its process was ended {RETRIES + 1} times"
-                        summary = end(cell, place, f"{times} ({str(error).splitlines()[0]}).", {})
+                        summary = end(cell, place, f"{times} ({str(error).splitlines()[0]}).")
                     if summary is not None:
                         ended.add(cell.id)
                     watch(cell, repeat + 1 if summary is None else cell.settings.repeats, summary)

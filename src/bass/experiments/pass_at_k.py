@@ -25,12 +25,11 @@ from bass.analysis.tables import markdown, shown
 from bass.api.llm import LLM, plain
 from bass.api.requests import requests_for
 from bass.errors import OptionError, RequestError, RunFolderError
-from bass.experiments.cell import write_json
+from bass.experiments.cell import add_lines, keep_lines, write_json
 from bass.experiments.problems import CodingProblem, read_problems
 from bass.experiments.programs import check_all, isolation
 from bass.experiments.provenance import device_name, here
 from bass.experiments.settings import METHODS, PLAIN, EvalOptions
-from bass.files import append, write_atomically
 from bass.sampling_params import stop_strings
 
 # options that change no sample: a folder is continued with other values of them
@@ -104,29 +103,31 @@ def _opened(
 
     Lines of a pair that is not complete are removed.
     """
-    path = folder / frames.MANIFEST
-    manifest: dict[str, Any] = {"name": f"eval {options.problems}", **here()}
-    manifest["lossless"] = llm.parts.verifier.lossless
-    manifest["batch_invariant"] = llm.parts.drafter.batch_invariant
-    manifest["device"] = device_name(llm.models.device)
+    path, given = folder / frames.MANIFEST, vars(options) | {"load": load}
+    config: dict[str, Any] = json.loads(json.dumps(given, default=str))
+    manifest = {
+        "name": f"eval {options.problems}",
+        **here(),
+        "lossless": llm.parts.verifier.lossless,
+        "batch_invariant": llm.parts.drafter.batch_invariant,
+        "device": device_name(llm.models.device),
+        "config": config | {"methods": []},
+    }
     if path.exists():
         manifest = json.loads(path.read_text(encoding="utf-8"))
-    before = manifest.setdefault("config", {})
-    methods = {*(options.methods or METHODS[:2]), *before.get("methods", ())}
-    config = vars(options) | {"methods": [m for m in METHODS if m in methods], "load": load}
-    config = json.loads(json.dumps(config, default=str))
-    unlike = [name for name in config if before and before.get(name) != config[name]]
-    if named := ", ".join(f"`{name}`" for name in unlike if name not in FREE):
+    before = manifest["config"]
+    unlike = [name for name in config if name not in FREE and before.get(name) != config[name]]
+    if unlike:
+        named = ", ".join(f"`{name}`" for name in unlike)
         raise RunFolderError(f"`{folder}` has another {named}: give the same, or a new folder.")
+    methods = {*before["methods"], *(options.methods or METHODS[:2])}
     folder.mkdir(parents=True, exist_ok=True)
-    manifest["config"] = config
+    manifest["config"] = config | {"methods": [name for name in METHODS if name in methods]}
     write_json(path, manifest)
-    lines = {name: frames.read_lines(folder / name) for name in (frames.REQUESTS, frames.STEPS)}
-    counts = Counter((line["method"], line["problem"]) for line in lines[frames.REQUESTS])
+    lines = frames.read_lines(folder / frames.REQUESTS)
+    counts = Counter((line["method"], line["problem"]) for line in lines)
     done = {pair for pair, n in counts.items() if n == options.num_return_sequences}
-    for name, found in lines.items():
-        left = [one for one in found if (one["method"], one["problem"]) in done]
-        write_atomically(folder / name, _text(left))
+    keep_lines(folder, lambda line: (line["method"], line["problem"]) in done)
     return done
 
 
@@ -142,12 +143,8 @@ def _add(
     marks = [{"passed": one, "prompt": place["call"]} for one in passed]
     lines = frames.request_lines(result.completions, marks, seed=options.seed, **place)
     steps = frames.step_lines(result.trace, drafts=False, **place)
-    append(folder / frames.STEPS, _text(steps))
-    append(folder / frames.REQUESTS, _text(lines))
-
-
-def _text(lines: Iterable[Mapping[str, Any]]) -> str:
-    return "".join(json.dumps(line) + "\n" for line in lines)
+    add_lines(folder / frames.STEPS, steps)
+    add_lines(folder / frames.REQUESTS, lines)
 
 
 def pass_at_k(samples: int, passed: int, k: int) -> float:

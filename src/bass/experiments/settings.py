@@ -32,6 +32,13 @@ METHODS = ("batched", PLAIN, "single")  # of an evaluation
 _COUNT, _LIMIT = "[1, inf)", "(0, inf)"
 
 
+def request_of(options: SamplingParams, repeat: int = 0, samples: int = 1) -> RequestOptions:
+    """The options of a call of a repeat, each with the next seed."""
+    shared: dict[str, Any] = {name: getattr(options, name) for name in SAMPLING}
+    shared["seed"] += repeat
+    return RequestOptions(num_return_sequences=samples, **shared)
+
+
 @final
 @dataclass(frozen=True)
 class Settings(ModelOptions, SamplingParams):
@@ -89,12 +96,6 @@ class Settings(ModelOptions, SamplingParams):
         firsts = [each[:i].count(number) * self.batch for i, number in enumerate(each)]
         found = zip(entries, each, firsts, strict=True)
         return [Group([entry], [number], self.batch, first) for entry, number, first in found]
-
-    def request(self, repeat: int, samples: int) -> RequestOptions:
-        """The options of a call."""
-        shared: dict[str, Any] = {name: getattr(self, name) for name in SAMPLING}
-        shared["seed"] += repeat
-        return RequestOptions(num_return_sequences=samples, **shared)
 
 
 @final
@@ -213,11 +214,6 @@ class BenchOptions(SamplingParams):
             raise OptionError(
                 "`data` and `categories` need `prompts`: name a set, or leave them out."
             )
-
-    @property
-    def request(self) -> dict[str, Any]:
-        """The options of `LLM.stream` but for the seed."""
-        return {name: getattr(self, name) for name in SAMPLING if name != "seed"}
 
 
 @final

@@ -148,8 +148,8 @@ MUTANTS = (
     ),
     Mutant(
         "lines of a repeat that did not end are kept",
-        "cell._drop_lines",
-        "json.loads(one)['repeat'] < repeats",
+        "cell.keep_lines",
+        "ended(json.loads(one))",
         "True",
         ("unit/test_runner.py::test_lines_of_a_repeat_that_did_not_end_are_removed",),
     ),
