@@ -198,10 +198,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verifier's result: row b emits `tokens[b, : accepted[b] + 1]`.
-
-    These are the accepted tokens of the draft, then one token that the verifier chose.
-    """
+    """Row b emits `tokens[b, : accepted[b] + 1]`: accepted ones, then one of the verifier."""
 
     tokens: Int[Tensor, "batch window"]
     accepted: Int[Tensor, " batch"]

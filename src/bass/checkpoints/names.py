@@ -104,9 +104,7 @@ def named_as_stored(
     stored: Mapping[str, object],
     head: str,
 ) -> dict[str, WeightSource]:
-    """The sources under the stored names: checkpoints of the base model lack the prefix, and a tied
-    matrix may have either name.
-    """
+    """The sources as stored: without the prefix, or a tied matrix by its other name."""
     if not any(name.startswith(family.prefix) for name in stored):
         sources = {
             parameter: replace(

@@ -55,9 +55,7 @@ class Problem:
         )
 
     def continued(self, law: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-        """The joint distribution of length + 1 tokens: of the first ones `law`, an array with one
-        axis per token, then the target's.
-        """
+        """The distribution of length + 1 tokens: `law`, an axis for each token, then the target."""
         while law.ndim <= self.length:
             following = laws_after(self.target, self.vocab, law.ndim)
             law = law[..., None] * following.reshape(*law.shape, self.vocab)
