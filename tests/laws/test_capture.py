@@ -29,7 +29,7 @@ from bass.sampling import Sampling
 from bass.testing.doubles import OwnPast
 from bass.testing.small_models import SmallLlama
 from bass.verifiers import VERIFIERS
-from support.doubles import Scripted
+from support.doubles import Cycle, Scripted
 from support.engines import DRAFTER_MAKERS, EVERY_PAIRING, Setup, mixed_requests
 from unit.checkpoints import write_checkpoint
 
@@ -163,6 +163,42 @@ def test_generating_with_graphs_gives_the_tokens_of_generating_without(
         # passes that no row needs are not counted
         ours, theirs = (sum((s.work for s in r.trace), NO_WORK) for r in (graphed, plain))
         assert ours == theirs
+
+
+@torch.inference_mode()
+def test_graphs_feed_a_draft_what_it_lacks_as_windows_do(tmp_path: Path) -> None:
+    """After 1 to 200 steps without drafts, rows of mixed lengths; the target is its own draft, so
+    that all of its tokens are accepted.
+    """
+    made = [write_checkpoint(tmp_path / name, None, 32, 2, 53, context=1024) for name in ("a", "b")]
+    zeros = [0] * 200
+    policy = Cycle((3, *zeros[:1], 2, *zeros[:5], 3, *zeros[:7], 3, *zeros[:45], 4, *zeros, 2))
+    llm = bass.load(
+        *made, policy=policy, cache="split", device="cuda", dtype="float32", max_batch_size=3
+    )
+    storage = llm._engines.storage
+    assert storage is not None
+    step = storage.engine(3).step
+    assert isinstance(step, GraphedStep)
+    captured, found = step.catch_ups.captured, []
+    assert set(captured) == set(itertools.product((32, 8), step.shapes.spans))
+    prompts = [[3, 1, 4] * 100, [9], [2, 6, 5, 3, 5], [7, 3]]
+    request: dict[str, Any] = {"temperature": 0, "ignore_eos": True}
+    for step.catch_ups.captured in (captured, {}):
+        kept = storage._caches[1].k, storage._caches[1].v
+        for tensor in kept:
+            tensor.fill_(1e4)
+        result = llm.generate(prompts, max_new_tokens=[400, 350, 60, 333], **request)
+        catch_ups = [s for before, s in itertools.pairwise(result.trace) if s.k and not before.k]
+        assert len(catch_ups) > 8
+        assert all((s.accepted == s.drafted).all() for s in result.trace)
+        tokens = [one.token_ids for one in result.completions]
+        # the last slot is written and never read
+        found.append((tokens, *(tensor[..., :-1, :, :].clone() for tensor in kept)))
+    (tokens, *ours), (expected, *theirs) = found
+    assert tokens == expected
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="a second GPU is asked for")

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections import Counter
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from bass.attention import BACKENDS
 from bass.caches import CACHES
 from bass.checkpoints.weights import dummy_index
 from bass.engine.prefill import (
+    CAUGHT_UP,
     captured_span,
     captured_windows,
     caught_up_columns,
@@ -104,10 +106,14 @@ def lengths(capacity: int) -> list[int]:
 
 def captured(batch: int, capacity: int) -> set[tuple[int, int, int, int]]:
     """(rows, columns, span, first row) of the windows that are captured."""
+    spans = StepShapes.of((0,), capacity, True).spans
     return {
-        (rows, columns, captured_span(capacity), 0)
+        (rows, *shape, 0)
         for rows in doubled(1, batch)
-        for columns in captured_windows(rows, capacity)
+        for shape in (
+            *((columns, captured_span(capacity)) for columns in captured_windows(rows, capacity)),
+            *product(CAUGHT_UP, spans),
+        )
     }
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Any, ClassVar, final
 
+from bass.engine.cost import Pass
 from bass.engine.graphs import trial
-from bass.engine.prefill import PrefillGraphs
+from bass.engine.prefill import CatchUpGraphs, PrefillGraphs
 from bass.engine.shapes import StepShapes
 from bass.engine.step import Step, StepReport
 from bass.records import Sequences
@@ -26,9 +27,14 @@ class Captured(Step):
         self.verifier, self.warp, self.draft_context = step.verifier, step.warp, step.draft_context
         # None: of no rows in particular
         self.graphs = rows and PrefillGraphs(step.target, step.drafter, rows)
+        self.catch_ups = rows and CatchUpGraphs(step.drafter, rows, step.log, shapes.spans)
 
     def replayed(self, run: Callable[[], None]) -> Callable[[], None]:
         Captured.prefills += 1
+        run()
+        return run
+
+    def repeated(self, run: Callable[[], None]) -> Callable[[], None]:
         run()
         return run
 
@@ -36,9 +42,16 @@ class Captured(Step):
         if self.graphs is None or not self.graphs.feed(prompts, start):
             super().prefill(sequences, prompts, start)
 
-    def prepare_prefill(self) -> None:
+    def catch_up(self, sequences: Sequences, lacking: int, span: int) -> tuple[Pass, ...]:
+        if self.catch_ups is None or not self.catch_ups.captured:
+            return super().catch_up(sequences, lacking, span)
+        return self.catch_ups.feed(lacking, span)
+
+    def prepare_windows(self) -> None:
         assert self.graphs is not None
+        assert self.catch_ups is not None
         self.graphs.prepare(self.replayed)
+        self.catch_ups.prepare(self.repeated)
 
     def prepared(self, k: int, span: int) -> bool:
         return (k, span) in self.known

@@ -14,9 +14,15 @@ import bass
 from bass.drafters import NoDrafter
 from bass.engine import prefill
 from bass.engine.assembly import Storage
-from bass.engine.cost import PassLog
+from bass.engine.cost import PassCost, PassLog
 from bass.engine.graphs import GraphedStep
-from bass.engine.prefill import PrefillGraphs, captured_windows, feed_prompts, windows_of
+from bass.engine.prefill import (
+    CatchUpGraphs,
+    PrefillGraphs,
+    captured_windows,
+    feed_prompts,
+    windows_of,
+)
 from bass.engine.warm_up import keeps_nothing, prompt_shapes
 from bass.interfaces import RowStore
 from bass.records import CacheBudget, Features, RowAssignment, Sequences, Window
@@ -81,6 +87,34 @@ def test_graphs_feed_what_windows_feed(data: Any, rows: int, capacity: int) -> N
     assert len(found.tokens) == sum(len(prompt) - 1 for prompt in prompts)
 
 
+@given(data=st.data(), lacking=st.integers(3, 120))
+def test_graphs_feed_a_drafter_the_tokens_that_it_lacks(data: Any, lacking: int) -> None:
+    """At least those, none that is not committed, in few windows, whose passes are returned."""
+    sequences, drafter, log = Sequences.empty(3, 200, [], CPU), Fed(), PassLog()
+    sequences.tokens.copy_(torch.randint(0, 50, (3, 201)))
+    sequences.lens.copy_(torch.tensor([data.draw(st.integers(1, 200)) for _ in range(3)]))
+    cost = PassCost(1, 1, 1)
+
+    def fill(window: Window) -> Features:
+        log.passes.append((cost, window.tokens.shape[1]))
+        return Fed.fill(drafter, window)
+
+    drafter.fill = fill  # type: ignore[method-assign]
+    graphs = CatchUpGraphs(drafter, sequences, log, (100, 200))  # type: ignore[arg-type]
+    graphs.prepare(repeated)
+    assert drafter.tokens == []  # all rows are idle
+    sequences.active[:2] = True
+    passes = graphs.feed(lacking, 200)
+    assert passes == tuple((cost, columns) for columns in windows_of(lacking, prefill.CAUGHT_UP))
+    expected = {
+        (row, place, int(sequences.tokens[row, place]))
+        for row, tokens in enumerate(sequences.lens[:2].tolist())
+        for place in range(max(0, tokens - sum(columns for _, columns in passes)), tokens)
+    }
+    assert len(drafter.tokens) == len(expected)
+    assert {*drafter.tokens} == expected
+
+
 def test_a_users_part_runs_in_no_graph_that_is_dropped(silent_pair: Pair) -> None:
     """It may keep a tensor that it makes when it first runs."""
 
@@ -121,9 +155,10 @@ def test_a_users_drafter_is_fed_without_graphs(ours: bool) -> None:
     vars(step).update(
         own_drafter=ours, sequences=sequences, target=store, drafter=NoDrafter(), log=PassLog(),
         prefills=PrefillGraphs(store, NoDrafter(), sequences), here=nullcontext(),
+        catch_ups=CatchUpGraphs(NoDrafter(), sequences, PassLog(), (64,)),
         _captures=nullcontext, _replayed=repeated,
     )  # fmt: skip
-    step.prepare_prefill()
+    step.prepare_windows()
     assert bool(step.prefills.captured) == ours
     store.windows.clear()
     step.prefill(sequences, [[5, 6]], 1)

@@ -245,7 +245,7 @@ class Storage:
     def capture(self) -> Iterator[int]:
         """Capture every shape, and yield after each the number of those that are left."""
         work = [functools.partial(e.step.prepare, e.sequences, k, s) for e, k, s in self.shapes()]
-        work += [self.engine(size).step.prepare_prefill for size in reversed(self.sizes)]
+        work += [self.engine(size).step.prepare_windows for size in reversed(self.sizes)]
         for i, prepare in enumerate(work, 1):
             with self.preparing():
                 prepare()

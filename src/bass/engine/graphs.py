@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bass.engine.cost import Pass
-from bass.engine.prefill import PrefillGraphs
+from bass.engine.prefill import CatchUpGraphs, PrefillGraphs
 from bass.engine.shapes import StepShapes
 from bass.engine.step import SpeculativeStep, Step, StepReport
 from bass.errors import OptionError, is_out_of_memory
@@ -123,6 +123,8 @@ class GraphedStep(Step):
         self.captured: dict[tuple[int, int], Captured] = {}
         self.tried: set[int] = set()  # draft lengths that have run
         self.prefills = PrefillGraphs(self.target, self.drafter, sequences)
+        spans = shapes.spans if shapes.lengths[-1] else ()  # of a policy that drafts
+        self.catch_ups = CatchUpGraphs(self.drafter, sequences, self.log, spans)
 
     def prefill(self, sequences: Sequences, prompts: list[list[int]], start: int) -> None:
         assert sequences is self.sequences, "a graph works only with its own sequences"
@@ -130,10 +132,17 @@ class GraphedStep(Step):
             if not self.prefills.feed(prompts, start):
                 super().prefill(sequences, prompts, start)
 
-    def prepare_prefill(self) -> None:
+    def catch_up(self, sequences: Sequences, lacking: int, span: int) -> tuple[Pass, ...]:
+        if not self.catch_ups.captured:
+            return super().catch_up(sequences, lacking, span)
+        with self.here:
+            return self.catch_ups.feed(lacking, span)
+
+    def prepare_windows(self) -> None:
         if self.own_drafter:
             with self._captures():
                 self.prefills.prepare(self._replayed)
+                self.catch_ups.prepare(self._replayed)
             self.log.take()  # a prefill is not part of a step
 
     def prepare(self, sequences: Sequences, k: int, span: int) -> None:

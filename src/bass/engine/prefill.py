@@ -1,14 +1,20 @@
-"""Feeds prompts to target and drafter: in windows of nearly equal size, or by CUDA graphs."""
+"""Feeds prompts to target and drafter, and to a drafter the tokens of steps without drafts: in
+windows launched by the host, or by CUDA graphs.
+"""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import final
 
 import numpy as np
 import torch
 
 from bass.engine import shapes
+from bass.engine.cost import Pass, PassLog
 from bass.interfaces import Drafter, RowStore
+from bass.ops import batch_state
 from bass.records import Sequences, Window
 
 # prompt tokens per row and pass: bounds the memory of a long prompt's prefill; on a GPU, at least
@@ -18,7 +24,7 @@ PREFILL_WINDOW, PREFILL_TOKENS = 256, 2048
 # host takes to launch their kernels one by one
 CAPTURED_TOKENS = (512, 256, 128)
 MOST_REPLAYS = 3  # windows of a prompt that are cheaper than one that is launched by the host
-LEAST_CAUGHT_UP = 4  # columns on a GPU: see `caught_up_columns`
+CAUGHT_UP = [32, 8]  # columns of the windows that are captured for a drafter that catches up
 
 Record = Callable[[Callable[[], None]], Callable[[], None]]
 
@@ -68,7 +74,7 @@ def caught_up_columns(tokens: int, device: torch.device) -> int:
     """
     if device.type != "cuda":
         return tokens
-    return max(LEAST_CAUGHT_UP, 1 << (tokens - 1).bit_length())
+    return max(CAUGHT_UP[-1], 1 << (tokens - 1).bit_length())
 
 
 def empty_window(rows: int, columns: int, span: int, device: torch.device) -> Window:
@@ -164,3 +170,57 @@ class PrefillGraphs:
             window.positions.copy_(positions)
             replay()
         return True
+
+
+@final
+class CatchUpGraphs:
+    """What a drafter lacks after steps without drafts, fed by CUDA graphs, one for each number of
+    columns and each span.
+
+        skipped -> device -> the last tokens of each row but `skipped` -> window -> graph
+
+    Windows include tokens that the drafter has: to feed them again changes nothing.
+    """
+
+    def __init__(
+        self, drafter: Drafter, sequences: Sequences, log: PassLog, spans: tuple[int, ...]
+    ) -> None:
+        self.drafter, self.sequences, self.log = drafter, sequences, log
+        self.shapes = [*product(CAUGHT_UP, spans)]
+        self.skipped = torch.zeros_like(sequences.lens[:1])  # device
+        # what replays each graph, and the passes in it
+        self.captured: dict[tuple[int, int], tuple[Callable[[], None], tuple[Pass, ...]]] = {}
+
+    @torch.inference_mode()
+    def prepare(self, record: Record) -> None:
+        """Capture the windows once, if the drafter keeps something of them.
+
+        record: as of `PrefillGraphs.prepare`.
+        """
+        if self.captured:
+            return
+        captured = {}
+        for shape in self.shapes:
+            replay = record(partial(self.fill, *shape))
+            if not (passes := self.log.take()):
+                return
+            captured[shape] = replay, passes
+        self.captured = captured
+
+    def fill(self, columns: int, span: int) -> None:
+        """Feed the last `columns` tokens of each row but the last `skipped`."""
+        self.log.take()  # drops the passes of a first run
+        rows = replace(self.sequences, lens=self.sequences.lens - self.skipped)
+        self.drafter.fill(Window(*batch_state.last(rows, columns), span))
+
+    def feed(self, lacking: int, span: int) -> tuple[Pass, ...]:
+        """Feed the last `lacking` tokens of each row; returns the passes."""
+        sizes = windows_of(lacking, CAUGHT_UP)
+        left, passes = sum(sizes), tuple[Pass, ...]()
+        for columns in sizes:
+            left -= columns
+            replay, fed = self.captured[columns, span]
+            self.skipped.fill_(left)  # in the order of the stream: the launch holds the number
+            replay()
+            passes += fed
+        return passes

@@ -13,15 +13,14 @@ import torch
 
 from bass.drafters.validity import invalid_draft, invalid_target
 from bass.engine.cost import Pass, work_of
-from bass.engine.prefill import PREFILL_WINDOW, caught_up_columns
 from bass.engine.requests import EXCLUDED, Emission, Request, RunRecord, RunStatus, StepRecord
 from bass.engine.schedule import Schedule, StepPlan
 from bass.engine.step import Step, StepReport
 from bass.errors import CheckpointError, RequestError, StrategyError, explained
 from bass.interfaces import DraftLengthPolicy
 from bass.interfaces.policy import checked_lengths, requested_lengths
-from bass.ops.batch_state import TARGET, last
-from bass.records import Feedback, Sequences, Window
+from bass.ops.batch_state import TARGET
+from bass.records import Feedback, Sequences
 
 
 @dataclass
@@ -189,17 +188,11 @@ class EngineRun:
         return PendingStep(collect, plan, caught_up, host_seconds, started)
 
     def _caught_up(self, span: int) -> tuple[Pass, ...]:
-        """Feed the drafter the tokens of the steps in which it did not run.
-
-        The windows include the two tokens that its last draft may not have fed. Returns the passes.
+        """Feed the drafter the tokens of the steps in which it did not run, and the two that its
+        last draft may not have fed. Returns the passes.
         """
         lacking = min(self.behind, self.schedule.most_generated) + 2
-        columns = caught_up_columns(lacking, self.sequences.tokens.device)
-        tokens, positions = last(self.sequences, columns)
-        for start in range(0, columns, PREFILL_WINDOW):
-            part = slice(start, start + PREFILL_WINDOW)
-            self.step.drafter.fill(Window(tokens[:, part], positions[:, part], span))
-        return self.step.log.take()
+        return self.step.catch_up(self.sequences, lacking, span)
 
     def _launched_ahead(self, plan: StepPlan, state: Any) -> PendingStep | None:
         """Launch the next step while this one is in flight, or return None.

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bass.drafters.validity import check_answer, in_int64, invalid_draft
 from bass.engine.cost import Pass, PassLog
-from bass.engine.prefill import feed_prompts
+from bass.engine.prefill import PREFILL_WINDOW, caught_up_columns, feed_prompts
 from bass.engine.shapes import StepShapes
 from bass.errors import StrategyError
 from bass.interfaces import Drafter, Scorer, Verifier, Warp
@@ -23,6 +23,7 @@ from bass.ops.batch_state import (
     ReportedTokens,
     clipped,
     commit_and_report,
+    last,
     unpack_numbers,
     unpack_tokens,
     valid_part,
@@ -89,8 +90,17 @@ class Step(Protocol):
         """Feed all tokens of each prompt but the last to the rows from `start` on."""
         feed_prompts(self.target, self.drafter, sequences, prompts, start)
 
-    def prepare_prefill(self) -> None:
-        """Do the work that the first prefill of each shape would wait for."""
+    def catch_up(self, sequences: Sequences, lacking: int, span: int) -> tuple[Pass, ...]:
+        """Feed the drafter the last `lacking` tokens of each row; returns the passes."""
+        columns = caught_up_columns(lacking, sequences.tokens.device)
+        tokens, positions = last(sequences, columns)
+        for start in range(0, columns, PREFILL_WINDOW):
+            part = slice(start, start + PREFILL_WINDOW)
+            self.drafter.fill(Window(tokens[:, part], positions[:, part], span))
+        return self.log.take()
+
+    def prepare_windows(self) -> None:
+        """Do the work that the first prefill and catch-up of each shape would wait for."""
 
     def prepare(self, sequences: Sequences, k: int, span: int) -> None:
         """Do the work that the first step of this shape would wait for, without changing a row."""

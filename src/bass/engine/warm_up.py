@@ -11,7 +11,7 @@ from bass.engine.assembly import Storage
 from bass.engine.engines import EngineCache
 from bass.engine.graphs import GraphedStep, trial
 from bass.engine.prefill import (
-    LEAST_CAUGHT_UP,
+    CAUGHT_UP,
     PREFILL_WINDOW,
     captured_span,
     captured_windows,
@@ -24,7 +24,6 @@ from bass.engine.prefill import (
 from bass.engine.shapes import bucket, doubled
 from bass.engine.step import Step
 from bass.ops import dispatch
-from bass.ops.batch_state import last
 
 # positions: up to it, and from one power of two times it to the next, attention has the same number
 # of splits
@@ -32,7 +31,7 @@ SPLIT_SPAN = 512
 
 
 def first_prefills(cache: EngineCache, steps: Iterable[Step]) -> None:
-    """Capture the prefill of these steps of kept engines, and feed windows of other kinds, once.
+    """Capture the windows of these steps of kept engines, and feed those of other kinds, once.
 
     Without graphs it does nothing.
     """
@@ -40,16 +39,15 @@ def first_prefills(cache: EngineCache, steps: Iterable[Step]) -> None:
     if storage is None or not storage.graphs:
         return
     with cache.explained(storage.budget), storage.preparing():
+        storage.sequences.active.fill_(False)  # rows of a closed run
         for step in steps:
-            step.prepare_prefill()
+            step.prepare_windows()
         if storage.windows_fed:
             return
         engine = storage.engine(storage.sizes[-1])
         for rows in storage.sizes:
             for fill in first_windows(storage, engine.step, rows):
                 fill()
-        for columns in {columns for columns, _ in caught_up_shapes(storage.capacity)}:
-            last(engine.sequences, columns)
         engine.step.log.take()
     storage.windows_fed = True
 
@@ -58,10 +56,11 @@ def first_windows(
     storage: Storage, step: Step, rows: int, captured: bool = False
 ) -> Iterator[Callable[[], object]]:
     """What feeds windows of the kinds that requests need to the first `rows` rows: of prompts that
-    no graph feeds (with `captured`, before them, of those that graphs feed), and of what a drafter
-    is fed after steps without drafts.
+    no graph feeds (with `captured`, before them, of those that graphs feed), and of what a user's
+    drafter is fed after steps without drafts.
 
-    No row has a token in them (position -1), so nothing is stored: they compile kernels.
+    All rows are idle and have no token in them (position -1), so nothing is stored: they compile
+    kernels.
     """
     capacity, device = storage.capacity, storage.models.device
     batch = storage.sizes[-1] if is_ours(storage.parts.drafter) else None
@@ -71,8 +70,9 @@ def first_windows(
         shapes = [(columns, span) for columns in captured_windows(rows, capacity)] + shapes
     for columns, span in shapes:
         yield partial(feed, step.target, step.drafter, empty_window(rows, columns, span, device))
-    for columns, span in caught_up_shapes(capacity):
-        yield partial(step.drafter.fill, empty_window(rows, columns, span, device))
+    if batch is None:
+        for columns, span in caught_up_shapes(capacity):
+            yield partial(step.catch_up, storage.sequences.first(rows), columns, span)
 
 
 def compiled(storage: Storage) -> Iterator[int]:
@@ -103,7 +103,8 @@ def rehearsals_of(storage: Storage) -> Iterator[Callable[[], None]]:
             yield partial(step.rehearse, partial(trial, step.inner, engine.sequences, k, span))
     for size in storage.sizes:
         if isinstance(step := storage.engine(size).step, GraphedStep):
-            for fill in first_windows(storage, step, size, captured=True):
+            catch_ups = (partial(step.catch_ups.fill, *shape) for shape in step.catch_ups.shapes)
+            for fill in (*first_windows(storage, step, size, captured=True), *catch_ups):
                 yield partial(step.rehearse, fill)
 
 
@@ -139,6 +140,6 @@ def prompt_shapes(
 
 
 def caught_up_shapes(capacity: int) -> list[tuple[int, int]]:
-    """Columns and spans of what a drafter is fed after steps without drafts."""
-    columns = doubled(LEAST_CAUGHT_UP, min(PREFILL_WINDOW, capacity))
+    """Columns and spans of what a drafter is fed after steps without drafts, without graphs."""
+    columns = doubled(CAUGHT_UP[-1], min(PREFILL_WINDOW, capacity))
     return [*product(columns, doubled(SPLIT_SPAN, capacity))]

@@ -21,6 +21,9 @@ UNSEEN = 3.0  # times slower decay of a position in steps that do not reach it
 FILLED = 16.0  # steps that the estimate of the share of a request that is drafted remembers
 PROBE = 2  # steps of a probe after steps without drafts: in the first the draft catches up
 TRIAL, MOST = 16, 4  # tokens of all rows, and of each, in each of the first two steps
+# tokens that a pass of the draft feeds after steps without drafts, and most passes that a probe is
+# priced with: without an end, savings might never reach it
+CAUGHT_UP, MOST_PASSES = 32, 2
 PAUSED = 0.7  # weight of what was seen before steps without drafts
 LEAST_LOSS = 0.3  # of the time of a probe: a step is slower after one of another length
 
@@ -42,6 +45,7 @@ class AutoState:
     probing: int = 0  # further steps of a probe
     savings: float = 0.0  # seconds for the next probe
     loss: float = 0.0  # seconds that it costs
+    lacking: int = 0  # steps since a draft
 
 
 @final
@@ -121,6 +125,7 @@ class Auto(DraftLengthPolicy[AutoState]):
 
     def update(self, state: AutoState, feedback: Feedback) -> AutoState:
         saved = self.exploration * self._seconds(state.length, state)
+        state = replace(state, lacking=0 if state.length else state.lacking + 1)
         if not (state.length or state.following) and state.savings + saved < state.loss:
             return replace(state, savings=state.savings + saved)  # nothing was learned
         if state.length and feedback.active.any():
@@ -173,8 +178,10 @@ class Auto(DraftLengthPolicy[AutoState]):
         loss = seconds - tokens[choices[probe]] / rates[best]
         if best:
             loss = max(loss, LEAST_LOSS * seconds)
-        else:  # and for the tokens that the draft lacks
-            loss = PROBE * max(loss, 0.0) + seconds - self._seconds(0, state)
+        else:  # and for passes over the tokens that the draft lacks
+            passes = min(1 + state.lacking // CAUGHT_UP, MOST_PASSES)
+            once = self._seconds(1, state) - self._seconds(0, state)
+            loss = PROBE * max(loss, 0.0) + passes * once
         if state.savings < loss:
             return replace(state, loss=loss)
         state = replace(state, following=choices[probe], savings=0.0)

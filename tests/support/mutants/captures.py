@@ -100,8 +100,15 @@ MUTANTS = (
         (f"{PREFILL}::test_graphs_feed_what_windows_feed",),
     ),
     Mutant(
+        "all graphs of a catch-up feed the last tokens",
+        "prefill.CatchUpGraphs.feed",
+        "self.skipped.fill_(left)",
+        "self.skipped.fill_(0)",
+        (f"{PREFILL}::test_graphs_feed_a_drafter_the_tokens_that_it_lacks",),
+    ),
+    Mutant(
         "a user's drafter is fed by graphs",
-        "GraphedStep.prepare_prefill",
+        "GraphedStep.prepare_windows",
         "self.own_drafter",
         "True",
         (f"{PREFILL}::test_a_users_drafter_is_fed_without_graphs",),
