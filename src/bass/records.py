@@ -26,6 +26,7 @@ __all__ = [
     "Feedback",
     "History",
     "Noise",
+    "Observation",
     "PaddedView",
     "PagedView",
     "Projection",
@@ -138,6 +139,24 @@ class Scored:
 
     logits: Float[Tensor, "batch window vocab"]
     features: Features = ()
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a pass of the target says of committed tokens, for a drafter.
+
+    window: its tokens and positions; a position is -1 where the token was not committed, and in
+    idle rows. following: the committed token after each token of the window, of no meaning at -1.
+    features: one tensor for each entry of `DraftMethod.target_features`, in its order, in the
+    target's dtype; `features[i][b, w]` is the state at `window.positions[b, w]`. accepted: None in
+    a prefill; after a step the number of each row's drafted tokens that were committed, int64 on
+    the device, 0 for an idle row.
+    """
+
+    window: Window
+    following: Int[Tensor, "batch window"]
+    features: Features
+    accepted: Int[Tensor, " batch"] | None = None
 
 
 @dataclass(frozen=True)

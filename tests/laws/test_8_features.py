@@ -16,7 +16,7 @@ from bass.errors import PairingError
 from bass.interfaces import Drafter, DrafterContext, DraftMethod, ForwardingRowStore, RowStore
 from bass.models.first_layers import FirstLayers
 from bass.policies import Fixed
-from bass.records import CacheBudget, Draft, Features, Noise, RowAssignment, Sequences, Window
+from bass.records import CacheBudget, Draft, Noise, Observation, RowAssignment, Sequences, Window
 from bass.sampling import Sampling
 from bass.testing.doubles import ByRow
 from bass.testing.engine import By
@@ -80,15 +80,17 @@ class Reader(ForwardingRowStore, Drafter):
             for x in self.kept():
                 x[row, :shared] = x[source, :shared]
 
-    def observe(self, window: Window, features: Features, accepted: Tensor | None) -> None:
+    def observe(self, seen: Observation) -> None:
+        window, features = seen.window, seen.features
         if not self.states:
             shape, like = self.counts.shape, features[0]
-            self.tokens.append(torch.full(shape, -1, device=like.device))
+            self.tokens.extend(torch.full(shape, -1, device=like.device) for _ in range(2))
             self.states.extend(like.new_full((*shape, like.shape[-1]), 1e4) for _ in features)
         rows = torch.arange(len(window.positions), device=self.counts.device)[:, None]
         at = rows + window.start, window.positions
         self.counts.index_put_(at, torch.ones_like(window.positions), accumulate=True)
         self.tokens[0][at] = window.tokens
+        self.tokens[1][at] = seen.following
         for states, feature in zip(self.states, features, strict=True):
             states[at] = feature
 
@@ -120,6 +122,7 @@ def check(run: EngineRun, reader: Reader, layers: tuple[int, ...]) -> int:
         assert not reader.counts[row, count:-1].any()
         tokens = s.tokens[row, :count]
         assert torch.equal(reader.tokens[0][row, :count], tokens)
+        assert torch.equal(reader.tokens[1][row, :count], s.tokens[row, 1 : count + 1])
         for mine, own in zip(reader.states, expected(tokens, layers), strict=True):
             torch.testing.assert_close(mine[row, :count], own, rtol=1e-3, atol=1e-3)
         seen += count
@@ -127,7 +130,7 @@ def check(run: EngineRun, reader: Reader, layers: tuple[int, ...]) -> int:
 
 
 @pytest.mark.parametrize("policy", [Fixed(0), Fixed(3), Cycle(), ByRow(4)], ids=str)
-@pytest.mark.parametrize("layers", [(0, 2), (LAYERS,), (1, LAYERS, 0)], ids=str)
+@pytest.mark.parametrize("layers", [(0, 2), (LAYERS,), (1, -1, LAYERS, 0)], ids=str)
 def test_a_drafter_observes_each_committed_token_once(
     layers: tuple[int, ...], policy: Any, device: torch.device
 ) -> None:
@@ -140,10 +143,13 @@ def test_a_drafter_observes_each_committed_token_once(
 
 
 def test_states_are_what_leaves_the_layers_before(device: torch.device) -> None:
-    """Number i is the residual stream that enters layer i; the last, what the head reads."""
+    """Number i is the residual stream that enters layer i; LAYERS, that which leaves the last one;
+    -1, what the head reads.
+    """
     target = WORLD.models["target"].to(device)
     tokens = torch.tensor([3, 1, 4, 1, 5, 9, 2, 6], device=device)
-    states = expected(tokens, tuple(range(LAYERS + 1)))
+    *states, final = expected(tokens, (*range(LAYERS + 1), -1))
+    torch.testing.assert_close(target.norm(states[LAYERS]), final)
     torch.testing.assert_close(states[0], target.embed[tokens])
     for count in range(1, LAYERS):
         cut = FirstLayers(target, count)
@@ -154,7 +160,7 @@ def test_states_are_what_leaves_the_layers_before(device: torch.device) -> None:
         logits = scorer(Window(tokens[None], place, 8)).logits[0]
         torch.testing.assert_close(target.unembed(target.norm(states[count])), logits)
     truth = torch.as_tensor(WORLD.oracle("target", tokens[None].cpu().numpy())[0])
-    found = target.unembed(states[LAYERS])[-1].double().cpu()
+    found = target.unembed(final)[-1].double().cpu()
     torch.testing.assert_close(found, truth, rtol=1e-4, atol=1e-4)
 
 
@@ -168,7 +174,7 @@ def test_parts_of_an_ensemble_observe_their_own_layers(device: torch.device) -> 
         assert check(run, one.made[0], (2, 0)) == check(run, other.made[0], (1,))
 
 
-@pytest.mark.parametrize("layer", [-1, 99])
+@pytest.mark.parametrize("layer", [-2, 99])
 def test_a_state_that_the_target_does_not_have_is_an_error(layer: Any) -> None:
     setup = Setup(WORLD, CPU, drafter=By(Reading((0, layer))))
     with pytest.raises(PairingError, match=r"`Reading` reads state .* target has 3 layers"):
@@ -190,9 +196,10 @@ class Shapes(Drafter):
     ) -> Draft:
         return Draft(lengths.new_ones(len(lengths), k), None, lengths)
 
-    def observe(self, window: Window, features: Features, accepted: Tensor | None) -> None:
-        shapes = [list(state.shape) for state in features]
-        self.seen.append((list(window.tokens.shape), window.start, shapes, accepted))
+    def observe(self, seen: Observation) -> None:
+        shapes, window = [list(state.shape) for state in seen.features], seen.window
+        assert seen.following.shape == window.tokens.shape
+        self.seen.append((list(window.tokens.shape), window.start, shapes, seen.accepted))
 
 
 def test_shapes_of_what_a_drafter_observes(device: torch.device) -> None:

@@ -47,6 +47,7 @@ from bass.testing.small_models import Pairing, SmallLlama, SmallModel
 from bass.verifiers import VERIFIERS
 from bass.verifiers.coupled import Coupled
 from support.doubles import Cycle, Scripted
+from support.heads import Headed
 from support.oracle import greedy
 
 __all__ = ["DrafterMaker", "RunOutput", "Setup", "mixed_requests", "same_prompt"]
@@ -230,8 +231,16 @@ def _under(rule: StopRule) -> dict[str, DrafterMaker]:
     return {
         "model": By(ModelDraft(), rule),
         "self": lambda setup, requests: _own_layers(setup, requests, rule),
+        "eagle": lambda setup, requests: _headed(setup, requests, rule),
         "ensemble": By(Ensemble((Ngram(longest=2), ModelDraft())), rule),
     }
+
+
+def _headed(setup: engine.Setup, _: list[Request], rule: StopRule | None = None) -> By:
+    """A table has no states: there, the draft model takes the place of a head."""
+    if isinstance(setup.model, SmallLlama) and setup.model.layers > 1:
+        return By(Headed("eagle3, reduced vocabulary"), rule)
+    return By(ModelDraft(), rule)
 
 
 def _replay(setup: engine.Setup, requests: list[Request]) -> By:
@@ -254,6 +263,7 @@ DRAFTER_MAKERS: dict[str, DrafterMaker] = {
     "none": By(NoDrafter()),
     "ngram": By(Ngram()),
     "self": _own_layers,
+    "eagle": _headed,
     "replay": _replay,
     "ensemble": By(Ensemble((Ngram(longest=2), ModelDraft()))),
     "ensemble of three that stops": By(

@@ -42,7 +42,7 @@ class Reads(Drafter):
 
 
 @pytest.mark.usefixtures("unchecked")
-@pytest.mark.parametrize("layers", [(0, 99), [0, -1], (0, 1.5)], ids=repr)
+@pytest.mark.parametrize("layers", [(0, 99), [0, -2], (0, 1.5)], ids=repr)
 def test_features_that_are_no_layers_are_an_error(pair: Pair, layers: Any) -> None:
     words = "reads state `[-\\d.]+` of the target .*: give 0 to"
     for method in (Reads(layers), Ensemble((Ngram(), Reads(layers)))):

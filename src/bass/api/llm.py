@@ -89,11 +89,11 @@ class LLM:
     """A target and a draft, ready to generate as planned."""
 
     def __init__(self, models: Models, plan: LoadPlan) -> None:
-        self.models, self.plan, self.parts = models, plan, plan.parts
+        self.models, self.plan, self.parts = models, plan, plan.parts.for_models(models)
         self.max_batch_size, length = plan.max_batch_size, plan.max_model_len
-        self.graphs = use_graphs(plan.cuda_graphs, models.device, plan.parts)
+        self.graphs = use_graphs(plan.cuda_graphs, models.device, self.parts)
         self.max_model_len = length or models.context
-        self._engines = EngineCache(models, plan.parts, self.graphs, plan.max_batch_size, length)
+        self._engines = EngineCache(models, self.parts, self.graphs, plan.max_batch_size, length)
 
     def __repr__(self) -> str:
         """The pair, the device, the strategies, the memory and the limits, in four lines."""

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Any, final
 
 import torch
 
 from bass.checkpoints.folder import DTYPES, eos_ids, stored_dtype
+from bass.checkpoints.heads import HeadIndex, read_head
 from bass.checkpoints.hub import resolve
 from bass.checkpoints.lora import Adapter
 from bass.checkpoints.weights import CheckpointIndex, dummy_index, narrow, read_index
@@ -58,13 +59,15 @@ class Models(ModelPair):
     ) -> "Models":
         """Load the weights of checkpoints that have been checked."""
         first, device = checkpoints[0], target.device
-        kind, drafting = _dtype(target.dtype, device, first.index), None
-        if draft is not None:
-            drafting = checkpoints[1].index.load(device, kind, draft.quantization)
-            drafting = narrow(drafting, first.index.decoder.shape.vocab_size)
+        kind, drafting = _dtype(target.dtype, device, first.model), None
+        if draft is not None and isinstance(index := checkpoints[1].index, HeadIndex):
+            drafting = index.for_target(first.model.decoder.config).load(device, kind)
+        elif draft is not None:
+            drafting = checkpoints[1].model.load(device, kind, draft.quantization)
+            drafting = narrow(drafting, first.model.decoder.shape.vocab_size)
             if draft.quantization is not None:  # the head like the layers
                 drafting = quantize_head(drafting, draft.quantization)
-        loaded = first.index.load(device, kind, target.quantization)
+        loaded = first.model.load(device, kind, target.quantization)
         if device.type == "cpu":
             load_cpu_kernels()
         return cls(loaded, drafting, device, kind, first.tokenizer, first.eos, (target, draft))
@@ -89,19 +92,27 @@ class ModelCache:
 class Checkpoint:
     """A checkpoint folder whose config, headers and tokenizer have been read; weights have not."""
 
-    index: CheckpointIndex
+    index: CheckpointIndex | HeadIndex  # a draft may be a head
     tokenizer: Tokenizer | None
 
     @classmethod
-    def of(cls, spec: ModelSpec) -> "Checkpoint":
+    def of(cls, spec: ModelSpec, draft: bool = False) -> "Checkpoint":
         """Find the folder (downloaded if it is a hub id) and read all but the weights."""
         folder = resolve(spec.checkpoint, weights=not spec.dummy)
+        if draft and (head := read_head(folder, spec.dummy)) is not None:
+            return cls(head, None)
         if spec.dummy:
             index = dummy_index(folder, spec.family)
         else:
             adapter = None if spec.lora is None else Adapter.read(resolve(spec.lora))
             index = read_index(folder, spec.family, adapter)
         return cls(index, Tokenizer.read(folder))
+
+    @property
+    def model(self) -> CheckpointIndex:
+        """The index of a whole model."""
+        assert isinstance(self.index, CheckpointIndex), "a head is no whole model"
+        return self.index
 
     @property
     def eos(self) -> list[int]:
@@ -128,6 +139,9 @@ def check_pair(target: Checkpoint, draft: Checkpoint) -> None:
     ids; the draft is cut to them, and never drafts those that it lacks. Ids have no meaning where
     random weights have no tokenizer, so these may have any sizes.
     """
+    if isinstance(draft.index, HeadIndex):
+        check_head(target.model.decoder.config, draft.index)
+        return
     if target.index.dummy and target.tokenizer is None and draft.tokenizer is None:
         return
     check_same_tokenizer(target.tokenizer, draft.tokenizer)
@@ -141,6 +155,20 @@ def check_pair(target: Checkpoint, draft: Checkpoint) -> None:
             f"Target and draft have vocabularies of {sizes[0]} and {sizes[1]} tokens{known}: use a "
             "draft with the target's vocabulary."
         )
+
+
+def check_head(target: Any, index: HeadIndex) -> None:
+    """Raise a `PairingError` for a head whose sizes are those of another target."""
+    head = index.decoder.config
+    for name, own, others in (
+        ("hidden size", head.target_hidden_size or head.hidden_size, target.hidden_size),
+        ("vocabulary", head.vocab_size, target.vocab_size),
+    ):
+        if own != others:
+            raise PairingError(
+                f"The head `{index.folder}` was made for a target with a {name} of {own:,}, and "
+                f"the target's is {others:,}: give the target that it was trained for."
+            )
 
 
 def _dtype(dtype: str, device: torch.device, checkpoint: CheckpointIndex) -> torch.dtype:

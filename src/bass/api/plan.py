@@ -1,5 +1,6 @@
 """Resolves the options of `load` to models and strategies, checked before any weight is read."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from bass.errors import OptionError, PairingError, check_number, unknown_name
 from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod
 from bass.models.decoder import CausalDecoder
 from bass.models.first_layers import FirstLayers
+from bass.models.heads import DraftHead
 from bass.ops.dispatch import runs_kernels
 from bass.option import check_options
 from bass.process import find_object
@@ -76,7 +78,8 @@ class LoadPlan:
 
     def checkpoints(self) -> list[Checkpoint]:
         """The target and, if it is needed, the draft, without their weights."""
-        return [Checkpoint.of(spec) for spec in self.models if spec is not None]
+        drafting = [] if self.draft is None else [Checkpoint.of(self.draft, draft=True)]
+        return [Checkpoint.of(self.target), *drafting]
 
     def check(self, read: list[Checkpoint] | None = None) -> list[Checkpoint]:
         """Check the models against each other and the strategies, before any weight is read; the
@@ -96,10 +99,13 @@ class LoadPlan:
         self.check_decoders([one.index.decoder for one in read])
         return read
 
-    def check_decoders(self, decoders: list[CausalDecoder]) -> None:
+    def check_decoders(self, modules: "Sequence[CausalDecoder | DraftHead]") -> None:
         """Check the shapes of target and draft against the strategies."""
+        decoders = [one for one in modules if isinstance(one, CausalDecoder)]
+        head = next((one for one in modules if isinstance(one, DraftHead)), None)
         target = decoders[0]
-        check_features(self.parts.drafter, target.shape.layers)
+        layers = target.shape.layers
+        check_features(self.parts.drafter.with_head(head, layers), layers)
         if first := self.parts.drafter.target_layers:
             FirstLayers(target, first)  # raises
         for decoder in decoders:
@@ -116,7 +122,7 @@ class LoadPlan:
         cache = ModelCache() if cache is None else cache
         models = cache.find(*self.models)
         if models is not None:
-            self.check_decoders(models.decoders)
+            self.check_decoders(models.modules)
             return models
         checkpoints = self.check()
         cache.last = None  # frees the others first: memory may not suffice for both

@@ -1,31 +1,16 @@
 """The family of a checkpoint: built in, from an installed package, or given by the user."""
 
-import re
 from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
+from bass.checkpoints.heads import kind_of_head
 from bass.errors import CheckpointError, OptionError, imported
 from bass.models import FAMILIES
 from bass.models.decoder import CausalDecoder
 
 GROUP = "bass.families"  # entry points: model_type = module:Class
-_CLASSES = ("architectures", "model_type", "speculators_model_type")  # fields of config.json
-# Heads that draft from a target's hidden states, the special ones first: a word in the names of
-# their classes, and fields or tensors that no whole model has.
-_HEADS = {
-    "DSpark": ("dspark", r"markov_rank|(logit_head\.)?markov_head\..*"),
-    "DFlash": ("dflash", r"dflash_config|(model\.)?hidden_norm\.weight"),
-    "Medusa": ("medusa", r"medusa_num_heads|medusa_heads?\..*|\d+\.0\.linear\.weight"),
-    "MLP speculator": ("mlp_?speculator", r"speculator\..*"),
-    "MTP": ("mtp", r"mtp_layers\..*"),
-    "EAGLE-3": (
-        "eagle_?3|peagle",
-        r"draft_vocab_size|eagle_config|d2t|mask_hidden|(model\.)?(midlayer\..*|layers\.0\.hidden_norm\..*)",
-    ),
-    "EAGLE": ("eagle", r"speculators_config|(model\.)?fc\.(weight|qweight|weight_packed)"),
-}
 
 
 def family_of(
@@ -69,13 +54,11 @@ def family_class(called: str, load: Callable[[], Any]) -> type[CausalDecoder]:
 
 
 def refuse_head(folder: Path, raw: dict[str, Any], tensors: Iterable[str] = ()) -> None:
-    """Raise `CheckpointError` for a head instead of a whole model, by its config and tensors."""
-    words = str([raw.get(field) for field in _CLASSES]).lower()
-    marks = [name for name, value in raw.items() if value is not None] + [*tensors]
-    for head, (word, mark) in _HEADS.items():
-        if re.search(word, words) or any(re.fullmatch(mark, one) for one in marks):
-            raise CheckpointError(
-                f"`{folder}` is no whole model but a head of {head}, which drafts from the hidden "
-                "states of a target and which `bass` does not load: give a small model of the "
-                "target's vocabulary as the draft, or `--drafter ngram`."
-            )
+    """Raise `CheckpointError` for a head instead of a whole model, by its config.json and the names
+    of its tensors.
+    """
+    if (kind := kind_of_head(raw, tensors)) is not None:
+        raise CheckpointError(
+            f"`{folder}` is no whole model but a head of {kind}, which drafts from the hidden "
+            "states of a target: give it as `draft`, and the target that it was trained for."
+        )

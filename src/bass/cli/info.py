@@ -16,6 +16,7 @@ from bass.api.options import LoadOptions
 from bass.api.plan import LoadPlan, find_device
 from bass.api.resolve import make, names
 from bass.checkpoints.folder import some
+from bass.checkpoints.heads import HeadIndex
 from bass.checkpoints.quantized.formats import summary
 from bass.checkpoints.weights import CheckpointIndex
 from bass.cli.options import Parser, console
@@ -75,6 +76,8 @@ def run(argv: list[str]) -> int:
 
 def describe(checkpoint: Checkpoint, draft: bool = False) -> dict[str, Any]:
     """The figures of a checkpoint by name; those that do not apply are left out."""
+    if isinstance(checkpoint.index, HeadIndex):
+        return describe_head(checkpoint.index)
     index, known = checkpoint.index, checkpoint.tokenizer
     shape, files, dtype = index.decoder.shape, index.files, index.dtypes[0]
     kv_bytes = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize
@@ -101,6 +104,20 @@ def describe(checkpoint: Checkpoint, draft: bool = False) -> dict[str, Any]:
         "kernels": kernels(find_device("auto")),
     }
     return {name: value for name, value in found.items() if value}
+
+
+def describe_head(index: HeadIndex) -> dict[str, Any]:
+    """The figures of a head by name."""
+    shape, config = index.decoder.shape, index.decoder.config
+    return {
+        "family": f"a head of {index.kind}",
+        "parameters": f"{sum(p.numel() for p in index.decoder.parameters()):,}",
+        "layers": str(shape.layers),
+        "vocabulary": f"{config.draft_vocab_size or config.vocab_size:,} tokens",
+        "states of the target": ", ".join(map(str, config.features)) or "by default",
+        "dtype": " and ".join(str(one).removeprefix("torch.") for one in index.dtypes),
+        "files": f"{index.files.size:,} bytes in {counted(len(index.files.paths), 'file')}",
+    }
 
 
 def weights(index: CheckpointIndex, dtype: torch.dtype, draft: bool) -> str:

@@ -1,5 +1,6 @@
 """Draft methods by their names for `drafter=`."""
 
+from bass.drafters.eagle import Eagle, EagleHead
 from bass.drafters.ensemble import Ensemble
 from bass.drafters.model import ModelDraft, ModelDrafter
 from bass.drafters.ngram import Ngram
@@ -8,6 +9,7 @@ from bass.drafters.replay import Replay
 from bass.drafters.self_draft import SelfDraft
 
 DRAFTERS = {
+    "eagle": Eagle,
     "ensemble": Ensemble,
     "model": ModelDraft,
     "ngram": Ngram,
@@ -16,6 +18,8 @@ DRAFTERS = {
 }
 __all__ = [
     "DRAFTERS",
+    "Eagle",
+    "EagleHead",
     "Ensemble",
     "ModelDraft",
     "ModelDrafter",

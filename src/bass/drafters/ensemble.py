@@ -1,8 +1,8 @@
 """Several draft methods: each row uses the first one that proposes tokens."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, final
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, final
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,16 @@ from bass.drafters.validity import built, check_answer, in_int64
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.ops import batch_state
-from bass.records import Draft, Features, Noise, RowAssignment, Sequences, Window, copied
+from bass.records import (
+    Draft,
+    Features,
+    Noise,
+    Observation,
+    RowAssignment,
+    Sequences,
+    Window,
+    copied,
+)
 
 
 @final
@@ -51,6 +60,9 @@ class Ensemble(DraftMethod):
     @property
     def obeys_stop_rules(self) -> bool:
         return any(method.obeys_stop_rules for method in self.methods)
+
+    def with_head(self, head: Any, layers: int) -> DraftMethod:
+        return Ensemble([method.with_head(head, layers) for method in self.methods])
 
     def build(self, context: DrafterContext) -> Drafter:
         all_layers = self.target_features
@@ -107,12 +119,11 @@ class EnsembleDrafter(Drafter):
     def observes(self) -> bool:
         return any(drafter.observes for drafter in self.drafters)
 
-    def observe(
-        self, window: Window, features: Features, accepted: Int[Tensor, " batch"] | None
-    ) -> None:
+    def observe(self, seen: Observation) -> None:
         for drafter, reads in zip(self.drafters, self.reads, strict=True):
             if drafter.observes:
-                drafter.observe(window, tuple(features[i] for i in reads), accepted)
+                own = tuple(seen.features[i] for i in reads)
+                drafter.observe(replace(seen, features=own))
 
     def copy_rows(self, assignment: RowAssignment) -> None:
         for drafter in self.drafters:

@@ -1,10 +1,12 @@
 """A small decoder drafts token by token."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, final
+from functools import cached_property
+from typing import Any, ClassVar, final
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.interfaces import (
@@ -26,7 +28,7 @@ from bass.records import Draft, Noise, Sequences, Window
 @final
 @dataclass(frozen=True)
 class ModelDraft(DraftMethod):
-    """A separate draft model, the option `draft=`."""
+    """What the option `draft=` names: a separate draft model, or a head, by its own method."""
 
     paper: ClassVar[str] = "Leviathan et al., 2023"
 
@@ -37,6 +39,10 @@ class ModelDraft(DraftMethod):
     @property
     def obeys_stop_rules(self) -> bool:
         return True
+
+    def with_head(self, head: Any, layers: int) -> DraftMethod:
+        """The head's own method, if `draft=` names a head."""
+        return self if head is None else head.method().with_head(head, layers)
 
     def build(self, context: DrafterContext) -> Drafter:
         return ModelDrafter(context.draft(), context.warp, context.draw, context.stop_rule)
@@ -73,12 +79,53 @@ class ModelDrafter(ForwardingRowStore, Drafter):
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
     ) -> Draft:
-        tokens, positions = batch_state.last(sequences, 2)
-        drafted = tokens.new_empty(len(tokens), k)
+        first = batch_state.last(sequences, 2)
+
+        def logits(fed: Fed | None) -> Tensor:
+            tokens, positions = first if fed is None else fed
+            return self.scorer(Window(tokens, positions, span)).logits[:, -1:]
+
+        return self.chain.drawn(logits, sequences, lengths, k, noise)
+
+    @cached_property
+    def chain(self) -> "Chain":
+        return Chain(self.warp, self.draw, self.stop_rule)
+
+
+Fed = tuple[Tensor, Tensor]  # the last drafted token of each row, and its position [batch, 1]
+
+
+@final
+@dataclass(frozen=True)
+class Chain:
+    """Draws a draft token by token, each from the distribution that the tokens before it give."""
+
+    warp: Warp
+    draw: Draw
+    stop_rule: StopRule | None = None
+
+    @classmethod
+    def of(cls, context: DrafterContext) -> "Chain":
+        return cls(context.warp, context.draw, context.stop_rule)
+
+    def drawn(
+        self,
+        logits_after: Callable[[Fed | None], Float[Tensor, "batch 1 vocab"]],
+        sequences: Sequences,
+        lengths: Int[Tensor, " batch"],
+        k: int,
+        noise: Noise,
+    ) -> Draft:
+        """A draft of up to k tokens.
+
+        logits_after: of the next token, after the last drafted token; None: after the committed
+        ones. Positions are -1 in rows whose draft has ended.
+        """
+        drafted, fed = sequences.tokens.new_empty(len(lengths), k), None
         probs: list[Tensor] = []
         later = batch_state.draft_positions(sequences.lens, lengths, k)
         for i in range(k):
-            logits = self.scorer(Window(tokens, positions, span)).logits[:, -1:]
+            logits = logits_after(fed)
             warped = self.warp(logits, sequences.history(drafted[:, :i]))
             at = check_probs(self.warp, warped, logits)[:, 0]
             probs.append(at)
@@ -92,6 +139,5 @@ class ModelDrafter(ForwardingRowStore, Drafter):
                 later = batch_state.draft_positions(sequences.lens, lengths, k)
             if lengths.device.type == "cpu" and int(lengths.max()) <= i + 1:
                 break
-            tokens = drafted[:, i : i + 1]
-            positions = later[:, i : i + 1]
+            fed = drafted[:, i : i + 1], later[:, i : i + 1]
         return Draft(drafted[:, : len(probs)], torch.stack(probs, 1), lengths)

@@ -11,14 +11,14 @@ from typing import Any, final
 
 import torch
 from jaxtyping import Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from bass.drafters.ensemble import is_ours
 from bass.drafters.validity import built
-from bass.engine.cost import LoggedScorer, PassLog, pass_cost
+from bass.engine.cost import LoggedScorer, PassCost, PassLog, head_cost, module_cost, pass_cost
 from bass.engine.graphs import GraphedStep
 from bass.engine.requests import RunStatus
-from bass.engine.scorer import ModelScorer, WidenedScorer
+from bass.engine.scorer import CachedLayers, ModelScorer, WidenedScorer
 from bass.engine.shapes import StepShapes, doubled
 from bass.engine.step import SpeculativeStep, Step
 from bass.errors import PairingError
@@ -28,6 +28,7 @@ from bass.interfaces import (
     DraftLengthPolicy,
     DraftMethod,
     KVCache,
+    LayerCache,
     Scorer,
     StopRule,
     Verifier,
@@ -35,9 +36,10 @@ from bass.interfaces import (
 from bass.interfaces.policy import captured_lengths
 from bass.models.decoder import CausalDecoder
 from bass.models.first_layers import FirstLayers
+from bass.models.heads import DraftHead
 from bass.ops.noise import exponential_race
 from bass.ops.sampling import draw
-from bass.records import CacheBudget, Noise, Sequences
+from bass.records import CacheBudget, DecoderShape, Noise, Sequences
 from bass.sampling import RowSampling
 
 MOST_SCORERS = 32  # of one storage, each with its recorded passes
@@ -48,13 +50,22 @@ class ModelPair:
     """A target, and its draft if one is needed; on one device, computing in one type."""
 
     target: CausalDecoder
-    draft: CausalDecoder | None
+    draft: CausalDecoder | DraftHead | None
     device: torch.device
     dtype: torch.dtype
 
     @property
-    def decoders(self) -> list[CausalDecoder]:
+    def modules(self) -> list[CausalDecoder | DraftHead]:
         return [self.target] if self.draft is None else [self.target, self.draft]
+
+    @property
+    def decoders(self) -> list[CausalDecoder]:
+        return [one for one in self.modules if isinstance(one, CausalDecoder)]
+
+    @property
+    def head(self) -> DraftHead | None:
+        """The draft, if it is a head."""
+        return self.draft if isinstance(self.draft, DraftHead) else None
 
     @property
     def context(self) -> int:
@@ -68,7 +79,7 @@ class ModelPair:
 
     @property
     def tensors(self) -> list[Tensor]:
-        return [t for one in self.decoders for t in (*one.parameters(), *one.buffers())]
+        return [t for one in self.modules for t in (*one.parameters(), *one.buffers())]
 
     @property
     def weight_bytes(self) -> int:
@@ -88,6 +99,11 @@ class Strategies:
     verifier: Verifier
     drafter: DraftMethod
     stop_rule: StopRule | None = None
+
+    def for_models(self, models: ModelPair) -> "Strategies":
+        """The strategies with the drafter of these models."""
+        drafter = self.drafter.with_head(models.head, models.target.shape.layers)
+        return replace(self, drafter=drafter)
 
 
 @final
@@ -117,11 +133,12 @@ def check_features(method: DraftMethod, layers: int) -> tuple[int, ...]:
     Raises `PairingError` for a state that a target with `layers` layers does not have.
     """
     states = tuple(method.target_features)
-    if bad := [i for i in states if i not in range(layers + 1)]:
+    if bad := [i for i in states if i not in range(-1, layers + 1)]:
         raise PairingError(
             f"`{type(method).__name__}` reads state `{bad[0]}` of the target "
             f"(`target_features`), and the target has {layers} layers: give 0 to {layers - 1} for "
-            f"the input of a layer, or {layers} for the final state."
+            f"the input of a layer, {layers} for what leaves the last one, or -1 for the final "
+            "state, after the last norm."
         )
     return states
 
@@ -134,7 +151,8 @@ class RunContext(DrafterContext):
         models, parts = storage.models, storage.parts
         self.storage, self.places = storage, itertools.count()
         self.batch, self.capacity, self.device = len(rows.lens), rows.capacity, models.device
-        self.vocab_size = models.target.shape.vocab_size
+        self.vocab_size, self.layers = models.target.shape.vocab_size, models.target.shape.layers
+        self.embed, self.dtype = models.target.embed, models.dtype
         self.warp, self.stop_rule = RowSampling(), parts.stop_rule
         # draws that the verifier accepts more often
         self.draw = shared_draw if parts.verifier.coupled else own_draw
@@ -148,7 +166,7 @@ class RunContext(DrafterContext):
 
     def draft(self) -> Scorer:
         decoder = self.storage.models.draft
-        if decoder is None:
+        if not isinstance(decoder, CausalDecoder):
             raise PairingError(
                 "The drafter requests a draft model, and none is loaded: declare "
                 "`needs_draft = True` in its class."
@@ -160,6 +178,34 @@ class RunContext(DrafterContext):
         if shape.vocab_size == self.vocab_size and shape.max_positions >= self.capacity:
             return logged
         return WidenedScorer(logged, shape.vocab_size, shape.max_positions, self.vocab_size)
+
+    @property
+    def hidden_size(self) -> int:
+        return self.storage.models.target.config.hidden_size
+
+    @property
+    def norm(self) -> nn.Module:
+        return self.storage.models.target.norm
+
+    def head(self) -> nn.Module:
+        head = self.storage.models.head
+        if head is None:
+            raise PairingError(
+                "The drafter requests a head, and `draft` names none: give the folder of a head "
+                "that drafts from the target's states."
+            )
+        return head
+
+    def unembed(self, hidden: Tensor) -> Tensor:
+        columns = hidden.shape[1] if hidden.ndim > 2 else 1
+        self.log.passes.append((self.storage.head_cost, columns))
+        return self.storage.models.target.unembed(hidden)
+
+    def cache(self, shape: DecoderShape, module: nn.Module) -> LayerCache:
+        place, backend = next(self.places), self.storage.parts.attention
+        cost = module_cost(module, shape, self.dtype)
+        cache = self.storage.cache(place, shape, self.batch)
+        return CachedLayers(cache, backend, shape.rules, self.batch, self.log, cost)
 
     def first_layers(self, count: int) -> Scorer:
         """A scorer of the target's first `count` layers, which shares the target's cache.
@@ -206,6 +252,11 @@ class Storage:
         self._engines: dict[int, Engine] = {}
         # by the place of the cache and the number of rows, with their recorded passes
         self._scorers: dict[tuple[int, int], ModelScorer] = {}
+
+    @functools.cached_property
+    def head_cost(self) -> PassCost:
+        """Cost of the target's head."""
+        return head_cost(self.models.target)
 
     @functools.cached_property
     def sequences(self) -> Sequences:
@@ -290,15 +341,18 @@ class Storage:
         self, place: int, decoder: CausalDecoder, batch: int, layers: tuple[int, ...]
     ) -> ModelScorer:
         """The scorer on the first `batch` rows of the cache at this place."""
-        if place == len(self._caches):
-            device, dtype = self.models.device, self.models.dtype
-            allocate = self.parts.cache.allocate
-            self._caches.append(allocate(decoder.shape, self.budget, device, dtype))
+        cache = self.cache(place, decoder.shape, batch)
         if (place, batch) not in self._scorers:
             if len(self._scorers) >= MOST_SCORERS:
                 self._scorers.clear()
-            whole = self._caches[place]
-            cache = whole if batch == self.budget.batch else whole.rows(0, batch)
             found = ModelScorer(decoder, cache, self.parts.attention, batch, layers)
             self._scorers[place, batch] = found
         return self._scorers[place, batch]
+
+    def cache(self, place: int, shape: DecoderShape, batch: int) -> KVCache[Any]:
+        """The first `batch` rows of the cache at this place."""
+        if place == len(self._caches):
+            device, dtype = self.models.device, self.models.dtype
+            self._caches.append(self.parts.cache.allocate(shape, self.budget, device, dtype))
+        whole = self._caches[place]
+        return whole if batch == self.budget.batch else whole.rows(0, batch)

@@ -31,12 +31,14 @@ from typing import TypeVar, final
 import numpy as np
 import torch
 from jaxtyping import Bool, Int
+from torch import nn
 
 from bass.errors import is_out_of_memory
 from bass.interfaces import ForwardingRowStore, RowStore, Scorer
 from bass.models.decoder import CausalDecoder
+from bass.models.heads import DraftHead
 from bass.ops.experts import Experts
-from bass.records import Features, Scored, Window
+from bass.records import DecoderShape, Features, Scored, Window
 
 R = TypeVar("R")
 # lookup tables: a pass reads a few of their rows, unless the table is also the head
@@ -122,13 +124,17 @@ class PassCost:
         return Work(moved, sum(counts) * flops, kept * flops)
 
 
-def pass_cost(decoder: CausalDecoder, layers: int | None = None, has_head: bool = True) -> PassCost:
+def pass_cost(
+    decoder: CausalDecoder | DraftHead, layers: int | None = None, has_head: bool = True
+) -> PassCost:
     """Cost of a pass through the first `layers` layers (None: all), then the norm and head if
-    `has_head`.
+    `has_head`; of a `DraftHead` always all of it.
 
     All weights of these count except lookup tables, and experts apart. Bytes are those of the
     stored, possibly quantized weights; FLOPs follow the unquantized shapes.
     """
+    if isinstance(decoder, DraftHead):
+        return module_cost(decoder, decoder.shape, next(decoder.parameters()).dtype)
     layers = decoder.shape.layers if layers is None else layers
     blocks = tuple(f"blocks.{i}." for i in range(layers))
     whole = type(decoder)(decoder.config, torch.device("meta"), torch.float32)  # pyright: ignore[reportCallIssue]
@@ -155,17 +161,33 @@ def pass_cost(decoder: CausalDecoder, layers: int | None = None, has_head: bool 
     return PassCost(
         sum(p.nbytes for p in read(decoder)) - expert_bytes,
         2 * (sum(p.numel() for p in read(whole)) - unused),
-        kv_bytes(decoder, layers),
+        kv_bytes(decoder.shape, layers, decoder.embed.dtype),
         tuple(rule.window for rule in decoder.shape.rules[:layers]),
         expert_bytes,
         *((sparse[0].count, sparse[0].chosen) if sparse else ()),
     )
 
 
-def kv_bytes(decoder: CausalDecoder, layers: int) -> int:
+def head_cost(decoder: CausalDecoder) -> PassCost:
+    """Cost of the product with a decoder's head."""
+    matrix = decoder.embed if decoder.head is None else next(decoder.head.parameters())
+    return PassCost(matrix.nbytes, 2 * decoder.shape.vocab_size * decoder.embed.shape[1], 0)
+
+
+def module_cost(module: nn.Module, shape: DecoderShape, dtype: torch.dtype) -> PassCost:
+    """Cost of a pass of a drafter's own layers: all parameters of the module."""
+    parameters = [*module.parameters()]
+    return PassCost(
+        sum(p.nbytes for p in parameters),
+        2 * sum(p.numel() for p in parameters if p.ndim > 1),
+        kv_bytes(shape, shape.layers, dtype),
+        tuple(rule.window for rule in shape.rules),
+    )
+
+
+def kv_bytes(shape: DecoderShape, layers: int, dtype: torch.dtype) -> int:
     """Bytes of the keys and values of a row's position in this number of layers."""
-    c = decoder.shape
-    return 2 * layers * c.kv_heads * c.head_dim * decoder.embed.element_size()
+    return 2 * layers * shape.kv_heads * shape.head_dim * dtype.itemsize
 
 
 Pass = tuple[PassCost, int]  # and its number of columns

@@ -65,7 +65,9 @@ class EngineCache:
         ours = parts.cache is PaddedCache  # another might keep something of a run
         self._records = recordable and ours and not graphs and models.device.type == "cpu"
         # of the keys and values of one position, of target and draft
-        self._row_bytes = sum(kv_bytes(one, one.shape.layers) for one in models.decoders)
+        self._row_bytes = sum(
+            kv_bytes(one.shape, one.shape.layers, models.dtype) for one in models.modules
+        )
         sizes = len(doubled(1, rows)) if graphs else 1
         self.times = StepTimes(models, parts, graphs, sizes)
         self.storage: Storage | None = None

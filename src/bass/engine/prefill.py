@@ -10,12 +10,14 @@ from typing import final
 
 import numpy as np
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from bass.engine import shapes
 from bass.engine.cost import Pass, PassLog
 from bass.interfaces import Drafter, RowStore
 from bass.ops import batch_state
-from bass.records import Sequences, Window
+from bass.records import Observation, Sequences, Window
 
 # prompt tokens per row and pass: bounds the memory of a long prompt's prefill; on a GPU, at least
 # PREFILL_TOKENS of all rows together, since products of fewer rows wait for the weights
@@ -83,25 +85,28 @@ def empty_window(rows: int, columns: int, span: int, device: torch.device) -> Wi
     return Window(torch.zeros_like(positions), positions, span)
 
 
-def feed(target: RowStore, drafter: Drafter, window: Window) -> None:
-    """Feed a window of prompts to the target and to the drafter."""
+def feed(
+    target: RowStore, drafter: Drafter, window: Window, following: Int[Tensor, "batch window"]
+) -> None:
+    """Feed a window of prompts, and the tokens after its own, to the target and to the drafter."""
     features = target.fill(window)
     drafter.fill(window)
     if drafter.observes:
-        drafter.observe(window, features, None)
+        drafter.observe(Observation(window, following, features))
 
 
 def padded(prompts: list[list[int]], rows: int, start: int, width: int) -> np.ndarray:
-    """Tokens and positions [2, rows, width] of all tokens of each prompt but the last.
+    """Tokens, positions and following tokens [3, rows, width] of all tokens of each prompt but the
+    last.
 
     The prompts are those of the rows from `start` on. Positions are -1 where there is no token.
     """
-    both = np.zeros((2, rows, width), dtype=np.int64)
-    both[1] = -1
+    found = np.zeros((3, rows, width), dtype=np.int64)
+    found[1] = -1
     for row, prompt in enumerate(prompts, start):
         fed = len(prompt) - 1
-        both[0, row, :fed], both[1, row, :fed] = prompt[:-1], np.arange(fed)
-    return both
+        found[:, row, :fed] = prompt[:-1], np.arange(fed), prompt[1:]
+    return found
 
 
 def feed_prompts(
@@ -110,23 +115,24 @@ def feed_prompts(
     """Feed all tokens of each prompt but the last to the rows from `start` on, in windows."""
     count, device = len(prompts), rows.tokens.device
     most = max(map(len, prompts)) - 1
-    both = padded(prompts, count, 0, most)
+    staged = padded(prompts, count, 0, most)
     size = equal_windows(most, prefill_window(count, device))
     for first in range(0, most, size):
         last = min(first + size, most)
-        tokens, positions = (
+        tokens, positions, following = (
             torch.as_tensor(np.ascontiguousarray(part), device=device)
-            for part in both[:, :, first:last]
+            for part in staged[:, :, first:last]
         )
-        feed(target, drafter, Window(tokens, positions, shapes.bucket(last, rows.capacity), start))
+        window = Window(tokens, positions, shapes.bucket(last, rows.capacity), start)
+        feed(target, drafter, window, following)
 
 
 @final
 class PrefillGraphs:
     """The prefill of short prompts as CUDA graphs, one for each number of columns.
 
-        prompts -> [2, rows, columns] tokens, positions -> device -> window -> graph
-                                                                  -> window -> graph
+        prompts -> [3, rows, columns] as of `padded` -> device -> window -> graph
+                                                               -> window -> graph
 
     Each feeds all rows of an engine; a row without a prompt has positions of -1. A pass of up to
     `CAPTURED_TOKENS` tokens takes the device a tenth of the time that the host takes to launch its
@@ -135,8 +141,9 @@ class PrefillGraphs:
 
     def __init__(self, target: RowStore, drafter: Drafter, sequences: Sequences) -> None:
         self.target, self.drafter, self.sequences = target, drafter, sequences
-        # by the number of columns, descending: the window, and what replays its graph
-        self.captured: dict[int, tuple[Window, Callable[[], None]]] = {}
+        # by the number of columns, descending: the window, the tokens after its own, and what
+        # replays its graph
+        self.captured: dict[int, tuple[Window, Tensor, Callable[[], None]]] = {}
 
     @torch.inference_mode()
     def prepare(self, record: Record) -> None:
@@ -152,8 +159,9 @@ class PrefillGraphs:
         for columns in captured_windows(rows, capacity):
             with torch.inference_mode(False):  # writable inside and outside of it
                 window = empty_window(rows, columns, span, device)
-            replay = record(partial(feed, self.target, self.drafter, window))
-            captured[columns] = window, replay
+                following = torch.zeros_like(window.tokens)
+            replay = record(partial(feed, self.target, self.drafter, window, following))
+            captured[columns] = window, following, replay
         self.captured = captured
 
     def feed(self, prompts: list[list[int]], start: int) -> bool:
@@ -164,10 +172,10 @@ class PrefillGraphs:
         sizes = windows_of(most, [*self.captured])
         given = padded(prompts, rows, start, sum(sizes))
         staged = torch.as_tensor(given, device=self.sequences.tokens.device)
-        for size, (tokens, positions) in zip(sizes, staged.split(sizes, 2), strict=True):
-            window, replay = self.captured[size]
-            window.tokens.copy_(tokens)
-            window.positions.copy_(positions)
+        for size, parts in zip(sizes, staged.split(sizes, 2), strict=True):
+            window, following, replay = self.captured[size]
+            for own, part in zip((window.tokens, window.positions, following), parts, strict=True):
+                own.copy_(part)
             replay()
         return True
 

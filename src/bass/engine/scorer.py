@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from bass.engine.cost import PassCost, PassLog
 from bass.errors import PairingError
 from bass.interfaces import (
     Attend,
@@ -14,6 +15,7 @@ from bass.interfaces import (
     Decoder,
     ForwardingRowStore,
     KVCache,
+    LayerCache,
     RowStore,
     Scorer,
 )
@@ -24,20 +26,26 @@ from bass.records import AttentionRule, Features, Projection, RowAssignment, Sco
 @final
 @dataclass(frozen=True)
 class CachedAttend(Attend):
-    """Stores the window's keys and values in a cache, then lets its queries attend to it."""
+    """Stores the window's keys and values in a cache, then lets its queries attend to it.
+
+    ahead: queries see later positions than their own, for which the plan is.
+    """
 
     cache: KVCache[Any]
     backend: AttentionBackend[Any, Any]
     plan: Any
     positions: Int[Tensor, "batch window"]
     rules: tuple[AttentionRule, ...]
+    ahead: bool = False
 
     def __call__(
         self, layer: int, projection: Projection
     ) -> Float[Tensor, "batch window heads dim"]:
-        return self.backend.attend(
-            self.cache, layer, projection, self.positions, self.plan, self.rules[layer]
-        )
+        cache, rule = self.cache, self.rules[layer]
+        if not self.ahead:
+            return self.backend.attend(cache, layer, projection, self.positions, self.plan, rule)
+        q = cache.store(layer, projection, self.positions)
+        return self.backend.run(q, cache.view(layer), self.plan, rule)
 
     def store(self, layer: int, projection: Projection) -> None:
         self.cache.store(layer, projection, self.positions)
@@ -95,10 +103,50 @@ class ModelScorer(Scorer):
         return features
 
     def _attend(self, window: Window) -> CachedAttend:
-        start, stop = window.start, window.start + len(window.positions)
-        cache = self.cache if (start, stop) == (0, self.batch) else self.cache.rows(start, stop)
-        plan = self.backend.plan(window.positions, window.span)
-        return CachedAttend(cache, self.backend, plan, window.positions, self.decoder.shape.rules)
+        rules = self.decoder.shape.rules
+        return attend_to(self.cache, self.backend, rules, self.batch, window)
+
+
+def attend_to(
+    cache: KVCache[Any],
+    backend: AttentionBackend[Any, Any],
+    rules: tuple[AttentionRule, ...],
+    batch: int,
+    window: Window,
+    visible: Int[Tensor, "batch window"] | None = None,
+) -> CachedAttend:
+    """The attention of a pass over a window; batch: rows of the cache, visible: as in
+    `LayerCache.attend`.
+    """
+    start, stop = window.start, window.start + len(window.positions)
+    own = cache if (start, stop) == (0, batch) else cache.rows(start, stop)
+    plan = backend.plan(window.positions if visible is None else visible, window.span)
+    return CachedAttend(own, backend, plan, window.positions, rules, visible is not None)
+
+
+@final
+@dataclass(frozen=True)
+class CachedLayers(LayerCache):
+    """The cache of a drafter's own layers; `log` records each pass, of this `cost`."""
+
+    cache: KVCache[Any]
+    backend: AttentionBackend[Any, Any]
+    rules: tuple[AttentionRule, ...]
+    batch: int
+    log: PassLog
+    cost: PassCost
+
+    def reserve(self, assignment: RowAssignment) -> None:
+        self.cache.reserve(assignment)
+
+    def copy_rows(self, assignment: RowAssignment) -> None:
+        self.cache.copy_rows(assignment)
+
+    def attend(
+        self, window: Window, visible: Int[Tensor, "batch window"] | None = None
+    ) -> CachedAttend:
+        self.log.passes.append((self.cost, window.positions.shape[1]))
+        return attend_to(self.cache, self.backend, self.rules, self.batch, window, visible)
 
 
 @final

@@ -30,7 +30,7 @@ from bass.ops.batch_state import (
     window,
 )
 from bass.ops.noise import step_noise
-from bass.records import Draft, Noise, Sequences, Verdict, Window, copied
+from bass.records import Draft, Noise, Observation, Sequences, Verdict, Window, copied
 
 
 @dataclass
@@ -161,7 +161,8 @@ class SpeculativeStep(Step):
             index = torch.arange(fed.positions.shape[1], device=emitted.device)
             committed = torch.where(index < emitted[:, None], fed.positions, -1)
             accepted = torch.minimum(verdict.accepted, emitted)
-            self.drafter.observe(replace(fed, positions=committed), scored.features, accepted)
+            seen = replace(fed, positions=committed)
+            self.drafter.observe(Observation(seen, verdict.tokens, scored.features, accepted))
         return report, self.log.take()
 
     def drafted(

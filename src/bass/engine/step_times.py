@@ -114,7 +114,7 @@ class StepTimes:
             "torch": torch.__version__,
             "models": [
                 [type(one).__name__, str(one.shape), sum(t.nbytes for t in one.parameters())]
-                for one in self.models.decoders
+                for one in self.models.modules
             ],
             "strategies": [
                 f"{part.__module__}.{called(part)}"

@@ -69,7 +69,8 @@ def first_windows(
         span = captured_span(capacity)
         shapes = [(columns, span) for columns in captured_windows(rows, capacity)] + shapes
     for columns, span in shapes:
-        yield partial(feed, step.target, step.drafter, empty_window(rows, columns, span, device))
+        window = empty_window(rows, columns, span, device)
+        yield partial(feed, step.target, step.drafter, window, window.tokens)
     if batch is None:
         for columns, span in caught_up_shapes(capacity):
             yield partial(step.catch_up, storage.sequences.first(rows), columns, span)
@@ -116,7 +117,7 @@ def keeps_nothing(storage: Storage) -> bool:
     """
     parts = storage.parts
     used: list[object] = [parts.verifier, parts.stop_rule, parts.attention]
-    used += [module for decoder in storage.models.decoders for module in decoder.modules()]
+    used += [module for one in storage.models.modules for module in one.modules()]
     return is_ours(parts.drafter) and all(
         type(part).__module__.startswith(("bass.", "torch.")) for part in used if part is not None
     )

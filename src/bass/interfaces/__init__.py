@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         DrafterContext,
         DraftMethod,
         Draw,
+        LayerCache,
         Scorer,
         StopRule,
     )
@@ -51,6 +52,7 @@ __all__ = [
     "Draw",
     "ForwardingRowStore",
     "KVCache",
+    "LayerCache",
     "Plan",
     "Quantization",
     "RowStore",

@@ -6,12 +6,13 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from bass.interfaces.cache import RowStore
+from bass.interfaces.model import Attend
 from bass.interfaces.verification import Warp
 from bass.option import Ranged
-from bass.records import Draft, Features, Noise, Scored, Sequences, Window
+from bass.records import DecoderShape, Draft, Noise, Observation, Scored, Sequences, Window
 
 
 class Scorer(RowStore):
@@ -43,12 +44,26 @@ class StopRule(Ranged, ABC):
 Draw = Callable[[Tensor, Noise, int], Tensor]
 
 
+class LayerCache(RowStore):
+    """Keys and values of a drafter's own layers, in the layout and with the backend of the run."""
+
+    @abstractmethod
+    def attend(self, window: Window, visible: Int[Tensor, "batch window"] | None = None) -> Attend:
+        """The attention of one pass over a window, as a `DecoderBlock` calls it.
+
+        It writes the keys and values of the window at its positions. A query sees the positions up
+        to its own, or up to `visible`, which may be later ones of the window.
+        """
+
+
 class DrafterContext(ABC):
     """What a run provides to build its drafter.
 
     `warp`: the request's; it applies to drafts too. `draw`: draws drafted tokens so that the
     verifier accepts the most. `batch`: rows of the run. `capacity`: positions of each row.
-    `vocab_size`: number of token ids, which start at 0.
+
+    Of the target: `vocab_size`, the number of token ids, which start at 0; `hidden_size`;
+    `layers`; `embed`, its embedding table [vocab, hidden]; `norm`, its final norm; `dtype`.
     """
 
     warp: "Warp"
@@ -57,7 +72,34 @@ class DrafterContext(ABC):
     batch: int
     capacity: int
     vocab_size: int
+    layers: int
+    embed: Tensor
     device: torch.device
+    dtype: torch.dtype
+
+    @property
+    @abstractmethod
+    def hidden_size(self) -> int: ...
+
+    @property
+    @abstractmethod
+    def norm(self) -> nn.Module: ...
+
+    @abstractmethod
+    def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
+        """The target's logits of final states, as its last norm leaves them."""
+
+    @abstractmethod
+    def head(self) -> nn.Module:
+        """The head that `draft=` names, with its weights."""
+
+    @abstractmethod
+    def cache(self, shape: DecoderShape, module: nn.Module) -> LayerCache:
+        """A cache for the drafter's own layers.
+
+        module: what a pass over these layers runs; its bytes and FLOPs count for each call of
+        `LayerCache.attend`.
+        """
 
     @abstractmethod
     def draft(self) -> Scorer:
@@ -95,8 +137,8 @@ class DraftMethod(Ranged, ABC):
     @property
     def target_features(self) -> tuple[int, ...]:
         """Which hidden states of the target `observe` receives, each once and in any order: i for
-        the residual stream that enters layer i, counted from 0; the number of layers for the final
-        state after the last norm.
+        the residual stream that enters layer i, counted from 0; the number of layers for the stream
+        that leaves the last layer; -1 for the final state, after the last norm.
         """
         return ()
 
@@ -104,6 +146,12 @@ class DraftMethod(Ranged, ABC):
     def obeys_stop_rules(self) -> bool:
         """Whether a stop rule can end its draft loop. If not, a stop rule is an error."""
         return False
+
+    def with_head(self, head: nn.Module | None, layers: int) -> "DraftMethod":
+        """The method for what `draft=` names, a head or (None) no head, and a target of this many
+        layers. It is called before `target_features` is read.
+        """
+        return self
 
     @abstractmethod
     def build(self, context: DrafterContext) -> "Drafter": ...
@@ -141,17 +189,8 @@ class Drafter(DraftMethod, RowStore):
         """Whether its `observe` does anything."""
         return type(self).observe is not Drafter.observe
 
-    def observe(
-        self, window: Window, features: Features, accepted: Int[Tensor, " batch"] | None
-    ) -> None:
+    def observe(self, seen: Observation) -> None:
         """Read the target's hidden states of committed tokens.
-
-        window: tokens and positions [batch, window]; positions that were not committed are -1, and
-        so are those of idle rows. features: one tensor [batch, window, hidden] for each entry of
-        `target_features`, in its order, in the target's dtype; `features[i][b, w]` is the state at
-        `window.positions[b, w]`, and has no meaning at -1. accepted: None in a prefill; in a step
-        [batch], int64 on the device, the number of each row's drafted tokens that were committed, 0
-        for an idle row.
 
         The engine calls it after each window of a prefill, for the rows from `window.start` on, and
         at the end of each step for all rows, also if nothing was drafted. The window of a step is

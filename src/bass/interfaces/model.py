@@ -42,8 +42,8 @@ class Decoder(ABC):
     def hidden(
         self, window: Window, attend: Attend, layers: tuple[int, ...] = ()
     ) -> tuple[Float[Tensor, "batch window hidden"], Features]:
-        """The final states, after the last norm, and the residual stream that enters each of
-        `layers`. In `layers`, the number of layers means the final states.
+        """The final states, after the last norm, and the states of `layers`: the residual stream
+        that enters a layer or, for the number of layers, leaves the last one; -1: the final states.
         """
 
     def fill(self, window: Window, attend: Attend, layers: tuple[int, ...] = ()) -> Features:

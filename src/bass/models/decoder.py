@@ -19,6 +19,8 @@ from bass.ops.norms import RMSNorm
 from bass.ops.residual import Residual, embedding
 from bass.records import DecoderShape, Features, Rotation, Window
 
+FINAL = -1  # of the states of `layers`: the final one, after the last norm
+
 
 class CausalDecoder(nn.Module, Decoder):
     """The base of every family. A subclass makes each `block`, and in `setup` what is neither
@@ -96,15 +98,15 @@ class CausalDecoder(nn.Module, Decoder):
             if layer in layers:
                 features[layer] = x.tensor()
         assert x is not None
-        features[len(self.blocks)] = x.normed(self.norm).tensor()
-        return features[len(self.blocks)], tuple(features[layer] for layer in layers)
+        features[FINAL] = x.normed(self.norm).tensor()
+        return features[FINAL], tuple(features[layer] for layer in layers)
 
     def fill(self, window: Window, attend: Attend, layers: tuple[int, ...] = ()) -> Features:
         """As `Decoder.fill`. The last block computes only keys and values, unless `layers` includes
-        the final state.
+        what leaves it.
         """
         last, features = len(self.blocks) - 1, dict[int, Tensor]()
-        if layers and max(layers) > last:
+        if layers and (max(layers) > last or FINAL in layers):
             return self.hidden(window, attend, layers)[1]
         for layer, (x, rotation) in enumerate(self.streams(window, attend)):
             if layer in layers:

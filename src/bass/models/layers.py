@@ -154,16 +154,18 @@ class Attention(nn.Module):
         out_bias: bool | None = None,
         qk_norm: HeadNorm | ProjectionNorm | None = None,
         sinks: bool = False,
+        inputs: int | None = None,
     ) -> None:
         """`bias`: of q, k and v, and of the output unless `out_bias` says otherwise.
 
         `qk_norm`: the norm of q and k before the rotary embedding. `sinks`: whether each query head
-        has one (`AttentionRule.sinks`).
+        has one (`AttentionRule.sinks`). `inputs`: the size of what it reads, if not that of the
+        stream.
         """
         super().__init__()
         hidden, self.heads = make.config.hidden_size, make.config.heads
         count, kv_count, dim = self.heads
-        self.qkv = make.linear(hidden, (count + 2 * kv_count) * dim, bias)
+        self.qkv = make.linear(inputs or hidden, (count + 2 * kv_count) * dim, bias)
         self.out = make.linear(count * dim, hidden, bias if out_bias is None else out_bias)
         self.qk_norm = qk_norm
         self.sinks = make.empty(count) if sinks else None

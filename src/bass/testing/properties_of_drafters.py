@@ -15,7 +15,7 @@ from bass.drafters.validity import check_answer
 from bass.engine.step import SpeculativeStep
 from bass.interfaces import Drafter, DraftMethod, ForwardingRowStore, RowStore
 from bass.policies import Fixed
-from bass.records import Draft, Features, Noise, Sequences, Window
+from bass.records import Draft, Noise, Observation, Sequences
 from bass.sampling import Sampling
 from bass.testing import engine
 from bass.testing.checking import Checker
@@ -112,7 +112,8 @@ def check_drafter(
             checker, setup.but(model=DecoderPair(models.target.shape.vocab_size, roles))
         )
         return
-    layers = max(made.target_layers, max(made.target_features, default=-1) + 1)
+    states = [max(i, 0) + 1 for i in made.target_features]  # the final state needs a layer, too
+    layers = max(made.target_layers, *states, 0)
     if layers:
         setup = setup.but(model=SmallLlama(layers=layers + 1))
     engine.require_greedy(checker, setup, examples // 2)
@@ -190,10 +191,8 @@ class CheckedDrafter(ForwardingRowStore, Drafter):
     def observes(self) -> bool:
         return self.drafter.observes
 
-    def observe(
-        self, window: Window, features: Features, accepted: Int[Tensor, " batch"] | None
-    ) -> None:
-        self.drafter.observe(window, features, accepted)
+    def observe(self, seen: Observation) -> None:
+        self.drafter.observe(seen)
 
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int

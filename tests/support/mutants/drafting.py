@@ -20,7 +20,45 @@ from support.mutants.killers import (
 )
 from support.mutants.mutant import Mutant
 
+HEADED = "laws/test_8_heads.py::test_states_and_logits_are_those_of_the_whole_text"
+
 MUTANTS = (
+    Mutant(
+        "a head reads the token of a state instead of the next one",
+        "EagleDrafter.observe",
+        "replace(seen.window, tokens=seen.following)",
+        "seen.window",
+        (HEADED,),
+    ),
+    Mutant(
+        "a head does not read committed tokens again with their true states",
+        "EagleDrafter.observe",
+        "self.last.observe(seen, self._states(fed, self.head.fused_features(seen.features)))",
+        "if seen.accepted is None:\n"
+        "    self.last.observe(seen, self._states(fed, self.head.fused_features(seen.features)))",
+        (HEADED,),
+    ),
+    Mutant(
+        "the token ids of a head are shifted by one",
+        "EagleHead.finish",
+        "torch.arange(len(self.token_ids), device=self.token_ids.device)",
+        "torch.arange(len(self.token_ids), device=self.token_ids.device) + 1",
+        (HEADED,),
+    ),
+    Mutant(
+        "a head reads states after the last norm",
+        "CausalDecoder.hidden",
+        "features[layer] = x.tensor()",
+        "features[layer] = x.normed(self.norm).tensor()",
+        (HEADED,),
+    ),
+    Mutant(
+        "a sample begins with the state that its prompt's first sample has now",
+        "LastStates.copy_rows",
+        "values[to] = self.of_prompts[came]",
+        "values[to] = self.values[came]",
+        ("laws/test_8_heads.py::test_the_output_is_the_targets",),
+    ),
     Mutant(
         "a drafter observes what was rejected",
         "SpeculativeStep.on_device",
@@ -35,12 +73,14 @@ MUTANTS = (
         "    index = torch.arange(fed.positions.shape[1], device=emitted.device)\n"
         "    committed = torch.where(index < emitted[:, None], fed.positions, -1)\n"
         "    accepted = torch.minimum(verdict.accepted, emitted)\n"
-        "    self.drafter.observe(replace(fed, positions=committed), scored.features, accepted)",
+        "    seen = replace(fed, positions=committed)\n"
+        "    self.drafter.observe(Observation(seen, verdict.tokens, scored.features, accepted))",
         "if self.drafter.observes and k:\n"
         "    index = torch.arange(fed.positions.shape[1], device=emitted.device)\n"
         "    committed = torch.where(index < emitted[:, None], fed.positions, -1)\n"
         "    accepted = torch.minimum(verdict.accepted, emitted)\n"
-        "    self.drafter.observe(replace(fed, positions=committed), scored.features, accepted)",
+        "    seen = replace(fed, positions=committed)\n"
+        "    self.drafter.observe(Observation(seen, verdict.tokens, scored.features, accepted))",
         (OBSERVED,),
     ),
     Mutant(
@@ -90,7 +130,7 @@ MUTANTS = (
     ),
     Mutant(
         "the draft reports its raw distribution",
-        "ModelDrafter.propose",
+        "Chain.drawn",
         "probs.append(at)",
         "probs.append(logits[:, 0].softmax(-1))",
         (WARPS,),
@@ -98,7 +138,7 @@ MUTANTS = (
     ),
     Mutant(
         "the draft reports each distribution with the drawn token in its history",
-        "ModelDrafter.propose",
+        "Chain.drawn",
         "drafted[:, i] = self.draw(at, noise, i)",
         (
             "drafted[:, i] = self.draw(at, noise, i)\n"
@@ -109,7 +149,7 @@ MUTANTS = (
     ),
     Mutant(
         "the draft is drawn from five tokens and reports the distribution of all",
-        "ModelDrafter.propose",
+        "Chain.drawn",
         "self.draw(at, noise, i)",
         ("self.draw(torch.where(at < at.topk(min(5, at.shape[1]))[0][:, -1:], 0, at), noise, i)"),
         (REGISTERED,),
@@ -117,7 +157,7 @@ MUTANTS = (
     ),
     Mutant(
         "the draft takes the mode and reports the distribution",
-        "ModelDrafter.propose",
+        "Chain.drawn",
         "self.draw(at, noise, i)",
         "at.argmax(-1)",
         (WARPS,),
@@ -125,7 +165,7 @@ MUTANTS = (
     ),
     Mutant(
         "a drafted token is retracted because it is improbable",
-        "ModelDrafter.propose",
+        "Chain.drawn",
         "own = logits[:, 0].to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)",
         (
             "doubtful = at.gather(1, drafted[:, i:i + 1])[:, 0] < 0.3\n"
@@ -145,21 +185,21 @@ MUTANTS = (
     ),
     Mutant(
         "the draft's history lacks its own tokens",
-        "ModelDrafter.propose",
+        "Chain.drawn",
         "drafted[:, :i]",
         "drafted[:, :0]",
         (EQUAL,),
     ),
     Mutant(
         "a stop rule ends the draft one token late",
-        "ModelDrafter.propose",
+        "Chain.drawn",
         "lengths.clamp(max=i + 1)",
         "lengths.clamp(max=i + 2)",
         (STOPS,),
     ),
     Mutant(
         "a stop rule takes back the token at which it fires, if that was improbable",
-        "ModelDrafter.propose",
+        "Chain.drawn",
         "lengths.clamp(max=i + 1)",
         (
             "torch.where(own.gather(1, drafted[:, i:i + 1])[:, 0] < 0.3, lengths.clamp(max=i), "
@@ -170,7 +210,7 @@ MUTANTS = (
     ),
     Mutant(
         "a drafted token below the threshold is no longer drafted",
-        "ModelDrafter.propose",
+        "Chain.drawn",
         "torch.where(ends, lengths.clamp(max=i + 1), lengths)",
         (
             "torch.where(own.gather(1, drafted[:, i:i + 1])[:, 0] < 0.4, lengths.clamp(max=i), "
@@ -181,14 +221,14 @@ MUTANTS = (
     ),
     Mutant(
         "a stop rule is asked about the warped distribution",
-        "ModelDrafter.propose",
+        "Chain.drawn",
         "logits[:, 0].to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)",
         "at",
         (STOP_LAWS,),
     ),
     Mutant(
         "a stop rule ends the drafts of the whole batch",
-        "ModelDrafter.propose",
+        "Chain.drawn",
         "self.stop_rule(own, i)",
         "self.stop_rule(own, i).any().expand(len(own))",
         (STOP_LAWS,),

@@ -132,24 +132,26 @@ MUTANTS = (
     Mutant(
         "the padding of a prefill is written",
         "prefill.padded",
-        "both[1] = -1",
-        "both[1] = np.arange(width)",
+        "found[1] = -1",
+        "found[1] = np.arange(width)",
         (LAYOUTS, WITNESS),
         trap=18,
     ),
     Mutant(
         "a prompt's last but one token is not fed",
         "prefill.padded",
-        "both[0, row, :fed], both[1, row, :fed] = prompt[:-1], np.arange(fed)",
-        "both[0, row, :fed], both[1, row, : fed - (fed > 0)] = (\n"
-        "    prompt[:-1], np.arange(fed - (fed > 0))\n)",
+        "found[:, row, :fed] = prompt[:-1], np.arange(fed), prompt[1:]",
+        "found[:, row, :fed] = prompt[:-1], (np.arange(fed) + 1) % max(fed, 1) - 1, prompt[1:]",
         (WITNESS,),
     ),
     Mutant(
         "a later window of a prefill starts again at 0",
         "prefill.feed_prompts",
-        "both[:, :, first:last]",
-        "np.stack([both[0][:, first:last], both[1][:, : last - first]])",
+        "staged[:, :, first:last]",
+        (
+            "np.stack([staged[0][:, first:last], staged[1][:, : last - first], "
+            "staged[2][:, first:last]])"
+        ),
         (WITNESS,),
     ),
     Mutant(

@@ -233,7 +233,7 @@ MUTANTS = (
     ),
     Mutant(
         "draft and target differ in their penalties",
-        "ModelDrafter.propose",
+        "Chain.drawn",
         "sequences.history(drafted[:, :i])",
         "sequences.history(drafted[:, :0])",
         ("laws/test_1_greedy.py::test_a_draft_equal_to_the_target_is_always_accepted",),

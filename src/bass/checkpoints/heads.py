@@ -1,0 +1,149 @@
+"""Folders of heads that draft from a target's hidden states."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
+
+import torch
+
+from bass.checkpoints.folder import read_config, some, stored_dtype
+from bass.checkpoints.shards import FLOATS, TensorFiles, TensorReader
+from bass.drafters import EagleHead
+from bass.errors import BassError, CheckpointError
+from bass.models.heads import DraftHead
+
+_CLASSES = ("architectures", "model_type", "speculators_model_type")  # fields of config.json
+# Kinds of heads, the special ones first: a word in the names of their classes, fields or tensors
+# that no whole model has, and the head that reads them.
+KINDS: dict[str, tuple[str, str, type[DraftHead] | None]] = {
+    "DSpark": ("dspark", r"markov_rank|(logit_head\.)?markov_head\..*", None),
+    "DFlash": ("dflash", r"dflash_config|(model\.)?hidden_norm\.weight", None),
+    "Medusa": ("medusa", r"medusa_num_heads|medusa_heads?\..*|\d+\.0\.linear\.weight", None),
+    "MLP speculator": ("mlp_?speculator", r"speculator\..*", None),
+    "MTP": ("mtp", r"mtp_layers\..*", None),
+    "EAGLE-3": (
+        "eagle_?3|peagle",
+        r"draft_vocab_size|eagle_config|d2t|mask_hidden|(model\.)?(midlayer\..*|layers\.0\.hidden_norm\..*)",
+        EagleHead,
+    ),
+    "EAGLE": (
+        "eagle",
+        r"speculators_config|(model\.)?fc\.(weight|qweight|weight_packed)",
+        EagleHead,
+    ),
+}
+
+
+def kind_of_head(raw: Mapping[str, Any], tensors: Iterable[str] = ()) -> str | None:
+    """Which of `KINDS` a folder holds, by its config.json and the names of its tensors; None: none
+    of them.
+    """
+    words = str([raw.get(field) for field in _CLASSES]).lower()
+    marks = [name for name, value in raw.items() if value is not None] + [*tensors]
+    for kind, (word, mark, _) in KINDS.items():
+        if re.search(word, words) or any(re.fullmatch(mark, one) for one in marks):
+            return kind
+    return None
+
+
+@final
+@dataclass(frozen=True)
+class HeadIndex:
+    """A head without the values of its weights. `decoder` is on the meta device.
+
+    dummy: there are no weights; loading makes random ones.
+    """
+
+    folder: Path
+    kind: str
+    raw: dict[str, Any]
+    files: TensorFiles
+    decoder: DraftHead
+    dummy: bool = False
+
+    @property
+    def dtypes(self) -> list[torch.dtype]:
+        """The types of the stored weights; of random ones, the type that config.json names."""
+        kinds = (FLOATS[t.kind] for t in self.files.stored.values() if t.kind in FLOATS)
+        return [*dict.fromkeys(kinds)] or [stored_dtype(self.raw) or torch.bfloat16]
+
+    def for_target(self, target: Any) -> "HeadIndex":
+        """The head with what it takes from a target's config."""
+        config = self.decoder.config.for_target(target)
+        return replace(self, decoder=_empty(self.folder, type(self.decoder), config))
+
+    @torch.no_grad()
+    def load(self, device: torch.device, dtype: torch.dtype) -> DraftHead:
+        """The head with its weights, on `device` in `dtype`."""
+        head = type(self.decoder)(self.decoder.config, device, dtype)
+        reader, sources = TensorReader(self.files, device), head.sources()
+        for name, parameter in head.named_parameters():
+            if self.dummy:
+                head.fill_with_random(name, parameter)
+            else:
+                sources[name].fill(parameter, [reader[t] for t in sources[name].tensors])
+        head.finish()
+        return head.requires_grad_(False).eval()
+
+
+def read_head(folder: Path, dummy: bool = False) -> HeadIndex | None:
+    """Read a head's config and headers, and no weights; None if the folder holds none.
+
+    Raises one `CheckpointError` that names all missing, unexpected and wrongly shaped tensors.
+    """
+    raw = read_config(folder)
+    kind = kind_of_head(raw)
+    if dummy and kind is None:
+        return None
+    files = TensorFiles(folder, (), {}) if dummy else TensorFiles.read(folder)
+    kind = kind or kind_of_head(raw, files.stored)
+    if kind is None:
+        return None
+    head = KINDS[kind][2]
+    if head is None:
+        raise CheckpointError(
+            f"`{folder}` is a head of {kind}, which `bass` does not load: give a small model of "
+            "the target's vocabulary as the draft, or `--drafter ngram`."
+        )
+    stored = {head.stored_name(name): tensor for name, tensor in files.stored.items()}
+    files = replace(files, stored=stored)
+    try:
+        config = head.read_config(raw, {name: t.shape for name, t in stored.items()})
+    except BassError as error:
+        raise CheckpointError(f"`{folder}`: {error}") from error
+    index = HeadIndex(folder, kind, raw, files, _empty(folder, head, config), dummy)
+    if not dummy:
+        _account(index)
+    return index
+
+
+def _empty(folder: Path, head: type[DraftHead], config: Any) -> DraftHead:
+    try:
+        return head(config, torch.device("meta")).requires_grad_(False).eval()
+    except BassError as error:
+        raise CheckpointError(f"`{folder}`: {error}") from error
+
+
+def _account(index: HeadIndex) -> None:
+    """Raise `CheckpointError` for tensors that no parameter uses, and for missing ones."""
+    stored, wanted = index.files.stored, dict[str, tuple[int, ...]]()
+    sources = index.decoder.sources()
+    for name, parameter in index.decoder.named_parameters():
+        wanted |= zip(sources[name].tensors, sources[name].shapes(parameter.shape), strict=True)
+    findings = {
+        "missing": [name for name in wanted if name not in stored],
+        "unexpected": [n for n in stored if n not in wanted and not index.decoder.ignores(n)],
+        "wrongly shaped": [
+            f"{name} {[*stored[name].shape]} instead of {[*shape]}"
+            for name, shape in wanted.items()
+            if name in stored and stored[name].shape != shape
+        ],
+    }
+    if any(findings.values()):
+        says = [f"{len(n)} {kind} ({some(sorted(n))})" for kind, n in findings.items() if n]
+        raise CheckpointError(
+            f"`{index.folder}` does not hold the tensors that its config.json requires of a head "
+            f"of {index.kind}: {', '.join(says)}."
+        )

@@ -1,0 +1,372 @@
+"""EAGLE: a head of few layers drafts from the target's hidden states (Li et al., 2024, 2025).
+
+    row t of the head      feature of position t, embedding of token t+1  ->  token t+2
+
+    observed, positions    lens_old-1 .. lens-2    true features; the last row gives d1 and u
+    drafting               lens-1, lens ...        (u, d1) -> d2, (u, d2) -> d3 ...
+
+What drafting writes to the head's cache at positions from lens-1 on used approximate features; the
+next observation writes the committed ones again, with true features.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, final
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from bass.drafters.model import Chain, Fed
+from bass.errors import PairingError
+from bass.interfaces import Attend, Drafter, DrafterContext, DraftMethod, LayerCache
+from bass.models.config import RotaryConfig
+from bass.models.decoder import FINAL
+from bass.models.heads import DraftHead
+from bass.models.layers import Attention, GatedMLP, LayerFactory, PreNorm
+from bass.models.sources import LLAMA
+from bass.ops.norms import RMSNorm
+from bass.ops.residual import Residual, embedding
+from bass.records import Draft, Features, Noise, Observation, RowAssignment, Sequences, Window
+
+MOST_STATES = 16  # with a norm of their own
+Hidden = Float[Tensor, "batch window width"]  # of the head
+
+
+@dataclass(frozen=True)
+class EagleConfig(RotaryConfig):
+    """What the forms of the published heads differ in.
+
+    `features`: the states that are read, as of `DraftMethod.target_features`; (): by default those
+    that enter layers 2, L // 2 and L - 3 of a target of L layers. `states`: their number.
+    `version` 3: the first layer's attention reads [embedding, feature], of twice the width; 1 (and
+    2): `fc` makes one state of both. `draft_vocab_size`: token ids of the head, 0: all.
+    """
+
+    model_type = "eagle"
+    architecture = "LlamaForCausalLMEagle3"
+    target_hidden_size: int = 0
+    draft_vocab_size: int = 0
+    states: int = 3
+    features: tuple[int, ...] = ()
+    version: int = 3
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    fc_bias: bool = False
+    qk_norm: bool = False
+    norm_before_fc: bool = False
+    norms_of_states: bool = False
+    norm_before_residual: bool = False
+    norm_output: bool = False
+    has_norm: bool = True
+    has_embed: bool = False
+    has_head: bool = True
+
+    def for_target(self, target: Any) -> "EagleConfig":
+        """The config with positions and the default states of a target's config."""
+        layers = target.num_hidden_layers
+        default = (2, layers // 2, layers - 3) if self.version == 3 else (FINAL,)
+        most = max(self.max_position_embeddings, target.max_position_embeddings)
+        return replace(self, max_position_embeddings=most, features=self.features or default)
+
+
+class EagleBlock(nn.Module):
+    """The first layer of EAGLE-3: its attention reads the normed embedding and feature."""
+
+    def __init__(self, c: EagleConfig, make: LayerFactory) -> None:
+        super().__init__()
+        norm = make.head_norm() if c.qk_norm else None
+        self.embed_norm, self.hidden_norm, self.mlp_norm = make.norm(), make.norm(), make.norm()
+        size = 2 * c.hidden_size
+        self.attention = Attention(make, c.attention_bias, qk_norm=norm, inputs=size)
+        self.mlp, self.norm_before_residual = GatedMLP(make, c.mlp_bias), c.norm_before_residual
+
+    def __call__(
+        self, embedded: Hidden, g: Hidden, rotation: Any, attend: Attend, layer: int
+    ) -> Residual:
+        normed = self.hidden_norm(g)
+        read = torch.cat((self.embed_norm(embedded), normed), -1)
+        x = Residual(normed if self.norm_before_residual else g)
+        x = x.plus(self.attention(read, rotation, attend, layer))
+        return x.plus(self.mlp(x.normed(self.mlp_norm)))
+
+
+@final
+class EagleHead(DraftHead):
+    """The head of EAGLE-3, or of EAGLE-1 and 2."""
+
+    names = LLAMA | {
+        "embed": "embed_tokens.weight",
+        "norm": "norm",
+        "blocks": "layers",
+        "fc": "fc",
+        "input_norm": "input_norm",
+        **{f"state_norms.{i}": f"fc_norm.{i}" for i in range(MOST_STATES)},
+        "attention_norm": "input_layernorm",
+        "embed_norm": "input_layernorm",
+        "hidden_norm": "hidden_norm",
+        "token_ids": "d2t",
+    }
+
+    def setup(self, c: EagleConfig, make: LayerFactory) -> None:
+        of_target = c.target_hidden_size or c.hidden_size
+        inputs = c.states * of_target if c.version == 3 else c.hidden_size + of_target
+        self.input_norm = RMSNorm(inputs, c.rms_norm_eps, *make.at) if c.norm_before_fc else None
+        norms = [
+            RMSNorm(of_target, c.rms_norm_eps, *make.at)
+            for _ in range(c.states * c.norms_of_states)
+        ]
+        self.state_norms = nn.ModuleList(norms)
+        self.fc = make.linear(inputs, c.hidden_size, c.fc_bias)
+        self.rotary = make.rotary(c.rope_theta, c.max_position_embeddings, c.rope_scaling)
+        blocks = [self._block(c, make, layer) for layer in range(c.num_hidden_layers)]
+        self.blocks = nn.ModuleList(blocks)
+        self.norm = make.norm() if c.has_norm else None
+        self.embed = make.empty(c.vocab_size, c.hidden_size) if c.has_embed else None
+        ids = c.draft_vocab_size or c.vocab_size
+        self.head = make.linear(c.hidden_size, ids) if c.has_head else None
+        self.token_ids = None
+        if c.draft_vocab_size:  # ids of the target
+            empty = torch.empty(ids, dtype=torch.int64, device=make.device)
+            self.token_ids = nn.Parameter(empty, requires_grad=False)
+
+    def _block(self, c: EagleConfig, make: LayerFactory, layer: int) -> nn.Module:
+        if c.version == 3 and layer == 0:
+            return EagleBlock(c, make)
+        norm = make.head_norm() if c.qk_norm else None
+        attention = Attention(make, c.attention_bias, qk_norm=norm)
+        block = PreNorm(make, attention, GatedMLP(make, c.mlp_bias))
+        if layer == 0:
+            block.attention_norm = nn.Identity()  # EAGLE-1 has none
+        return block
+
+    @classmethod
+    def read_config(cls, raw: dict[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> EagleConfig:
+        raw = raw | (raw.get("eagle_config") or {})
+        names = str([raw.get("architectures"), raw.get("speculators_model_type")])
+        first = re.search(r"(?i)eagle-?_?3|peagle", names) is None
+        version = 1 if first and "layers.0.hidden_norm.weight" not in shapes else 3
+        ids = raw.get("eagle_aux_hidden_state_layer_ids") or ()
+        hidden, vocab = raw["hidden_size"], raw["vocab_size"]
+        of_target = raw.get("target_hidden_size") or hidden
+        fc = shapes.get("fc.weight", (hidden, (len(ids) or 3) * of_target))
+        drafts = raw.get("draft_vocab_size") or vocab
+        found = {
+            "version": version,
+            "features": list(ids),
+            "states": fc[1] // of_target if version == 3 else 1,
+            "target_hidden_size": of_target,
+            "draft_vocab_size": drafts if drafts != vocab else 0,
+            "fc_bias": "fc.bias" in shapes,
+            "qk_norm": "layers.0.self_attn.q_norm.weight" in shapes,
+            "norms_of_states": "fc_norm.0.weight" in shapes or bool(raw.get("fc_norm")),
+            "has_embed": "embed_tokens.weight" in shapes,
+            "has_norm": "norm.weight" in shapes if shapes else version == 3,
+            "has_head": "lm_head.weight" in shapes if shapes else version == 3,
+        }
+        return EagleConfig.from_json(raw | found)
+
+    @classmethod
+    def stored_name(cls, name: str) -> str:
+        return super().stored_name(name).replace("midlayer.", "layers.0.", 1)
+
+    def finish(self) -> None:
+        if self.token_ids is not None:  # stored as distances from the head's own ids
+            self.token_ids += torch.arange(len(self.token_ids), device=self.token_ids.device)
+
+    def ignores(self, name: str) -> bool:
+        return super().ignores(name) or name in ("t2d", "d2t")
+
+    def fill_with_random(self, name: str, parameter: nn.Parameter) -> None:
+        if name == "token_ids":
+            parameter.fill_(0)
+        else:
+            super().fill_with_random(name, parameter)
+
+    def method(self) -> "Eagle":
+        return Eagle()
+
+    def fused_features(self, features: Features) -> Hidden:
+        """One state of the target's states; of EAGLE-1 the only one."""
+        if self.config.version != 3:
+            return features[0]
+        norms = self.state_norms
+        parts = [norm(x) for norm, x in zip(norms, features, strict=True)] if norms else features
+        both = torch.cat([*parts], -1)
+        return self.fc(both if self.input_norm is None else self.input_norm(both))
+
+    def states(self, embedded: Hidden, g: Hidden, window: Window, attend: Attend) -> Hidden:
+        """The recurrent states of a window, whose tokens have the features g."""
+        rotation = self.rotary(window.positions)
+        if self.config.version == 3:
+            x = self.blocks[0](embedded, g, rotation, attend, 0)
+        else:
+            x = Residual(self.fc(torch.cat((embedded, g), -1)))
+            x = self.blocks[0](x, rotation, attend, 0)
+        for layer, block in enumerate([*self.blocks][1:], 1):
+            x = block(x, rotation, attend, layer)
+        u = x.tensor()
+        return self.norm(u) if self.config.norm_output and self.norm is not None else u
+
+    def read(self, u: Hidden) -> Hidden:
+        """What the matrix of logits reads of recurrent states."""
+        return u if self.norm is None or self.config.norm_output else self.norm(u)
+
+
+@final
+@dataclass(frozen=True)
+class Eagle(DraftMethod):
+    """A head of EAGLE, the folder of `draft=`: drafts token by token from the target's states.
+
+    `features`: the states that it reads, as of `DraftMethod.target_features`; by default those that
+    the head names.
+    """
+
+    paper: ClassVar[str] = "Li et al., 2024, 2025 (EAGLE, EAGLE-3)"
+
+    features: tuple[int, ...] = ()
+
+    @property
+    def needs_draft(self) -> bool:
+        return True
+
+    @property
+    def obeys_stop_rules(self) -> bool:
+        return True
+
+    @property
+    def target_features(self) -> tuple[int, ...]:
+        return self.features
+
+    def with_head(self, head: nn.Module | None, layers: int) -> "Eagle":
+        if self.features or not isinstance(head, EagleHead):
+            return self
+        return replace(self, features=head.config.features)
+
+    def build(self, context: DrafterContext) -> Drafter:
+        head = context.head()
+        if not isinstance(head, EagleHead):
+            raise PairingError(
+                f"`Eagle` drafts with a head of EAGLE, and `draft` names a `{type(head).__name__}`."
+            )
+        return EagleDrafter.of(head, context)
+
+
+@final
+@dataclass(frozen=True)
+class LastStates:
+    """A value of each row's last committed token but one, and its position, -1 for none; the same
+    at the end of its prompt, which later samples of the prompt begin with.
+    """
+
+    values: Float[Tensor, "batch width"]  # device
+    at: Int[Tensor, " batch"]  # device
+    of_prompts: Float[Tensor, "batch width"]
+    at_of_prompts: Int[Tensor, " batch"]
+
+    @classmethod
+    def empty(cls, batch: int, width: int, like: Tensor) -> "LastStates":
+        values = like.new_zeros(batch, width)
+        at = torch.full((batch,), -1, device=like.device)
+        return cls(values, at, values.clone(), at.clone())
+
+    def observe(self, seen: Observation, values: Float[Tensor, "rows window width"]) -> None:
+        """Keep the values of the last committed tokens of a window."""
+        positions = seen.window.positions
+        last, column = positions.max(1)
+        own = values[torch.arange(len(values), device=values.device), column]
+        rows = slice(seen.window.start, seen.window.start + len(positions))
+        known = last >= 0
+        self.values[rows] = torch.where(known[:, None], own, self.values[rows])
+        self.at[rows] = torch.where(known, last, self.at[rows])
+        if seen.accepted is None:
+            self.of_prompts[rows], self.at_of_prompts[rows] = self.values[rows], self.at[rows]
+
+    def copy_rows(self, assignment: RowAssignment) -> None:
+        """Begin rows that share a prompt with its state; the source may have gone on since."""
+        rows = assignment.followers
+        if not len(rows):
+            return
+        to, came = (
+            torch.as_tensor(index, device=self.at.device)
+            for index in (rows, assignment.source[rows])
+        )
+        for values in (self.values, self.of_prompts):
+            values[to] = self.of_prompts[came]
+        for at in (self.at, self.at_of_prompts):
+            at[to] = self.at_of_prompts[came]
+
+    def lengths(
+        self, sequences: Sequences, lengths: Int[Tensor, " batch"]
+    ) -> Int[Tensor, " batch"]:
+        """The lengths, and 0 for rows without a state: a prompt of one token has none at first."""
+        return torch.where((self.at == sequences.lens - 2) & (self.at >= 0), lengths, 0)
+
+
+@final
+@dataclass(frozen=True)
+class EagleDrafter(Drafter):
+    """Drafts from the recurrent state of each row's last committed token but one."""
+
+    head: EagleHead
+    cache: LayerCache
+    context: DrafterContext
+    chain: Chain
+    last: LastStates
+
+    @classmethod
+    def of(cls, head: EagleHead, context: DrafterContext) -> "EagleDrafter":
+        """The drafter of a run."""
+        cache = context.cache(head.shape, head.blocks)
+        last = LastStates.empty(context.batch, head.config.hidden_size, context.embed)
+        return cls(head, cache, context, Chain.of(context), last)
+
+    @property
+    def label(self) -> str:
+        return "the head"
+
+    def reserve(self, assignment: RowAssignment) -> None:
+        self.cache.reserve(assignment)
+
+    def copy_rows(self, assignment: RowAssignment) -> None:
+        self.cache.copy_rows(assignment)
+        self.last.copy_rows(assignment)
+
+    def observe(self, seen: Observation) -> None:
+        """Feed the committed tokens with their true features."""
+        fed = replace(seen.window, tokens=seen.following)
+        self.last.observe(seen, self._states(fed, self.head.fused_features(seen.features)))
+
+    def propose(
+        self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
+    ) -> Draft:
+        u = self.last.values[:, None]
+
+        def logits_after(fed: Fed | None) -> Tensor:
+            nonlocal u
+            if fed is not None:
+                tokens, positions = fed
+                before = torch.where(positions > 0, positions - 1, -1)  # a feature's own position
+                u = self._states(Window(tokens, before, span), u)
+            return self.logits(u)
+
+        requested = self.last.lengths(sequences, lengths)
+        return self.chain.drawn(logits_after, sequences, requested, k, noise)
+
+    def _states(self, window: Window, g: Hidden) -> Hidden:
+        own = self.head.embed
+        embedded = embedding(window.tokens, self.context.embed if own is None else own)
+        return self.head.states(embedded, g, window, self.cache.attend(window))
+
+    def logits(self, u: Hidden) -> Float[Tensor, "batch window vocab"]:
+        """Logits over the target's vocabulary; -inf for ids that the head does not know."""
+        head, read = self.head, self.head.read(u)
+        own = self.context.unembed(read) if head.head is None else head.head(read)
+        vocab = self.context.vocab_size
+        if head.token_ids is None:
+            missing = vocab - own.shape[-1]
+            return F.pad(own, (0, missing), value=-torch.inf) if missing > 0 else own[..., :vocab]
+        whole = own.new_full((*own.shape[:-1], vocab), -torch.inf)
+        return whole.index_copy_(-1, head.token_ids, own)

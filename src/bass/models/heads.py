@@ -1,0 +1,73 @@
+"""The base of heads: small modules that draft from a target's hidden states."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from bass.interfaces import DraftMethod
+from bass.models.layers import LayerFactory
+from bass.models.sources import Names, WeightSource, named_sources
+from bass.ops.norms import RMSNorm
+from bass.records import DecoderShape
+
+
+class DraftHead(nn.Module):
+    """A head that `draft=` names. Parameters start empty.
+
+    `config`: has `shape`, of the head's own layers. `names`: the checkpoint's modules, after the
+    drafter's own renaming. `setup` makes the parameters, and `method` is the drafter that runs it.
+    """
+
+    names: ClassVar[Names] = {}
+
+    def __init__(
+        self, config: Any, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.setup(config, LayerFactory(config, RMSNorm, torch.device(device), dtype))
+
+    @abstractmethod
+    def setup(self, c: Any, make: LayerFactory) -> None:
+        """Make the modules and parameters."""
+
+    @abstractmethod
+    def method(self) -> DraftMethod:
+        """The drafter that runs the head, with its default parameters."""
+
+    @classmethod
+    @abstractmethod
+    def read_config(cls, raw: dict[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Any:
+        """The config of a folder: of its config.json, and of the shapes of its tensors by their
+        `stored_name`; random weights have none. Raises `CheckpointError`.
+        """
+
+    @classmethod
+    def stored_name(cls, name: str) -> str:
+        """The name in `names` of a tensor that some producer calls otherwise."""
+        return name.removeprefix("model.")
+
+    def ignores(self, name: str) -> bool:
+        """Whether the head computes without this stored tensor."""
+        return name.endswith(".inv_freq")
+
+    @property
+    def shape(self) -> DecoderShape:
+        return self.config.shape
+
+    def finish(self) -> None:
+        """Complete the parameters, once they are filled."""
+
+    def fill_with_random(self, name: str, parameter: nn.Parameter) -> None:
+        """Fill a parameter with random values that keep the scale of its input."""
+        if parameter.ndim > 1:
+            nn.init.normal_(parameter, 0, parameter.shape[-1] ** -0.5)
+        else:
+            parameter.fill_(0 if name.endswith("bias") else 1)
+
+    def sources(self) -> dict[str, WeightSource]:
+        """The checkpoint tensors of each parameter."""
+        return named_sources(self, self.names)

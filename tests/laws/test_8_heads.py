@@ -1,0 +1,71 @@
+"""Heads that read the target: the output is the target's, and their caches hold true features."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bass.caches import PaddedCache
+from bass.engine.scorer import ModelScorer
+from bass.policies import Fixed
+from bass.records import CacheBudget, Window
+from bass.sampling import Sampling
+from bass.testing import check_drafter
+from bass.testing.doubles import ByRow
+from bass.testing.engine import By
+from bass.testing.small_models import SmallLlama
+from support.doubles import Cycle
+from support.engines import FIRST_PAIRING, PAIRINGS, Setup, mixed_requests
+from support.heads import FORMS, Headed, eagle_states, published
+
+WORLD, WIDTH = SmallLlama(layers=3), 32
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_output_is_the_targets(form: str) -> None:
+    check_drafter(Headed(form), examples=8)
+
+
+def target_states(tokens: Tensor, layers: tuple[int, ...]) -> list[Tensor]:
+    """Of a text, by a pass over all of it."""
+
+    target, count = WORLD.models["target"], len(tokens)
+    budget = CacheBudget.of(np.array([count]))
+    cache = PaddedCache.allocate(target.shape, budget, tokens.device, torch.float32)
+    scorer = ModelScorer(target.to(tokens.device), cache, FIRST_PAIRING[1](), 1, layers)
+    place = torch.arange(count, device=tokens.device)[None]
+    return [x[0].cpu() for x in scorer(Window(tokens[None], place, count)).features]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("policy", [Fixed(3), Cycle(), ByRow(4)], ids=str)
+@pytest.mark.parametrize("pairing", PAIRINGS.values(), ids=PAIRINGS)
+def test_states_and_logits_are_those_of_the_whole_text(
+    pairing: Any, policy: Any, form: str, device: torch.device
+) -> None:
+    """After each step, a reference in float64 that reads the whole row with the target's own
+    states has the recurrent state and the logits of the next draft: what earlier drafts wrote to
+    the head's cache is gone.
+    """
+    method = Headed(form)
+    setup = Setup(
+        WORLD, device, pairing, policy=policy, drafter=By(method), warp=Sampling(1.0), eos=(3,)
+    )
+    run, seen = setup.engine(mixed_requests(WORLD, count=6, longest=9)), 0
+    s, head = run.sequences, published(form, WORLD.vocab, WIDTH)
+    for _ in run:
+        [drafter] = method.made
+        for row in torch.nonzero(s.active & (s.lens > 1))[:, 0].tolist():
+            tokens = s.tokens[row, : s.lens[row]].clone()
+            features = target_states(tokens[:-1], method.target_features)
+            states, logits = eagle_states(head, features, tokens.cpu())
+            assert int(drafter.last.at[row]) == len(tokens) - 2
+            own = drafter.last.values[row].double().cpu()
+            torch.testing.assert_close(own, states[-1], rtol=1e-4, atol=1e-4)
+            with torch.inference_mode():
+                found = drafter.logits(drafter.last.values[row][None, None])[0, 0].double().cpu()
+            torch.testing.assert_close(found, logits[-1], rtol=1e-4, atol=1e-4)
+            seen += 1
+    assert seen > 20
