@@ -9,11 +9,11 @@ from jaxtyping import Int
 from torch import Tensor
 
 from bass.errors import PairingError
-from bass.interfaces import AttentionBackend, View
+from bass.interfaces import AttentionBackend, KVCache, View
 from bass.ops import attention
-from bass.ops.attention import Queries, Sinks
+from bass.ops.attention import Positions, Queries, Sinks
 from bass.ops.dispatch import Unsupported, unsupported
-from bass.records import AttentionRule
+from bass.records import AttentionRule, Projection
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,26 @@ class PositionBackend(AttentionBackend[View, SpanPlan]):
 
     capturable: ClassVar[bool] = True
     supports_sinks: ClassVar[bool] = True
+    # stores keys and values and attends in one kernel, or gives None
+    fused: ClassVar[Callable[..., Queries | None]] = staticmethod(lambda *_: None)
 
     def plan(self, positions: Int[Tensor, "batch window"], span: int) -> SpanPlan:
         return SpanPlan(positions, span)
+
+    def attend(
+        self,
+        cache: KVCache[View],
+        layer: int,
+        projection: Projection,
+        positions: Positions,
+        plan: SpanPlan,
+        rule: AttentionRule,
+    ) -> Queries:
+        if cache.writable_view:
+            out = self.fused(projection, cache.view(layer), positions, plan.span, rule)
+            if out is not None:
+                return out
+        return super().attend(cache, layer, projection, positions, plan, rule)
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bass.attention.kernels import PositionBackend, SpanPlan
-from bass.interfaces import KVCache
 from bass.ops import attention
-from bass.ops.attention import Positions, Queries, Sinks
-from bass.records import AttentionRule, PaddedView, PagedView, Projection
+from bass.ops.attention import Queries, Sinks
+from bass.records import AttentionRule, PaddedView, PagedView
 
 
 @final
@@ -28,23 +27,7 @@ class SDPA(PositionBackend[PaddedView]):
     paper: ClassVar[str] = "torch, scaled_dot_product_attention"
     view_type: ClassVar[type] = PaddedView
     replayable: ClassVar[bool] = True
-
-    def attend(
-        self,
-        cache: KVCache[PaddedView],
-        layer: int,
-        projection: Projection,
-        positions: Positions,
-        plan: SpanPlan,
-        rule: AttentionRule,
-    ) -> Queries:
-        """On a CPU a kernel stores the keys and values of a step, and attends."""
-        out = None
-        if cache.writable_view:
-            out = attention.by_cpu(projection, cache.view(layer), positions, plan.span, rule)
-        if out is None:
-            return super().attend(cache, layer, projection, positions, plan, rule)
-        return out
+    fused = staticmethod(attention.by_cpu)
 
     def run(
         self, q: Queries, view: PaddedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None

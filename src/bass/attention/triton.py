@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from bass.attention.kernels import KernelBackend, SpanPlan
-from bass.interfaces import KVCache
 from bass.ops import attention
-from bass.ops.attention import Positions, Queries, Sinks
-from bass.records import AttentionRule, PaddedView, PagedView, Projection, RaggedView
+from bass.ops.attention import Queries, Sinks
+from bass.records import AttentionRule, PaddedView, PagedView, RaggedView
 
 
 @final
@@ -44,22 +43,7 @@ class TritonRagged(KernelBackend[RaggedView]):
     paper: ClassVar[str] = "Dao et al., 2023"
     view_type: ClassVar[type] = RaggedView
     reads_lengths: ClassVar[bool] = True
-
-    def attend(
-        self,
-        cache: KVCache[RaggedView],
-        layer: int,
-        projection: Projection,
-        positions: Positions,
-        plan: SpanPlan,
-        rule: AttentionRule,
-    ) -> Queries:
-        out = None
-        if cache.writable_view:
-            out = attention.by_hopper(projection, cache.view(layer), positions, plan.span, rule)
-        if out is None:
-            return super().attend(cache, layer, projection, positions, plan, rule)
-        return out
+    fused = staticmethod(attention.by_hopper)
 
 
 @final
