@@ -32,15 +32,18 @@ def feedback(accepted: list[int], active: list[bool] | None = None) -> Feedback:
     return Feedback(np.full(rows, 32), np.array(accepted), np.array(active or [True] * rows), 0.01)
 
 
+def state(rows: int, length: int, shrunk: bool = False) -> LengthState:
+    return LengthState(np.full(rows, length), np.full(rows, shrunk))
+
+
 @pytest.mark.parametrize(("before", "after"), VECTORS)
 def test_algorithm_1_follows_its_vectors(
     before: tuple[int, int, list[int]], after: tuple[int, int]
 ) -> None:
     length, shrunk, accepted = before
-    state = BatchAdaptive().update(
-        LengthState(len(accepted), length, bool(shrunk)), feedback(accepted)
-    )
-    assert (state.length, int(state.shrunk)) == after
+    found = BatchAdaptive().update(state(len(accepted), length, bool(shrunk)), feedback(accepted))
+    for row in range(len(accepted)):
+        assert (found.length[row], int(found.shrunk[row])) == after
 
 
 def test_algorithm_1_starts_at_seven_for_every_row() -> None:
@@ -52,11 +55,10 @@ def test_rows_that_are_not_active_do_not_count() -> None:
     """A finished row may report anything: here a full acceptance, which must not make the others'
     drafts grow.
     """
-    state = BatchAdaptive().update(LengthState(2, 7), feedback([7, 2], [False, True]))
-    assert (state.length, state.shrunk) == (6, True)
-    assert BatchAdaptive().update(
-        LengthState(2, 7), feedback([7, 7], [False, False])
-    ) == LengthState(2, 7)
+    found = BatchAdaptive().update(state(2, 7), feedback([7, 2], [False, True]))
+    assert (found.length.tolist(), found.shrunk.tolist()) == ([6, 6], [True, True])
+    found = BatchAdaptive().update(state(2, 7), feedback([7, 7], [False, False]))
+    assert (found.length.tolist(), found.shrunk.tolist()) == ([7, 7], [False, False])
 
 
 def test_fixed_always_asks_for_k() -> None:

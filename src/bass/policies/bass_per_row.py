@@ -6,21 +6,12 @@ from typing import ClassVar, final
 import numpy as np
 
 from bass.host_records import Feedback
-from bass.interfaces import DraftLengthPolicy
-from bass.option import within
-
-
-@dataclass(frozen=True)
-class RowLengths:
-    """The current length of each row, and whether the row's previous step shrank it."""
-
-    length: np.ndarray  # int [B]
-    shrunk: np.ndarray  # bool [B]
+from bass.policies.batch_adaptive import Adaptive, LengthState
 
 
 @final
 @dataclass(frozen=True)
-class RowAdaptive(DraftLengthPolicy[RowLengths]):
+class RowAdaptive(Adaptive):
     """Algorithm 1 of BASS (Qian et al., 2024) with each row as its own batch: grow after a full
     acceptance, else shrink.
 
@@ -35,28 +26,12 @@ class RowAdaptive(DraftLengthPolicy[RowLengths]):
 
     paper: ClassVar[str] = "after Qian et al., 2024, Algorithm 1"
 
-    start: int = within("[1, {max_length}]", 7)
-    increment: int = within("[1, inf)", 2)
-    modulus: int = within("[1, inf)", 10)
     max_length: int = 16
 
-    def init(self, batch_size: int) -> RowLengths:
-        return RowLengths(np.full(batch_size, self.start), np.zeros(batch_size, dtype=bool))
+    def update(self, state: LengthState, feedback: Feedback) -> LengthState:
+        return self.after(state, feedback.accepted, feedback.active)
 
-    def lengths(self, state: RowLengths) -> np.ndarray:
-        return state.length.astype(np.int32)
-
-    def update(self, state: RowLengths, feedback: Feedback) -> RowLengths:
-        length, x = state.length, feedback.accepted
-        full = x >= length
-        longer = np.minimum(length + self.increment, self.max_length)
-        shorter = np.maximum(np.maximum(1, x), length - -(-length // self.modulus) - state.shrunk)
-        return RowLengths(
-            np.where(feedback.active, np.where(full, longer, shorter), length),
-            np.where(feedback.active, ~full, state.shrunk),
-        )
-
-    def reset(self, state: RowLengths, rows: np.ndarray) -> RowLengths:
+    def reset(self, state: LengthState, rows: np.ndarray) -> LengthState:
         length, shrunk = state.length.copy(), state.shrunk.copy()
         length[rows], shrunk[rows] = self.start, False
-        return RowLengths(length, shrunk)
+        return LengthState(length, shrunk)

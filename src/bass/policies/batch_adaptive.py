@@ -1,7 +1,6 @@
 """Algorithm 1 of BASS: one length for the whole batch, which follows the best row."""
 
 from dataclasses import dataclass
-from math import ceil
 from typing import ClassVar, final
 
 import numpy as np
@@ -13,18 +12,41 @@ from bass.option import within
 
 @dataclass(frozen=True)
 class LengthState:
-    """The current length, and whether the previous step shrank it (then the next one shrinks it by
-    one more).
+    """The current length of each row, and whether the row's previous step shrank it (then the next
+    one shrinks it by one more).
     """
 
-    batch: int
-    length: int
-    shrunk: bool = False
+    length: np.ndarray  # int [B]
+    shrunk: np.ndarray  # bool [B]
+
+
+@dataclass(frozen=True)
+class Adaptive(DraftLengthPolicy[LengthState]):
+    """The base of both forms of Algorithm 1, which differ in what a row follows."""
+
+    start: int = within("[1, {max_length}]", 7)
+    increment: int = within("[1, inf)", 2)
+    modulus: int = within("[1, inf)", 10)
+    max_length: int = 32
+
+    def init(self, batch_size: int) -> LengthState:
+        return LengthState(np.full(batch_size, self.start), np.zeros(batch_size, dtype=bool))
+
+    def lengths(self, state: LengthState) -> np.ndarray:
+        return state.length.astype(np.int32)
+
+    def after(self, state: LengthState, accepted: np.ndarray, rows: np.ndarray) -> LengthState:
+        """The state after these `rows`, bool [B], accepted so many tokens, int [B]."""
+        length, full = state.length, accepted >= state.length
+        longer = np.minimum(length + self.increment, self.max_length)
+        less = length - -(-length // self.modulus) - state.shrunk
+        following = np.where(full, longer, np.maximum(np.maximum(1, accepted), less))
+        return LengthState(np.where(rows, following, length), np.where(rows, ~full, state.shrunk))
 
 
 @final
 @dataclass(frozen=True)
-class BatchAdaptive(DraftLengthPolicy[LengthState]):
+class BatchAdaptive(Adaptive):
     """Grow if some row accepts its whole draft, else shrink towards the accepted length (Qian et
     al., 2024, Algorithm 1).
 
@@ -39,23 +61,9 @@ class BatchAdaptive(DraftLengthPolicy[LengthState]):
 
     paper: ClassVar[str] = "Qian et al., 2024, Algorithm 1"
 
-    start: int = within("[1, {max_length}]", 7)
-    increment: int = within("[1, inf)", 2)
-    modulus: int = within("[1, inf)", 10)
-    max_length: int = 32
-
-    def init(self, batch_size: int) -> LengthState:
-        return LengthState(batch_size, self.start)
-
-    def lengths(self, state: LengthState) -> np.ndarray:
-        return np.full(state.batch, state.length, dtype=np.int32)
-
     def update(self, state: LengthState, feedback: Feedback) -> LengthState:
         if not feedback.active.any():
             return state
-        best = int(feedback.accepted[feedback.active].max())
-        if best >= state.length:
-            length = min(state.length + self.increment, self.max_length)
-            return LengthState(state.batch, length)
-        shorter = state.length - ceil(state.length / self.modulus) - state.shrunk
-        return LengthState(state.batch, max(1, best, shorter), shrunk=True)
+        best = feedback.accepted[feedback.active].max()
+        every = np.ones_like(feedback.active)
+        return self.after(state, np.full_like(state.length, best), every)
