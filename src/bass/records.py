@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from bass.host_records import AttentionRule, CacheBudget, DecoderShape, Feedback, RowAssignment
-from bass.sampling_params import SAMPLING_OPTIONS
+from bass.sampling_params import Sampling
 
 __all__ = [
     "Angles",
@@ -61,7 +61,7 @@ class Sequences:
     steps: Int[Tensor, " batch"]  # number of steps of the row itself
     prompt_lens: Int[Tensor, " batch"]
     end_tokens: Int[Tensor, "batch ends"]  # token ids that end the row, -1 as padding
-    sampling: Float64[Tensor, "batch options"]  # columns: `SAMPLING_OPTIONS`
+    sampling: Float64[Tensor, "batch options"]  # columns: `Sampling`
 
     @classmethod
     def empty(
@@ -93,9 +93,7 @@ class Sequences:
                 dtype=torch.int64,
                 device=device,
             ),
-            sampling=torch.tensor(
-                [list(SAMPLING_OPTIONS.values())] * batch, dtype=torch.float64, device=device
-            ),
+            sampling=torch.tensor([Sampling()] * batch, dtype=torch.float64, device=device),
         )
 
     def first(self, batch: int) -> "Sequences":

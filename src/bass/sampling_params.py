@@ -1,27 +1,30 @@
 """What a request asks for: length, sampling and the end of its samples.
 
-These fields are the options of `LLM.generate`, of the command line and of ablations; the engine
-packs those of `SAMPLING_OPTIONS` into the row of each sample.
+The fields of `SamplingParams` are the options of `LLM.generate`, of the command line and of
+ablations; those of `Sampling` are what the engine packs into the row of each sample.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self, TypedDict
+from typing import Any, NamedTuple, Self, TypedDict
 
 from bass.errors import OptionError, RequestError
 from bass.option import PerPrompt, check_value, for_one_prompt, option
 
-# The columns of `Sequences.sampling`, with the values that disable each option.
-SAMPLING_OPTIONS: dict[str, float] = {
-    "temperature": 1.0,
-    "top_k": 0,
-    "top_p": 1.0,
-    "min_p": 0.0,
-    "repetition_penalty": 1.0,
-    "presence_penalty": 0.0,
-    "frequency_penalty": 0.0,
-    "min_new_tokens": 0,
-}
+
+class Sampling(NamedTuple):
+    """The sampling options of one row, the columns of `Sequences.sampling`; by default none has an
+    effect.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    min_new_tokens: int = 0
 
 
 def stop_strings(stop: str | Iterable[str] | None) -> tuple[str, ...]:
@@ -88,9 +91,9 @@ class SamplingParams:
                 object.__setattr__(self, name, tuple(value))
 
     @property
-    def row(self) -> tuple[float, ...]:
-        """A row of `Sequences.sampling`; the options must be those of one prompt."""
-        return tuple(float(getattr(self, name)) for name in SAMPLING_OPTIONS)
+    def row(self) -> Sampling:
+        """The options of a row; they must be those of one prompt."""
+        return Sampling(*(getattr(self, name) for name in Sampling._fields))
 
     def of_prompts(self, count: int) -> list[Self]:
         """The options of each of `count` prompts.

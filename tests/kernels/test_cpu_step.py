@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bass.kernels import cpu, values
 from bass.ops import batch_state, sampling, verification
 from bass.records import Draft, History, Noise, Sequences, Verdict
-from bass.sampling import Sampling
+from bass.sampling_params import Sampling
 from support.cpu import UNSUPPORTED, cpu_kernels
 
 if UNSUPPORTED is not None:
@@ -59,6 +59,9 @@ options = st.builds(
     top_p=st.sampled_from([0.05, 0.7, 1.0]),
     min_p=st.sampled_from([0.0, 0.2]),
     repetition_penalty=st.sampled_from([1.0, 1.0, 1.5]),
+    presence_penalty=st.just(0.0),
+    frequency_penalty=st.just(0.0),
+    min_new_tokens=st.just(0),
 )
 
 
@@ -69,7 +72,7 @@ def test_a_warp(seed: int, given_: list[Sampling], window: int, vocab: int) -> N
     logits[0, 0, 0] = -math.inf if vocab > 1 else 0.0
     if seed % 4 == 0:
         logits[-1, -1, -1] = (math.nan, math.inf)[seed // 4 % 2]
-    packed = torch.cat([one.packed(1, torch.device("cpu")) for one in given_])
+    packed = torch.tensor(given_, dtype=torch.float64)
     tokens, lens = torch.zeros(batch, 4, dtype=torch.int64), torch.ones(batch, dtype=torch.int64)
     history = History(tokens, lens, tokens[:, : window - 1], lens, tokens[:, :0], packed)
     expected, found = both(lambda: sampling.warp(logits, history))
@@ -85,7 +88,7 @@ def test_a_warp(seed: int, given_: list[Sampling], window: int, vocab: int) -> N
 @given(seeds, rows, vocabs)
 def test_the_exponential_of_a_softmax(seed: int, batch: int, vocab: int) -> None:
     logits = 30 * torch.randn(batch, 2, vocab, generator=random(seed))
-    found = cpu.step.warp(logits, torch.cat([Sampling().packed(1, logits.device)] * batch))
+    found = cpu.step.warp(logits, torch.tensor([Sampling()] * batch, dtype=torch.float64))
     assert torch.allclose(found, logits.softmax(-1), atol=1e-36, rtol=1e-5)
 
 

@@ -7,7 +7,7 @@ import torch
 
 from bass.engine.requests import Request
 from bass.ops.noise import row_key
-from bass.sampling import Sampling
+from bass.sampling_params import Sampling
 from bass.testing.doubles import OwnPast
 from bass.testing.small_models import SmallLlama
 from support.engines import SLOW, Setup

@@ -12,7 +12,7 @@ from bass.interfaces import Quantization
 from bass.policies import Fixed
 from bass.quantization import Fp8, Int8, Int8Weight
 from bass.quantization.apply import quantize, quantize_head
-from bass.sampling import Sampling
+from bass.sampling_params import Sampling
 from bass.testing.small_models import SmallLlama
 from kernels.conftest import Choose
 from models.cases import FIRST

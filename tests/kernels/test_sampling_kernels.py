@@ -1,7 +1,7 @@
 """Tier 3: warps by kernels equal their twins in torch."""
 
 import warnings
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from bass.kernels.triton import sampling as kernels
 from bass.ops import dispatch
 from bass.records import History
-from bass.sampling import RowSampling, Sampling
+from bass.sampling import RowSampling
+from bass.sampling_params import Sampling
 from support.matrix import night
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -64,12 +65,12 @@ def without_tokens(options: Sampling, logits: torch.Tensor) -> History:
     none = torch.zeros(len(logits), 0, dtype=torch.int64, device=logits.device)
     ahead = none.new_zeros(len(logits), logits.shape[1] - 1)
     zero = none.sum(1)
-    packed = options.packed(len(logits), logits.device)
+    packed = torch.tensor([options] * len(logits), dtype=torch.float64, device=logits.device)
     return History(none, zero, ahead, zero, none, packed)
 
 
 def twin(options: Sampling, logits: torch.Tensor) -> torch.Tensor:
-    return options(logits, without_tokens(options, logits))
+    return RowSampling()(logits, without_tokens(options, logits))
 
 
 def kernel(options: Sampling, logits: torch.Tensor) -> torch.Tensor:
@@ -129,7 +130,7 @@ def test_a_warp_equals_its_twin_for_any_logits_and_options(
     )
     nearby = [
         twin(
-            replace(options, top_p=min(1.0, options.top_p * shift), min_p=options.min_p * shift),
+            options._replace(top_p=min(1.0, options.top_p * shift), min_p=options.min_p * shift),
             logits,
         )
         for shift in (1 - 1e-5, 1 + 1e-5)
@@ -213,7 +214,7 @@ def histories(vocab: int, columns: int, device: torch.device) -> History:
         np.minimum(random.integers(1, 40, count), lens),
         np.where(random.random((count, 3)) < 0.3, -1, random.integers(0, vocab, (count, 3))),
     )
-    packed = torch.cat([options.packed(1, device) for options in PENALTIES])
+    packed = torch.tensor(PENALTIES, dtype=torch.float64, device=device)
     return History(*(torch.as_tensor(array, device=device) for array in arrays), packed)
 
 
@@ -251,7 +252,8 @@ def test_a_long_row_is_counted_whole(device: torch.device) -> None:
     tokens = torch.randint(vocab, (1, 3000), generator=generator(1)).to(device)
     lens = torch.tensor([2900], device=device)
     logits = torch.randn(1, 1, vocab, generator=generator(2)).to(device)
-    packed = Sampling(1.0, 0, 1.0, 0.0, 1.4, 0.5, 0.25).packed(1, device)
+    options = Sampling(1.0, 0, 1.0, 0.0, 1.4, 0.5, 0.25)
+    packed = torch.tensor([options], dtype=torch.float64, device=device)
     history = History(tokens, lens, tokens[:, :0], lens - 1500, tokens[:, :0], packed)
     found, expected = by_kernel(logits, history), RowSampling()(logits, history)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-9)

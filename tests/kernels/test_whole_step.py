@@ -15,14 +15,13 @@ from bass.kernels.triton import rejection_sampling, sampling
 from bass.ops.noise import row_key
 from bass.policies import Fixed
 from bass.records import Draft, Noise, Sequences, Verdict
-from bass.sampling import Sampling
+from bass.sampling_params import Sampling
 from bass.testing.doubles import OwnPast
-from bass.testing.engine import By
 from bass.testing.small_models import SmallLlama, SmallTable
 from bass.verifiers import VERIFIERS
 from bass.verifiers.rejection import Rejection
 from kernels.conftest import Choose
-from support.engines import RunOutput, Setup, mixed_requests
+from support.engines import By, RunOutput, Setup, mixed_requests
 from support.matrix import matrix
 
 WARPS = {"greedy": Sampling(0), "plain": Sampling(1), "cut": Sampling(0.9, 9, 0.95, 0.01)}

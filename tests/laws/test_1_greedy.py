@@ -11,7 +11,7 @@ import torch
 from bass.engine.requests import Request
 from bass.policies import BatchAdaptive, Fixed
 from bass.records import CacheBudget, Sequences
-from bass.sampling import Sampling
+from bass.sampling_params import Sampling
 from bass.testing.doubles import ByRow, OwnPast
 from bass.testing.small_models import Pairing, SmallLlama, SmallModel, SmallTable, dense_logits
 from support.doubles import CheckedScorer, Cycle, SmallCounting

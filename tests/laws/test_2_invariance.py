@@ -5,7 +5,7 @@ In float32 a sum in another order moves a probability by about 1e-7, so a unifor
 two values about once in 10^6 draws. The seeds are fixed, and these tests make some 10^4 draws.
 """
 
-from dataclasses import astuple, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ import torch
 from bass.engine.requests import Request
 from bass.policies import Fixed
 from bass.records import CacheBudget, Sequences
-from bass.sampling import RowSampling, Sampling
+from bass.sampling import RowSampling
+from bass.sampling_params import Sampling
 from bass.testing.doubles import OwnPast
 from bass.testing.small_models import SmallLlama, SmallModel, SmallTable
 from support.doubles import Cycle
@@ -116,7 +117,7 @@ def test_a_request_with_options_of_its_own_gets_the_same_tokens_in_any_batch(
 ) -> None:
     """Whatever the options of the rows next to it, and of those that had its row before."""
     requests = [
-        replace(request, sampling=astuple(ROWS[i % 4]), end_tokens=((2,), (3, 2), ())[i % 3])
+        replace(request, sampling=ROWS[i % 4], end_tokens=((2,), (3, 2), ())[i % 3])
         for i, request in enumerate(mixed_requests(world, seed=4))
     ]
     setup = Setup(world, device, policy=OwnPast(), drafter=drafter, warp=RowSampling(), batch=3)

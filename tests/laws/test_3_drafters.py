@@ -16,13 +16,12 @@ from bass.interfaces import Scorer
 from bass.models.llama import Llama, LlamaConfig
 from bass.policies import Fixed
 from bass.records import Sequences
-from bass.sampling import Sampling
+from bass.sampling_params import Sampling
 from bass.testing.doubles import ByRow, OwnPast
-from bass.testing.engine import By
 from bass.testing.small_models import SmallLlama, SmallModel, SmallTable, dense_logits
 from bass.testing.statistics import count
 from support.doubles import CheckedScorer, Cycle
-from support.engines import PAIRINGS, Built, Setup, by_the_target, mixed_requests, watched
+from support.engines import PAIRINGS, Built, By, Setup, by_the_target, mixed_requests, watched
 from support.matrix import night
 from support.oracle import greedy, joint_law
 from support.samples import assert_law, first_tokens

@@ -18,14 +18,13 @@ from bass.drafters import ModelDraft, SelfDraft
 from bass.engine.requests import Request
 from bass.interfaces import DraftLengthPolicy, StopRule
 from bass.policies import BatchAdaptive, Fixed
-from bass.sampling import Sampling
+from bass.sampling_params import Sampling
 from bass.stop_rules import STOP_RULES
 from bass.testing.doubles import ByRow, OwnPast
-from bass.testing.engine import By
 from bass.testing.small_models import SmallLlama, SmallTable
 from bass.testing.statistics import count
 from support.doubles import Cycle
-from support.engines import COUPLED, PAIRINGS, Setup, mixed_requests
+from support.engines import COUPLED, PAIRINGS, By, Setup, mixed_requests
 from support.matrix import matrix
 from support.oracle import greedy, joint_law
 from support.samples import assert_law, first_tokens

@@ -14,7 +14,8 @@ import torch
 from bass.engine.requests import Request
 from bass.ops.noise import row_key
 from bass.policies import Fixed
-from bass.sampling import RowSampling, Sampling
+from bass.sampling import RowSampling
+from bass.sampling_params import Sampling
 from bass.testing import engine
 from bass.testing.doubles import ByRow, OwnPast
 from bass.testing.small_models import SmallLlama, SmallTable

@@ -18,10 +18,9 @@ from bass.engine.requests import Request
 from bass.interfaces import DraftLengthPolicy
 from bass.ops.noise import exponential_race, exponentials, minus_log, philox, uniforms
 from bass.policies import BatchAdaptive, Fixed
-from bass.sampling import Sampling
+from bass.sampling_params import Sampling
 from bass.testing import engine
 from bass.testing.doubles import ByRow, OwnPast
-from bass.testing.engine import By
 from bass.testing.small_models import SmallLlama, SmallTable
 from bass.testing.statistics import count
 from support.doubles import Cycle, Scripted
@@ -30,6 +29,7 @@ from support.engines import (
     DRAFTER_MAKERS,
     PAIRINGS,
     Built,
+    By,
     DrafterMaker,
     Setup,
     by_the_target,

@@ -27,12 +27,11 @@ from bass.interfaces import (
 )
 from bass.policies import Fixed
 from bass.records import Draft, Noise, Scored, Sequences, Window
-from bass.sampling import Sampling
+from bass.sampling_params import Sampling
 from bass.testing.doubles import ByRow
-from bass.testing.engine import By
 from bass.testing.small_models import SmallTable
 from support.doubles import Cycle
-from support.engines import EVERY_VERIFIER, Setup, mixed_requests, watched
+from support.engines import EVERY_VERIFIER, By, Setup, mixed_requests, watched
 
 TABLE = SmallTable()
 

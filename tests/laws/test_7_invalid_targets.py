@@ -18,11 +18,12 @@ from bass.errors import CheckpointError, StrategyError
 from bass.interfaces import ForwardingRowStore, RowStore, Scorer, Verifier, Warp
 from bass.policies import Fixed
 from bass.records import Draft, History, Noise, Scored, Verdict, Window
-from bass.sampling import Sampling
+from bass.sampling_params import Sampling
 from bass.testing.engine import same_prompt
 from bass.testing.small_models import SmallTable
 from bass.verifiers.block import Block
 from laws.test_7_invalid_drafts import at, expect_error
+from support.doubles import warped
 from support.engines import EVERY_VERIFIER, Setup
 from support.matrix import matrix
 
@@ -70,7 +71,7 @@ class LostByTheWarp(Warp):
     """
 
     def __call__(self, logits: Tensor, history: History) -> Tensor:
-        probs = Sampling(1.0)(logits, history)
+        probs = warped(Sampling(1.0), logits, history)
         after = F.pad(history.drafted == END, (1, 0))[:, -probs.shape[1] :]
         return torch.where(after[..., None], torch.nan, probs)
 
@@ -112,7 +113,7 @@ class SpoiledWarp(Warp):
     spoil: Callable[[Tensor], Tensor]
 
     def __call__(self, logits: Tensor, history: History) -> Tensor:
-        probs = Sampling(temperature=0.8)(logits, history).clone()
+        probs = warped(Sampling(temperature=0.8), logits, history).clone()
         own = probs[BAD_ROW, 0]
         probs[BAD_ROW, 0] = torch.where(history.lens[BAD_ROW] > 8, self.spoil(own), own)
         return probs

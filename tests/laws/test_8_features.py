@@ -17,12 +17,11 @@ from bass.interfaces import Drafter, DrafterContext, DraftMethod, ForwardingRowS
 from bass.models.first_layers import FirstLayers
 from bass.policies import Fixed
 from bass.records import CacheBudget, Draft, Noise, Observation, RowAssignment, Sequences, Window
-from bass.sampling import Sampling
+from bass.sampling_params import Sampling
 from bass.testing.doubles import ByRow
-from bass.testing.engine import By
 from bass.testing.small_models import SmallLlama
 from support.doubles import Cycle
-from support.engines import FIRST_PAIRING, Setup, mixed_requests
+from support.engines import FIRST_PAIRING, By, Setup, mixed_requests
 
 CPU = torch.device("cpu")
 LAYERS = 3

@@ -11,13 +11,12 @@ from bass.caches import PaddedCache
 from bass.engine.scorer import ModelScorer
 from bass.policies import Fixed
 from bass.records import CacheBudget, Window
-from bass.sampling import Sampling
+from bass.sampling_params import Sampling
 from bass.testing import check_drafter
 from bass.testing.doubles import ByRow
-from bass.testing.engine import By
 from bass.testing.small_models import SmallLlama
 from support.doubles import Cycle
-from support.engines import FIRST_PAIRING, PAIRINGS, Setup, mixed_requests
+from support.engines import FIRST_PAIRING, PAIRINGS, By, Setup, mixed_requests
 from support.heads import FORMS, Headed, eagle_states, published
 
 WORLD, WIDTH = SmallLlama(layers=3), 32

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bass.sampling import Sampling
+from bass.sampling_params import Sampling
 from bass.testing.doubles import ByRow
 from bass.testing.small_models import SmallLlama
 from bass.testing.statistics import count

@@ -25,7 +25,7 @@ from bass.errors import BassError, CheckpointError, RequestError
 from bass.interfaces import Verifier
 from bass.models.llama import Llama, LlamaConfig
 from bass.records import CacheBudget, Sequences
-from bass.sampling import Sampling
+from bass.sampling_params import Sampling
 from bass.testing.doubles import OwnPast
 from bass.testing.small_models import SmallLlama
 from bass.verifiers import VERIFIERS

@@ -3,7 +3,7 @@ token, a policy, and a drafter that knows the output.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, final
 
@@ -15,7 +15,19 @@ from torch import Tensor
 
 from bass.interfaces import Attend, Drafter, DraftLengthPolicy, ForwardingRowStore, RowStore, Scorer
 from bass.models.decoder import CausalDecoder
-from bass.records import Draft, Features, Feedback, Noise, RowAssignment, Scored, Sequences, Window
+from bass.records import (
+    Draft,
+    Features,
+    Feedback,
+    History,
+    Noise,
+    RowAssignment,
+    Scored,
+    Sequences,
+    Window,
+)
+from bass.sampling import RowSampling
+from bass.sampling_params import Sampling
 from bass.testing.small_models import (
     Logits,
     Pairing,
@@ -25,6 +37,12 @@ from bass.testing.small_models import (
     TableConfig,
     TableDecoder,
 )
+
+
+def warped(options: Sampling, logits: Tensor, history: History) -> Tensor:
+    """The distributions of rows that all have these options."""
+    rows = torch.tensor([options] * len(logits), dtype=torch.float64, device=logits.device)
+    return RowSampling()(logits, replace(history, sampling=rows))
 
 
 @final

@@ -42,7 +42,7 @@ from bass.records import Sequences
 from bass.stop_rules import STOP_RULES
 from bass.testing import engine
 from bass.testing.doubles import ByRow, OwnPast, Unsure
-from bass.testing.engine import By, same_prompt
+from bass.testing.engine import same_prompt
 from bass.testing.small_models import Pairing, SmallLlama, SmallModel
 from bass.verifiers import VERIFIERS
 from bass.verifiers.coupled import Coupled
@@ -87,6 +87,14 @@ TEST_POLICIES: dict[str, DraftLengthPolicy[Any]] = {
 }
 
 
+@dataclass(frozen=True)
+class By:
+    """How a run drafts."""
+
+    method: DraftMethod
+    stop_rule: StopRule | None = None
+
+
 # How a run drafts, by its setup and its requests.
 DrafterMaker = By | Callable[[engine.Setup, list[Request]], By]
 
@@ -110,7 +118,8 @@ class Setup(engine.Setup):
     def engine(self, requests: list[Request]) -> EngineRun:
         by, capturable = self.drafts(requests), self.device.type == "cuda" and self.wrap is None
         host = isinstance(by.method, Scripted) or not self.pairing[1]().capturable
-        setup = replace(self, drafter=by, graphs=self.graphs and capturable and not host)
+        graphs = self.graphs and capturable and not host
+        setup = replace(self, drafter=by.method, stop_rule=by.stop_rule, graphs=graphs)
         return super(Setup, setup).engine(requests)
 
     def outcome(self, requests: list[Request]) -> "RunOutput":

@@ -16,7 +16,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from bass.sampling import Sampling
+from bass.sampling_params import Sampling
 from bass.testing import small_models
 from bass.testing.small_models import SmallModel, greedy
 

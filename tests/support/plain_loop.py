@@ -2,16 +2,18 @@
 
 import torch
 
-from bass.interfaces import Scorer, Warp
+from bass.interfaces import Scorer
 from bass.ops import batch_state
 from bass.ops.noise import step_noise
 from bass.ops.sampling import draw
 from bass.records import Sequences, Verdict, Window
+from bass.sampling_params import Sampling
+from support.doubles import warped
 
 
 @torch.inference_mode()
 def plain_loop(
-    target: Scorer, warp: Warp, sequences: Sequences, prompts: list[list[int]], span: int
+    target: Scorer, options: Sampling, sequences: Sequences, prompts: list[list[int]], span: int
 ) -> list[list[int]]:
     """Decode every row of `sequences` and return the new tokens of each.
 
@@ -27,7 +29,7 @@ def plain_loop(
     while sequences.active.any():  # sync: the loop ends when all rows have
         last, position = batch_state.last(sequences, 1)
         logits = target(Window(last, position, span)).logits
-        probs = warp(logits, sequences.history(last[:, :0]))
+        probs = warped(options, logits, sequences.history(last[:, :0]))
         noise = step_noise(sequences.keys, sequences.steps, sequences.lens, 0)
         tokens = draw(probs[:, 0], noise.residual[:, 0])[:, None]
         verdict = Verdict(tokens, torch.zeros_like(sequences.lens))

@@ -18,10 +18,9 @@ from bass.errors import StrategyError
 from bass.interfaces import Drafter, DraftLengthPolicy, StopRule, Verifier
 from bass.policies import Fixed
 from bass.records import Draft, Feedback, Noise, Sequences, Verdict
-from bass.testing.engine import By
 from bass.testing.small_models import SmallTable
 from bass.verifiers.rejection import Rejection
-from support.engines import PAIRINGS, Setup, mixed_requests
+from support.engines import PAIRINGS, By, Setup, mixed_requests
 
 TABLE = SmallTable()
 

@@ -16,7 +16,7 @@ from bass.engine.assembly import own_draw
 from bass.interfaces import Drafter, DrafterContext, Scorer, StopRule
 from bass.ops.noise import step_noise
 from bass.records import Draft, Scored, Sequences, Window
-from bass.sampling import Sampling
+from bass.sampling import RowSampling
 from bass.stop_rules import Confidence, Entropy, Svip
 from unit.checkpoints import Pair, write_checkpoint
 
@@ -28,7 +28,7 @@ PROMPTS = [[5, 6, 7, 5, 6], [9], [30, 2, 4, 8, 30, 2]]
 class Bench(DrafterContext):
     """For drafters that need no model."""
 
-    warp = Sampling()
+    warp = RowSampling()
     draw = staticmethod(own_draw)
     stop_rule = None
     device: torch.device = CPU
@@ -206,7 +206,7 @@ def test_no_drafter_reads_from_the_host(rule: StopRule | None) -> None:
     meta = torch.device("meta")
     sequences = Sequences.empty(3, 24, [], meta)
     replay = Replay([[1, 2, 3], [4, 5, 6, 7]]).build(Bench(meta))
-    model = ModelDrafter(Anywhere(), Sampling(temperature=1.0), own_draw, rule)
+    model = ModelDrafter(Anywhere(), RowSampling(), own_draw, rule)
     noise = step_noise(sequences.keys, sequences.steps, sequences.lens, 4)
     for drafter in (
         Ngram(),

@@ -7,9 +7,9 @@ import torch
 from bass.engine.parts import parts_at
 from bass.engine.requests import Request, StepRecord
 from bass.records import History
-from bass.sampling import Sampling
+from bass.sampling_params import Sampling
 from bass.testing.small_models import SmallLlama, SmallTable
-from support.doubles import Cycle
+from support.doubles import Cycle, warped
 from support.engines import DRAFTER_MAKERS, RunOutput, Setup, mixed_requests
 
 TABLE, LLAMA = SmallTable(), SmallLlama()
@@ -62,7 +62,7 @@ def test_a_recorded_probability_is_that_of_the_distribution_drawn_from(
             nothing = torch.zeros(1, 0, dtype=torch.int64)
             zero = torch.zeros(1, dtype=torch.int64)
             history = History(nothing, zero, nothing, zero, nothing, nothing.double())
-            probs = WARP(logits, history)[0, 0]
+            probs = warped(WARP, logits, history)[0, 0]
             expected = float(probs[step.draft_tokens[row, i]])
             assert step.draft_probs[row, i] == pytest.approx(expected, abs=1e-5)
             seen += 1

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from bass.ops.sampling import draw
 from bass.records import History
-from bass.sampling import Sampling
+from bass.sampling_params import Sampling
+from support.doubles import warped
 from support.oracle import HuggingFace
 
 OPTIONS = st.builds(
@@ -20,6 +21,9 @@ OPTIONS = st.builds(
     top_p=st.sampled_from((1.0, 0.95, 0.8, 0.5, 0.01)),
     min_p=st.sampled_from((0.0, 0.02, 0.1, 0.6)),
     repetition_penalty=st.sampled_from((1.0, 1.3, 0.7)),
+    presence_penalty=st.just(0.0),
+    frequency_penalty=st.just(0.0),
+    min_new_tokens=st.just(0),
 )
 
 
@@ -76,7 +80,7 @@ def test_sampling_equals_transformers_in_wide_vocabularies_too(
 
 
 def check(options: Sampling, logits: np.ndarray, rows: list[list[int]]) -> None:
-    got = options(torch.tensor(logits)[:, None], history(rows))[:, 0].numpy()
+    got = warped(options, torch.tensor(logits)[:, None], history(rows))[:, 0].numpy()
     np.testing.assert_allclose(
         got, HuggingFace(options).probs(np.array(rows), logits), rtol=1e-9, atol=1e-12
     )
@@ -105,7 +109,7 @@ def test_a_warped_distribution_sums_to_one_and_keeps_the_mode(
         data.draw(st.lists(st.floats(-30, 30, width=32), min_size=vocab, max_size=vocab))
     )
     plain = Sampling(options.temperature, options.top_k, options.top_p, options.min_p)
-    probs = plain(logits[None, None], history([[0]]))[0, 0]
+    probs = warped(plain, logits[None, None], history([[0]]))[0, 0]
     assert abs(float(probs.sum()) - 1) < 1e-5
     assert probs[logits.argmax()] == probs.max() > 0
     assert (probs >= 0).all()
@@ -118,7 +122,7 @@ def test_logits_may_be_as_large_as_their_type_allows(temperature: float) -> None
     rows = [[most, most, -most, 0.0], [1.5, 1.0, -most, -np.inf], [-most, -most, -most, -np.inf]]
     logits = torch.tensor(rows, dtype=torch.float32)[:, None]
     expected = (logits.double() / temperature).softmax(-1)
-    found = Sampling(temperature)(logits, history([[0]] * 3))
+    found = warped(Sampling(temperature), logits, history([[0]] * 3))
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-12)
 
 
@@ -139,7 +143,7 @@ def test_a_penalty_in_a_window_counts_the_committed_and_the_earlier_drafted_toke
     )
     logits = np.random.default_rng(k).normal(size=(len(rows), k + 1, vocab))
     warp = Sampling(1.0, repetition_penalty=penalty)
-    window = warp(torch.tensor(logits), history(rows, k)).numpy()
+    window = warped(warp, torch.tensor(logits), history(rows, k)).numpy()
     for b, row in enumerate(rows):
         for w in range(k + 1):
             prefix = np.array([row[: len(row) - k + w]])
@@ -155,7 +159,7 @@ def test_the_penalty_while_drafting_counts_all_tokens_drafted_so_far() -> None:
         [0, 1, 2, 3],
         np.array([[0.5, -0.5, 1.0, 0.2, 0.9]]),
     )
-    got = warp(torch.tensor(logits)[:, None], history([row], drafted=3))[0, 0].numpy()
+    got = warped(warp, torch.tensor(logits)[:, None], history([row], drafted=3))[0, 0].numpy()
     np.testing.assert_allclose(got, HuggingFace(warp).probs(np.array([row]), logits)[0], atol=1e-12)
 
 
@@ -184,7 +188,7 @@ def test_penalties_on_generated_tokens_count_neither_the_prompt_nor_what_follows
         end_tokens=torch.tensor(ends[: len(rows)]),
     )
     logits = np.random.default_rng(k).normal(size=(len(rows), k + 1, vocab))
-    window = warp(torch.tensor(logits), before).numpy()
+    window = warped(warp, torch.tensor(logits), before).numpy()
     for b, row in enumerate(rows):
         oracle = HuggingFace(warp, prompts[b], tuple(end for end in ends[b] if end >= 0))
         for w in range(k + 1):

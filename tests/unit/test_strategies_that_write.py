@@ -13,11 +13,10 @@ from bass.drafters.ensemble import EnsembleDrafter
 from bass.interfaces import Drafter, Verifier
 from bass.policies import Fixed
 from bass.records import Draft, Noise, RowAssignment, Sequences, Verdict
-from bass.sampling import Sampling
-from bass.testing.engine import By
+from bass.sampling_params import Sampling
 from bass.testing.small_models import SmallLlama
 from bass.verifiers.rejection import Rejection
-from support.engines import PAIRINGS, RunOutput, Setup, mixed_requests, same_prompt
+from support.engines import PAIRINGS, By, RunOutput, Setup, mixed_requests, same_prompt
 
 WORLD = SmallLlama()
 

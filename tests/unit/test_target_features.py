@@ -16,9 +16,8 @@ from bass.errors import PairingError
 from bass.interfaces import Attend, Decoder, Drafter
 from bass.models.decoder import CausalDecoder
 from bass.records import CacheBudget, DecoderShape, Draft, Features, Noise, Sequences, Window
-from bass.testing.engine import By
 from bass.testing.small_models import SmallLlama
-from support.engines import FIRST_PAIRING, Setup, mixed_requests
+from support.engines import FIRST_PAIRING, By, Setup, mixed_requests
 from unit.checkpoints import Pair
 
 CPU = torch.device("cpu")

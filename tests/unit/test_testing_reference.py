@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bass.sampling import Sampling
+from bass.sampling_params import Sampling
 from bass.testing import engine
 from bass.testing.small_models import SamplingReference, sequence_law
 from bass.testing.strategies import MIXED

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bass.engine.cost import NO_WORK, Work
-from bass.sampling_params import SAMPLING_OPTIONS
+from bass.sampling_params import Sampling
 
 # The reported log-probability of a token that the target excludes (its logit is -inf), and the
 # smallest one that is reported: JSON has no infinity. vLLM reports the same value.
@@ -16,8 +16,7 @@ EXCLUDED = -9999.0
 class Request:
     """One sample of one prompt.
 
-    limit: length at which the row is complete, prompt included. key: of its noise. sampling: a row
-    of `Sequences.sampling`.
+    limit: length at which the row is complete, prompt included. key: of its noise.
     """
 
     prompt: list[int]
@@ -26,7 +25,7 @@ class Request:
     prompt_index: int = 0
     sample_index: int = 0
     end_tokens: tuple[int, ...] = ()
-    sampling: tuple[float, ...] = tuple(SAMPLING_OPTIONS.values())
+    sampling: Sampling = Sampling()  # noqa: RUF009  (a tuple)
 
 
 @dataclass(frozen=True)

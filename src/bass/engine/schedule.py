@@ -107,7 +107,7 @@ class Schedule:
             tokens[row, : len(request.prompt)] = request.prompt
             ends[row, : len(request.end_tokens)] = request.end_tokens
         numbers = np.array([(len(r.prompt), r.limit, r.key) for r in requests])
-        sampling = np.array([r.sampling for r in requests])
+        sampling = np.array([r.sampling for r in requests], dtype=float)
         arrays = rows, tokens, numbers, ends, sampling
         index, prompts, numbers, ends, sampling = (
             torch.as_tensor(array, device=s.tokens.device) for array in arrays

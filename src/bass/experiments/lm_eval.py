@@ -15,7 +15,7 @@ from bass.caches.padded import PaddedCache
 from bass.engine.scorer import ModelScorer
 from bass.errors import RequestError, unknown_name
 from bass.records import CacheBudget, Window
-from bass.sampling_params import SAMPLING_OPTIONS
+from bass.sampling_params import Sampling
 
 OF_SAMPLES = ("temperature", "top_k", "top_p", "min_p")  # no effect in greedy decoding
 Options = dict[str, Any]
@@ -102,13 +102,13 @@ def generation_options(requested: Options) -> Options:
     others = dict(requested)
     sampled, until = others.pop("do_sample", False), others.pop("until", [])
     tokens = others.pop("max_gen_toks")
-    for name in others.keys() - SAMPLING_OPTIONS.keys():
-        raise unknown_name("sampling option", name, SAMPLING_OPTIONS)
+    for name in others.keys() - {*Sampling._fields}:
+        raise unknown_name("sampling option", name, Sampling._fields)
     if not sampled:  # `requested` has the harness's defaults of these too
         others = {name: value for name, value in others.items() if name not in OF_SAMPLES}
         others["temperature"] = 0.0
     length = {"max_new_tokens": tokens, "stop": [one for one in until if one]}
-    return SAMPLING_OPTIONS | others | length
+    return Sampling()._asdict() | others | length
 
 
 @torch.inference_mode()

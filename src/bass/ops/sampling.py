@@ -18,10 +18,10 @@ from bass.kernels import triton as kernels
 from bass.kernels.values import RowNumbers, Scores
 from bass.ops import dispatch
 from bass.records import History
-from bass.sampling_params import SAMPLING_OPTIONS
+from bass.sampling_params import Sampling
 
 Options = dict[str, Float[Tensor, "batch 1 1"]]  # by name; those without effect may lack
-OFF = np.array(list(SAMPLING_OPTIONS.values()))  # the values without effect
+OFF = np.array(Sampling())  # the values without effect
 HEAD = 512
 
 
@@ -35,7 +35,7 @@ def used_options(sampling: Float64[Tensor, "batch options"], dtype: torch.dtype)
     used = [True] * len(columns)
     if sampling.is_cpu:
         used = [True, *(sampling.numpy() != OFF).any(0)[1:].tolist()]
-    options = zip(SAMPLING_OPTIONS, columns, used, strict=True)
+    options = zip(Sampling._fields, columns, used, strict=True)
     return {name: column for name, column, some in options if some}
 
 

@@ -4,7 +4,7 @@ reference, and the joint distribution of the first tokens is the target's.
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -23,7 +23,8 @@ from bass.interfaces import DraftLengthPolicy, DraftMethod, StopRule, Verifier
 from bass.ops.noise import row_key
 from bass.policies import Fixed
 from bass.records import Sequences
-from bass.sampling import RowSampling, Sampling
+from bass.sampling import RowSampling
+from bass.sampling_params import Sampling
 from bass.testing.checking import COSTLY, Checker
 from bass.testing.small_models import (
     NearTie,
@@ -80,15 +81,6 @@ def sampled_llama(layers: int, vocab: int) -> SmallLlama:
 
 @final
 @dataclass(frozen=True)
-class By:
-    """How a run drafts."""
-
-    method: DraftMethod
-    stop_rule: StopRule | None = None
-
-
-@final
-@dataclass(frozen=True)
 class Poisoned:
     """A cache class whose caches hold a large value wherever nothing was written."""
 
@@ -110,13 +102,14 @@ class Setup:
     device: torch.device
     pairing: Pairing = (PaddedCache, SDPA)
     policy: DraftLengthPolicy[Any] = Fixed(3)  # noqa: RUF009  (frozen)
-    drafter: By = By(ModelDraft())
+    drafter: DraftMethod = ModelDraft()  # noqa: RUF009  (frozen)
     verifier: Verifier = Rejection()  # noqa: RUF009  (frozen)
     warp: Sampling | RowSampling = Sampling(temperature=0)  # noqa: RUF009  (frozen)
     eos: tuple[int, ...] = ()
     batch: int = 3
     wrap: Callable[[SpeculativeStep, Sequences], SpeculativeStep] | None = None
     graphs: bool = False
+    stop_rule: StopRule | None = None
 
     def but(self, **changes: Any) -> "Setup":
         """The setup with other values of some fields."""
@@ -124,17 +117,17 @@ class Setup:
 
     def engine(self, requests: list[Request]) -> EngineRun:
         """The engine for these requests, as of `bass.load`, with poisoned caches of their size."""
-        budget, by = room_for(requests, min(self.batch, len(requests))), self.drafter
-        of_all = {"sampling": astuple(self.warp)} if isinstance(self.warp, Sampling) else {}
+        budget = room_for(requests, min(self.batch, len(requests)))
+        of_all = {"sampling": self.warp} if isinstance(self.warp, Sampling) else {}
         requests = [
             replace(request, end_tokens=(*request.end_tokens, *self.eos), **of_all)
             for request in requests
         ]
         target, draft = (self.model.models[role].to(self.device) for role in ("target", "draft"))
-        draft = draft if by.method.needs_draft else None
+        draft = draft if self.drafter.needs_draft else None
         models = ModelPair(target, draft, self.device, self.model.dtype)
         cache, backend = self.model.pairing or self.pairing
-        parts = Poisoned(cache), backend(), self.verifier, by.method, by.stop_rule
+        parts = Poisoned(cache), backend(), self.verifier, self.drafter, self.stop_rule
         ends = max(len(request.end_tokens) for request in requests)
         storage = Storage(models, Strategies(self.policy, *parts), budget, ends, self.graphs)
         engine = storage.engine_for(budget, ends)
@@ -159,8 +152,7 @@ def same_prompt(
     """Samples of one prompt, with these options in turn, and an end token for `min_new_tokens`."""
     limit = len(prompt) + new
     options: list[dict[str, Any]] = [
-        {"sampling": astuple(kind), "end_tokens": (END,) if kind.min_new_tokens else ()}
-        for kind in kinds
+        {"sampling": kind, "end_tokens": (END,) if kind.min_new_tokens else ()} for kind in kinds
     ] or [{}]
     return [
         Request(prompt, limit, row_key(seed, prompt, i), 0, i, **options[i % len(options)])

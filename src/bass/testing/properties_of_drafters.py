@@ -16,11 +16,11 @@ from bass.engine.step import SpeculativeStep
 from bass.interfaces import Drafter, DraftMethod, ForwardingRowStore, RowStore
 from bass.policies import Fixed
 from bass.records import Draft, Noise, Observation, Sequences
-from bass.sampling import Sampling
+from bass.sampling_params import Sampling
 from bass.testing import engine
 from bass.testing.checking import Checker
 from bass.testing.doubles import ByRow, OwnPast, Unsure
-from bass.testing.engine import By, Setup
+from bass.testing.engine import Setup
 from bass.testing.small_models import DecoderPair, SmallLlama, SmallModel, tensors_of
 from bass.testing.strategies import MIXED
 from bass.verifiers.block import Block
@@ -104,7 +104,7 @@ def check_drafter(
     def wrap(step: SpeculativeStep, _: Sequences) -> SpeculativeStep:
         return replace(step, drafter=CheckedDrafter(step.drafter, checker, step.vocab_size))
 
-    setup = Setup(engine.WHOLE_MEMORY, engine.CPU, policy=ByRow(4), drafter=By(made), wrap=wrap)
+    setup = Setup(engine.WHOLE_MEMORY, engine.CPU, policy=ByRow(4), drafter=made, wrap=wrap)
     if target is not None:
         models = load(target, draft, drafter=made, device="cpu", dtype="float32").models
         roles = {"target": models.target, "draft": models.draft or models.target}
@@ -121,7 +121,7 @@ def check_drafter(
         engine.require_greedy(checker, setup.but(model=SmallLlama()), examples // 6)
     require_same(checker, setup, examples // 4)
     if made.obeys_stop_rules:
-        ruled = setup.but(drafter=By(made, RULE))
+        ruled = setup.but(stop_rule=RULE)
         engine.require_greedy(checker, ruled, examples // 8, GREEDY_WITH_A_RULE)
         require_same(checker, ruled, examples // 8, WITH_A_RULE)
     require_laws(checker, setup, layers)
@@ -139,7 +139,7 @@ def require_on_pair(checker: Checker, setup: Setup) -> None:
 def require_same(checker: Checker, setup: Setup, examples: int, case: str = "") -> None:
     """Check `MATES`, or `AGAIN` for a batch-wide drafter."""
     own = setup.but(policy=OwnPast())
-    if setup.drafter.method.batch_invariant:
+    if setup.drafter.batch_invariant:
         ways = engine.REVERSED | engine.ALONE
         engine.require_same(checker, own, examples, case + MATES, ways)
     else:
@@ -163,8 +163,8 @@ def require_laws(checker: Checker, setup: Setup, layers: int) -> None:
     engine.require_law(checker, setup, MIXED, LAW_OF_OPTIONS, NEW)
     block = setup.but(model=unlike, policy=Fixed(BLOCK_LENGTH), verifier=Block())
     engine.require_law(checker, block, Sampling(), LAW_BY_BLOCK, NEW)
-    if setup.drafter.method.obeys_stop_rules:
-        ruled = setup.but(drafter=By(setup.drafter.method, RULE))
+    if setup.drafter.obeys_stop_rules:
+        ruled = setup.but(stop_rule=RULE)
         engine.require_law(checker, ruled, Sampling(), LAW_WITH_A_RULE, NEW)
 
 

@@ -14,7 +14,6 @@ from bass.api.plan import backend_for
 from bass.api.resolve import make
 from bass.attention import SDPA
 from bass.caches import PaddedCache
-from bass.drafters import ModelDraft
 from bass.engine.scorer import CachedAttend
 from bass.errors import PairingError
 from bass.interfaces import AttentionBackend
@@ -23,7 +22,7 @@ from bass.records import AttentionRule, CacheBudget, DecoderShape, Projection, W
 from bass.testing import engine
 from bass.testing.checking import Checker, shown
 from bass.testing.doubles import ByRow
-from bass.testing.engine import By, Setup
+from bass.testing.engine import Setup
 from bass.testing.small_models import (
     DecoderPair,
     SmallLlama,
@@ -84,7 +83,7 @@ def check_pair(cache: Any, backend: Any, examples: int = 40, seed: int = 0) -> N
     checker = Checker(f"{layout.__name__} with {type(made).__name__}", examples, seed)
     checker.for_all(passes(), lambda case: attends(checker, layout, made, case, device))
     pairing = layout, lambda: made
-    setup = Setup(SmallLlama(), device, pairing, ByRow(3), By(ModelDraft()))
+    setup = Setup(SmallLlama(), device, pairing, ByRow(3))
     engine.require_greedy(checker, setup, examples // 6, sizes=PROMPTS)
 
 

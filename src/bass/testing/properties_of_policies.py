@@ -17,14 +17,13 @@ from torch import Tensor
 
 from bass.api.plan import check_max_length
 from bass.api.resolve import make
-from bass.drafters import ModelDraft
 from bass.interfaces import DraftLengthPolicy, StopRule
 from bass.interfaces.policy import requested_lengths
-from bass.sampling import Sampling
+from bass.sampling_params import Sampling
 from bass.testing import engine
 from bass.testing.checking import Checker, shown
 from bass.testing.doubles import ByRow
-from bass.testing.engine import By, Setup
+from bass.testing.engine import Setup
 from bass.testing.small_models import SmallTable, tensors_of
 from bass.testing.strategies import SEEDS, StepEvents, distribution, step_events
 
@@ -194,7 +193,7 @@ def check_stop_rule(rule: Any, examples: int = 40, seed: int = 0) -> None:
     checker = Checker(type(made).__name__, examples, seed)
     sizes = st.integers(1, ROWS), st.integers(VOCAB, VOCAB + 2), st.integers(0, 5), SEEDS
     checker.for_all(st.builds(RuleInput.drawn, *sizes), lambda one: answers(checker, made, one))
-    setup = Setup(RULED_GREEDY, engine.CPU, policy=ByRow(4), drafter=By(ModelDraft(), made))
+    setup = Setup(RULED_GREEDY, engine.CPU, policy=ByRow(4), stop_rule=made)
     engine.require_greedy(checker, setup, examples // 2)
     for options in OPTIONS:
         engine.require_law(checker, setup.but(model=RULED, policy=ByRow(3)), options)

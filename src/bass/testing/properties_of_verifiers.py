@@ -16,11 +16,11 @@ from bass.drafters import Ngram
 from bass.engine.step import check_verdict
 from bass.interfaces import Verifier
 from bass.policies import Fixed
-from bass.sampling import Sampling
+from bass.sampling_params import Sampling
 from bass.testing import engine
 from bass.testing.checking import COSTLY, Checker
 from bass.testing.doubles import ByRow, OwnPast
-from bass.testing.engine import By, Setup
+from bass.testing.engine import Setup
 from bass.testing.enumeration import (
     CUTS,
     Arguments,
@@ -123,7 +123,7 @@ def check_verifier(
     if made.lossless:
         engine.require_greedy(checker, setup, examples // 4)
         # drafts without distributions
-        engine.require_greedy(checker, setup.but(drafter=By(Ngram())), examples // 8)
+        engine.require_greedy(checker, setup.but(drafter=Ngram()), examples // 8)
     # lengths that depend only on the row's own past
     own = setup.but(policy=OwnPast())
     engine.require_same(checker, own, examples // 4, RUN_MATES, engine.REVERSED)
@@ -261,5 +261,5 @@ def require_run_law(checker: Checker, setup: Setup) -> None:
     narrow, coin = (setup.but(model=model) for model in (engine.NARROW_TABLE, engine.COIN))
     engine.require_law(checker, narrow.but(policy=ByRow(3)), Sampling(), RUN_LAW, NEW)
     engine.require_law(checker, coin.but(policy=Fixed(COIN_LENGTH)), Sampling(), RUN_LAW, COIN_NEW)
-    certain = narrow.but(policy=ByRow(3), drafter=By(Ngram()))
+    certain = narrow.but(policy=ByRow(3), drafter=Ngram())
     engine.require_law(checker, certain, MIXED, RUN_LAW, CERTAIN_NEW)

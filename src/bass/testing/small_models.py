@@ -31,7 +31,7 @@ from bass.records import (
     Projection,
     Window,
 )
-from bass.sampling import Sampling
+from bass.sampling_params import Sampling
 
 # A cache class, and a callable that makes a backend for its view.
 Pairing = tuple[Any, Callable[[], AttentionBackend[Any, Any]]]
@@ -384,7 +384,7 @@ def _most_probable(model: SmallModel, tokens: tuple[int, ...]) -> int:
 @dataclass(frozen=True)
 class SamplingReference:
     """The distribution with sampling options in float64, from whole prefixes: the reference of
-    `bass.sampling.Sampling`.
+    `bass.sampling.RowSampling`.
 
     `prompt`: tokens of the prompt. `end`: the token that ends a sequence; it follows itself, so an
     output that ended counts as filled with it.

@@ -6,7 +6,7 @@ values by this seed.
 
 import itertools
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from jaxtyping import Float
 from bass.engine.requests import Request
 from bass.ops.noise import row_key
 from bass.records import Feedback
-from bass.sampling import Sampling
+from bass.sampling_params import Sampling
 from bass.testing.enumeration import Problem
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]  # as of `st.composite` and `st.data()`
@@ -125,9 +125,10 @@ class RequestBatch:
     @property
     def requests(self) -> list[Request]:
         """The engine's requests."""
-        options = [astuple(MIXED[i % len(MIXED)]) for i in range(len(self.pairs))]
         return [
-            Request(list(p), len(p) + new, row_key(0, list(p), i), i, sampling=options[i])
+            Request(
+                list(p), len(p) + new, row_key(0, list(p), i), i, sampling=MIXED[i % len(MIXED)]
+            )
             for i, (p, new) in enumerate(self.pairs)
         ]
 

@@ -420,7 +420,7 @@ def warp(
     if bits > 32:
         raise ValueError(
             f"`warp` was given {logits.dtype}, and supports logits of up to 32 bits: call "
-            "`bass.sampling.Sampling` on float64."
+            "torch on float64."
         )
     flat = _rows(logits)
     columns, device = drafted.shape[1], logits.device
