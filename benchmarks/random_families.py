@@ -23,6 +23,7 @@ def of_llamas_kind(size: int, inner: int) -> dict[str, Config]:
         "ministral3": {},
         "qwen2": {},
         "qwen3": {},
+        "mimo": {},
         "phi3": {},
         "gemma2": windows | caps,
         "gemma3_text": windows,

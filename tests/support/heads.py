@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from bass.checkpoints.heads import read_head
-from bass.drafters.eagle import EagleDrafter
+from bass.drafters.eagle import ChainDrafter
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.models.heads import DraftHead
 
@@ -209,5 +209,5 @@ class Headed(DraftMethod):
     def build(self, context: DrafterContext) -> Drafter:
         head = published(self.form, context.vocab_size, context.hidden_size)
         module: Any = loaded(head, context.device, context.dtype)
-        self.made.append(EagleDrafter.of(module, context))
+        self.made.append(ChainDrafter.of(module, context))
         return self.made[-1]

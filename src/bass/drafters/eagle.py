@@ -10,6 +10,7 @@ next observation writes the committed ones again, with true features.
 """
 
 import re
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
@@ -93,8 +94,33 @@ class EagleBlock(nn.Module):
         return x.plus(self.mlp(x.normed(self.mlp_norm)))
 
 
+class ChainHead(DraftHead):
+    """A head that drafts token by token, each state from the one before and a token.
+
+    `blocks`: its layers. `embed`, `head`: None: the target's. `token_ids`: the target's ids of the
+    rows of `head`; None: the same.
+    """
+
+    blocks: nn.ModuleList
+    embed: nn.Parameter | None
+    head: nn.Module | None
+    token_ids: Tensor | None
+
+    @abstractmethod
+    def fused_features(self, features: Features) -> Hidden:
+        """One state of the target's states."""
+
+    @abstractmethod
+    def states(self, embedded: Hidden, g: Hidden, window: Window, attend: Attend) -> Hidden:
+        """The recurrent states of a window, whose tokens have the features g."""
+
+    @abstractmethod
+    def read(self, u: Hidden) -> Hidden:
+        """What the matrix of logits reads of recurrent states."""
+
+
 @final
-class EagleHead(DraftHead):
+class EagleHead(ChainHead):
     """The head of EAGLE-3, or of EAGLE-1 and 2."""
 
     names = LLAMA | {
@@ -198,7 +224,6 @@ class EagleHead(DraftHead):
         return self.fc(both if self.input_norm is None else self.input_norm(both))
 
     def states(self, embedded: Hidden, g: Hidden, window: Window, attend: Attend) -> Hidden:
-        """The recurrent states of a window, whose tokens have the features g."""
         rotation = self.rotary(window.positions)
         if self.config.version == 3:
             x = self.blocks[0](embedded, g, rotation, attend, 0)
@@ -211,7 +236,6 @@ class EagleHead(DraftHead):
         return self.norm(u) if self.config.norm_output and self.norm is not None else u
 
     def read(self, u: Hidden) -> Hidden:
-        """What the matrix of logits reads of recurrent states."""
         return u if self.norm is None or self.config.norm_output else self.norm(u)
 
 
@@ -251,7 +275,7 @@ class Eagle(DraftMethod):
             raise PairingError(
                 f"`Eagle` drafts with a head of EAGLE, and `draft` names a `{type(head).__name__}`."
             )
-        return EagleDrafter.of(head, context)
+        return ChainDrafter.of(head, context)
 
 
 @final
@@ -307,17 +331,17 @@ class LastStates:
 
 @final
 @dataclass(frozen=True)
-class EagleDrafter(Drafter):
+class ChainDrafter(Drafter):
     """Drafts from the recurrent state of each row's last committed token but one."""
 
-    head: EagleHead
+    head: ChainHead
     cache: LayerCache
     context: DrafterContext
     chain: Chain
     last: LastStates
 
     @classmethod
-    def of(cls, head: EagleHead, context: DrafterContext) -> "EagleDrafter":
+    def of(cls, head: ChainHead, context: DrafterContext) -> "ChainDrafter":
         """The drafter of a run."""
         cache = context.cache(head.shape, head.blocks)
         last = LastStates.empty(context.batch, head.config.hidden_size, context.embed)

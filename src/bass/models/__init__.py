@@ -19,6 +19,7 @@ from bass.models.granitemoe import GraniteMoe
 from bass.models.granitemoehybrid import GraniteMoeHybrid
 from bass.models.hunyuan_v1_dense import HunYuan
 from bass.models.llama import Llama
+from bass.models.mimo import MiMo
 from bass.models.ministral3 import Ministral3
 from bass.models.mistral import Ministral, Mistral
 from bass.models.mixtral import Mixtral
@@ -43,6 +44,6 @@ FAMILIES: dict[str, type[CausalDecoder]] = {
         Llama, Mistral, Ministral, Ministral3, Qwen2, Qwen3, Phi3, Gemma2, Gemma3Text, Starcoder2,
         GPT2, GPTBigCode, GPTJ, CodeGen, GPTNeoX, OPT, Mixtral, GptOss, Olmoe, GraniteMoe, Qwen3Moe,
         Phi, Nemotron, StableLm, Olmo2, Olmo3, SmolLM3, Granite, Glm4, Cohere2, SeedOss, Exaone4,
-        Ernie45, HunYuan, Falcon, GraniteMoeHybrid,
+        Ernie45, HunYuan, Falcon, GraniteMoeHybrid, MiMo,
     )
 }  # fmt: skip

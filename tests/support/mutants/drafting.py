@@ -25,14 +25,14 @@ HEADED = "laws/test_8_heads.py::test_states_and_logits_are_those_of_the_whole_te
 MUTANTS = (
     Mutant(
         "a head reads the token of a state instead of the next one",
-        "EagleDrafter.observe",
+        "ChainDrafter.observe",
         "replace(seen.window, tokens=seen.following)",
         "seen.window",
         (HEADED,),
     ),
     Mutant(
         "a head does not read committed tokens again with their true states",
-        "EagleDrafter.observe",
+        "ChainDrafter.observe",
         "self.last.observe(seen, self._states(fed, self.head.fused_features(seen.features)))",
         "if seen.accepted is None:\n"
         "    self.last.observe(seen, self._states(fed, self.head.fused_features(seen.features)))",
