@@ -25,6 +25,7 @@ from bass.errors import BassError, CheckpointError, RequestError
 from bass.interfaces import Verifier
 from bass.models.llama import Llama, LlamaConfig
 from bass.records import CacheBudget, Sequences
+from bass.sampling import RowSampling
 from bass.sampling_params import Sampling
 from bass.testing.doubles import OwnPast
 from bass.testing.small_models import SmallLlama
@@ -51,7 +52,7 @@ def random_model(seed: int, device: torch.device) -> Llama:
 
 
 def fresh(
-    device: torch.device, warp: Sampling, verifier: Verifier
+    device: torch.device, options: Sampling, verifier: Verifier
 ) -> tuple[SpeculativeStep, Sequences]:
     """A step over empty caches, and three rows with prompts of one token."""
     capacities = np.full(BATCH, SPAN)
@@ -70,6 +71,8 @@ def fresh(
     sequences.limits.fill_(SPAN)
     sequences.keys.copy_(torch.arange(BATCH, device=device))
     sequences.active.fill_(True)
+    sequences.sampling.copy_(torch.tensor([options] * BATCH))
+    warp = RowSampling()
     drafter = ModelDrafter(scorers[1], warp, own_draw)
     return SpeculativeStep(
         scorers[0], drafter, verifier, warp, scorers[0].decoder.shape.vocab_size
