@@ -1,7 +1,7 @@
 """Declares options: fields of dataclasses, each with its default, its help and its range."""
 
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import Field, field, fields, is_dataclass
 from typing import Any, TypeVar
 
@@ -33,31 +33,27 @@ class Ranged:
     """The base of dataclasses whose fields have intervals. Raises `OptionError` out of one."""
 
     def __post_init__(self) -> None:
-        options: Any = self
-        for one in fields(options):
-            if "within" in one.metadata:
-                interval = one.metadata["within"].format_map(vars(self))
-                value = getattr(self, one.name)
-                name = f"{type(self).__name__}.{one.name}"
-                for number in value if value and isinstance(value, list | tuple) else (value,):
-                    check_number(name, number, interval, one.type)
+        check_options(self, f"{type(self).__name__}.")
 
 
-def check_options(options: Any) -> None:
-    """Raise `OptionError` for the first value of a dataclass of options that is out of range."""
-    for one in fields(options):
+def check_options(options: Any, prefix: str = "") -> None:
+    """Raise `OptionError` for the first value of a dataclass that is out of its range, or has a
+    number that is.
+    """
+    for one in (one for one in fields(options) if "within" in one.metadata):
         value = getattr(options, one.name)
-        several = isinstance(value, list) and for_one_prompt(one.type) is not one.type
-        for own in value if several else (value,):
-            check_value(one, own)
+        for own in value if value and isinstance(value, list | tuple) else (value,):
+            check_value(one, own, prefix, vars(options))
 
 
-def check_value(one: Field[Any], value: Any) -> None:
+def check_value(
+    one: Field[Any], value: Any, prefix: str = "", others: Mapping[str, Any] = {}
+) -> None:
     """Raise `OptionError` for a value of an option that is out of range."""
     hint, interval = for_one_prompt(one.type), one.metadata["within"]
     optional = type(None) in typing.get_args(hint)
     if interval is not None and not (optional and value is None):
-        check_number(one.name, value, interval, hint)
+        check_number(f"{prefix}{one.name}", value, interval.format_map(others), hint)
     if hint is bool and not isinstance(value, bool):
         raise OptionError(f"`{one.name}={value!r:.60}` must be True or False.")
 
@@ -71,11 +67,6 @@ def for_one_prompt(hint: Any) -> Any:
 def help_of(options: type) -> dict[str, str]:
     """The help of each option."""
     return {f.name: f.metadata["help"] for f in fields(options)}
-
-
-def kinds_of(options: type) -> dict[str, str]:
-    """The kind of each option that names a strategy."""
-    return {f.name: f.metadata["kind"] for f in fields(options) if f.metadata["kind"]}
 
 
 def called(strategy: Any) -> str:

@@ -19,12 +19,12 @@ from bass.api.options import (
 from bass.errors import OptionError, check_number, unknown_name
 from bass.experiments.problems import NAMES
 from bass.experiments.prompts import Entry, numbers, read_prompts
-from bass.option import check_options, for_one_prompt, help_of, kinds_of, like, option
+from bass.option import check_options, for_one_prompt, help_of, like, option
 from bass.sampling_params import SamplingParams
 
 _CONFIGS = Path(str(files("bass.experiments"))) / "configs"
 CONFIGS = {path.stem: path for path in sorted(_CONFIGS.glob("*.yaml"))}  # the packaged ones
-STRATEGIES = kinds_of(ModelOptions)  # kind of each setting that names a strategy
+STRATEGIES = [f.name for f in fields(ModelOptions) if f.metadata["kind"]]
 SAMPLING = [f.name for f in fields(SamplingParams)]
 LIMITS = ("ttft_limit", "tpot_limit", "e2e_limit")
 PLAIN = "plain"  # the method of autoregressive decoding
