@@ -1,4 +1,4 @@
-"""Crash-safe writes of whole files, or of lines; and why a file could not be read."""
+"""Crash-safe writes of whole files; and why a file could not be read."""
 
 import difflib
 import os
@@ -13,14 +13,6 @@ def reason(error: Exception) -> str:
     path = Path(error.filename)
     near = difflib.get_close_matches(path.name, [one.name for one in path.parent.glob("*")], n=1)
     return f"{why}, but `{near[0]}` is next to it" if near else why
-
-
-def append(path: Path, text: str) -> None:
-    """Add text at the end of a file with one write."""
-    with path.open("ab", buffering=0) as file:
-        data = text.encode()
-        while data:  # once, unless the disk is full: then the next write raises the reason
-            data = data[file.write(data) :]
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

@@ -32,7 +32,7 @@ from bass.errors import BassError, is_out_of_memory
 from bass.experiments.prompts import longest_prompts, rendered
 from bass.experiments.provenance import device_name
 from bass.experiments.settings import LIMITS, Settings, request_of
-from bass.files import append, write_atomically
+from bass.files import write_atomically
 
 ERROR = "error.txt"
 LEAST_FREE = 0.5  # share of a GPU's memory that stays free next to the LLMs of other cells
@@ -71,8 +71,9 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def add_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
-    """Append lines to a file of a run with one write."""
-    append(path, "".join(json.dumps(line) + "\n" for line in lines))
+    """Append lines to a file of a run."""
+    with path.open("a", encoding="utf-8") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
 
 
 def keep_lines(folder: Path, ended: Callable[[Mapping[str, Any]], bool]) -> None:
