@@ -18,7 +18,7 @@ from bass.engine.schedule import Schedule, StepPlan
 from bass.engine.step import Step, StepReport
 from bass.errors import CheckpointError, RequestError, StrategyError, explained
 from bass.interfaces import DraftLengthPolicy
-from bass.interfaces.policy import checked_lengths, requested_lengths
+from bass.interfaces.policy import checked_lengths
 from bass.ops.batch_state import TARGET
 from bass.records import Feedback, Sequences
 
@@ -124,7 +124,7 @@ class EngineRun:
             pending = ahead
             if pending is None:
                 state = self._admitted(state)
-                lengths = requested_lengths(self.policy, state, self.batch)
+                lengths = checked_lengths(self.policy, self.policy.lengths(state), self.batch)
                 pending = self._launched(self.schedule.plan(lengths))
             self.behind = 0 if pending.plan.k else self.behind + 1
             ahead = self._launched_ahead(pending.plan, state)

@@ -83,11 +83,6 @@ def captured_lengths(policy: DraftLengthPolicy[Any]) -> tuple[int, ...]:
     return tuple(sorted({0, int(policy.max_length), *_within(policy, "draft_lengths", lengths)}))
 
 
-def requested_lengths(policy: DraftLengthPolicy[Any], state: Any, batch: int) -> list[int]:
-    """The policy's lengths of `batch` rows, checked: each in 0..max_length."""
-    return checked_lengths(policy, policy.lengths(state), batch)
-
-
 def checked_lengths(policy: DraftLengthPolicy[Any], given: Any, batch: int) -> list[int]:
     """Lengths that the policy gave for `batch` rows, if each is in 0..max_length."""
     lengths = np.asarray(given)

@@ -16,9 +16,7 @@ class BanditState:
     rows.
     """
 
-    pulls: np.ndarray  # float [B+1, arms]
-    tokens: np.ndarray  # float [B+1, arms]
-    seconds: np.ndarray  # float [B+1, arms]
+    sums: np.ndarray  # float [3, B+1, arms]
     active: np.ndarray  # bool [B]
 
 
@@ -46,16 +44,15 @@ class Bandit(DraftLengthPolicy[BanditState]):
     max_length: int = within("[0, inf)", 8)
 
     def init(self, batch_size: int) -> BanditState:
-        empty = np.zeros((batch_size + 1, self.max_length + 1))
-        return BanditState(empty, empty, empty, np.ones(batch_size, dtype=bool))
+        empty = np.zeros((3, batch_size + 1, self.max_length + 1))
+        return BanditState(empty, np.ones(batch_size, dtype=bool))
 
     def lengths(self, state: BanditState) -> np.ndarray:
-        rows = int(state.active.sum())
-        pulls = state.pulls[rows]
+        pulls, tokens, seconds = state.sums[:, int(state.active.sum())]
         if not pulls.all():
             k = int(np.argmin(pulls > 0))
         else:
-            reward = state.tokens[rows] / state.seconds[rows]
+            reward = tokens / seconds
             k = int(
                 np.argmax(
                     reward / max(reward.max(), 1e-30)
@@ -70,16 +67,14 @@ class Bandit(DraftLengthPolicy[BanditState]):
             return state
         # The requested length counts. Otherwise a draft that a row's limit clips would leave its
         # arm without a pull forever.
-        requested = int(self.lengths(state)[0])
-        context = int(state.active.sum())
-        pulls, tokens, seconds = state.pulls.copy(), state.tokens.copy(), state.seconds.copy()
-        committed = float(feedback.accepted[feedback.active].sum() + rows)
-        pulls[context, requested] += 1
-        tokens[context, requested] += committed
-        seconds[context, requested] += feedback.seconds if feedback.seconds > 0 else 1.0
-        return BanditState(pulls, tokens, seconds, feedback.active.copy())
+        requested, context = int(self.lengths(state)[0]), int(state.active.sum())
+        committed = feedback.accepted[feedback.active].sum() + rows
+        seconds = feedback.seconds if feedback.seconds > 0 else 1.0
+        sums = state.sums.copy()
+        sums[:, context, requested] += 1, committed, seconds
+        return BanditState(sums, feedback.active.copy())
 
     def reset(self, state: BanditState, rows: np.ndarray) -> BanditState:
         active = state.active.copy()
         active[rows] = True
-        return BanditState(state.pulls, state.tokens, state.seconds, active)
+        return BanditState(state.sums, active)

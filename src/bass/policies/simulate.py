@@ -16,7 +16,7 @@ import numpy as np
 
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
-from bass.interfaces.policy import requested_lengths
+from bass.interfaces.policy import checked_lengths
 from bass.option import Ranged, within
 
 LONGEST = 32  # maximum of `would`
@@ -255,7 +255,8 @@ def simulate(
     active = np.ones(batch, dtype=bool)
     requested, milliseconds, drafting = np.zeros_like(would), np.zeros(steps), True
     for step in range(steps):
-        requested[step] = lengths = np.array(requested_lengths(policy, state, batch))
+        given = checked_lengths(policy, policy.lengths(state), batch)
+        requested[step] = lengths = np.array(given)
         k = int(lengths.max())
         resumes = k > 0 and not drafting
         milliseconds[step] = float(cost.step(batch, k)) + cost.draft(batch) * resumes

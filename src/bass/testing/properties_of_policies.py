@@ -18,7 +18,7 @@ from torch import Tensor
 from bass.api.plan import check_max_length
 from bass.api.resolve import make
 from bass.interfaces import DraftLengthPolicy, StopRule
-from bass.interfaces.policy import requested_lengths
+from bass.interfaces.policy import checked_lengths
 from bass.sampling_params import Sampling
 from bass.testing import engine
 from bass.testing.checking import Checker, shown
@@ -120,7 +120,7 @@ def play(
             reset = STATE.format("reset")
             state = unchanged(reset, state, lambda s, rows=rows: policy.reset(s, rows))
         lengths = unchanged(STATE.format("lengths"), state, lengths_of)
-        requested_lengths(policy, state, batch)  # type, shape and range
+        checked_lengths(policy, policy.lengths(state), batch)  # type, shape and range
         checker.equal(TWICE, lengths_of(state), lengths)
         requested.append(lengths)
         ahead = policy.lengths_ahead(state)
