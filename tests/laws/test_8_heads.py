@@ -17,7 +17,7 @@ from bass.testing.doubles import ByRow
 from bass.testing.small_models import SmallLlama
 from support.doubles import Cycle
 from support.engines import FIRST_PAIRING, PAIRINGS, By, Setup, mixed_requests
-from support.heads import FORMS, Headed, eagle_states, published
+from support.heads import FORMS, Headed, published, states_of
 
 WORLD, WIDTH = SmallLlama(layers=3), 32
 
@@ -59,7 +59,7 @@ def test_states_and_logits_are_those_of_the_whole_text(
         for row in torch.nonzero(s.active & (s.lens > 1))[:, 0].tolist():
             tokens = s.tokens[row, : s.lens[row]].clone()
             features = target_states(tokens[:-1], method.target_features)
-            states, logits = eagle_states(head, features, tokens.cpu())
+            states, logits = states_of(head, features, tokens.cpu(), WORLD.models["target"])
             assert int(drafter.last.at[row]) == len(tokens) - 2
             own = drafter.last.values[row].double().cpu()
             torch.testing.assert_close(own, states[-1], rtol=1e-4, atol=1e-4)

@@ -252,6 +252,11 @@ def _headed(setup: engine.Setup, _: list[Request], rule: StopRule | None = None)
     return By(ModelDraft(), rule)
 
 
+def _with_mtp(setup: engine.Setup, _: list[Request]) -> By:
+    """A table has no states: there, the draft model takes the place of the layer."""
+    return By(Headed("mtp of mimo") if isinstance(setup.model, SmallLlama) else ModelDraft())
+
+
 def _replay(setup: engine.Setup, requests: list[Request]) -> By:
     """Of the rows in turn: the right script, one that goes wrong after three tokens, one that ends
     early, none.
@@ -273,6 +278,7 @@ DRAFTER_MAKERS: dict[str, DrafterMaker] = {
     "ngram": By(Ngram()),
     "self": _own_layers,
     "eagle": _headed,
+    "mtp": _with_mtp,
     "replay": _replay,
     "ensemble": By(Ensemble((Ngram(longest=2), ModelDraft()))),
     "ensemble of three that stops": By(

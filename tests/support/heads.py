@@ -17,16 +17,18 @@ from bass.checkpoints.heads import read_head
 from bass.drafters.eagle import ChainDrafter
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.models.heads import DraftHead
+from support.mtp import PRODUCERS, mtp, mtp_states
 
 HEADS, KV_HEADS, DIM, HIDDEN, INNER = 4, 2, 8, 24, 40  # of the small heads
 
 
 @dataclass(frozen=True)
 class Published:
-    """A config.json and tensors, by the names of EAGLE."""
+    """A config.json and tensors, by the names of EAGLE or of the producer of an MTP layer."""
 
     raw: dict[str, Any]
     tensors: dict[str, Tensor] = field(repr=False)
+    producer: str = ""  # of an MTP layer
 
     def write(self, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
@@ -170,19 +172,33 @@ FORMS: dict[str, dict[str, Any]] = {
 }
 
 
+FORMS |= {f"mtp of {producer}": {"producer": producer} for producer in PRODUCERS}
+
+
 @functools.cache
 def published(form: str, vocab: int, of_target: int) -> Published:
     """A head of one of `FORMS` for a target."""
     options = FORMS[form]
+    if producer := options.get("producer"):
+        return Published(*mtp(vocab, of_target, producer), producer)
     if options.get("draft_vocab"):
         options = options | {"draft_vocab": vocab + options["draft_vocab"]}
     return eagle(vocab, of_target, **options)
 
 
+def states_of(
+    head: Published, features: list[Tensor], tokens: Tensor, target: Any
+) -> tuple[Tensor, Tensor]:
+    """As `eagle_states`, for any form; `target`: its embedding and head serve an MTP layer."""
+    if not head.producer:
+        return eagle_states(head, features, tokens)
+    return mtp_states(head.producer, head.tensors, features[0], tokens, target)
+
+
 def loaded(head: Published, device: torch.device, dtype: torch.dtype) -> DraftHead:
     """The head, as it is read from files."""
     with tempfile.TemporaryDirectory() as folder:
-        index = read_head(head.write(Path(folder)))
+        index = read_head(head.write(Path(folder)), kind="MTP" if head.producer else None)
         assert index is not None
         return index.load(device, dtype)
 
@@ -200,7 +216,7 @@ class Headed(DraftMethod):
 
     @property
     def target_features(self) -> tuple[int, ...]:
-        return (-1,) if self.form == "eagle" else (0, 1, 2)
+        return (0, 1, 2) if self.form.startswith("eagle3") else (-1,)
 
     @property
     def obeys_stop_rules(self) -> bool:

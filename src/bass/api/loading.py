@@ -27,6 +27,7 @@ class ModelSpec:
 
     checkpoint: a folder or a hub id. dtype: one of `DTYPES`, or `auto`. dummy: random weights.
     lora: an adapter that is merged, a folder or a hub id. family: a class of the user's.
+    mtp: only the MTP layer of the folder, which may hold the whole target.
     """
 
     checkpoint: str
@@ -36,6 +37,7 @@ class ModelSpec:
     dummy: bool = False
     lora: str | None = None
     family: type[CausalDecoder] | None = None
+    mtp: bool = False
 
     def __eq__(self, other: object) -> bool:
         return repr(self) == repr(other)  # the class of a quantization may not define equality
@@ -99,7 +101,8 @@ class Checkpoint:
     def of(cls, spec: ModelSpec, draft: bool = False) -> "Checkpoint":
         """Find the folder (downloaded if it is a hub id) and read all but the weights."""
         folder = resolve(spec.checkpoint, weights=not spec.dummy)
-        if draft and (head := read_head(folder, spec.dummy)) is not None:
+        kind = "MTP" if spec.mtp else None
+        if draft and (head := read_head(folder, spec.dummy, kind)) is not None:
             return cls(head, None)
         if spec.dummy:
             index = dummy_index(folder, spec.family)

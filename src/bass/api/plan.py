@@ -1,7 +1,7 @@
 """Resolves the options of `load` to models and strategies, checked before any weight is read."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, final
@@ -17,6 +17,7 @@ from bass.attention import ON_CUDA
 from bass.checkpoints.families import family_class
 from bass.checkpoints.folder import DTYPES
 from bass.drafters import NoDrafter
+from bass.drafters.mtp import reads_mtp
 from bass.engine.assembly import Strategies, check_features
 from bass.errors import OptionError, PairingError, check_number, unknown_name
 from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod
@@ -61,6 +62,9 @@ class LoadPlan:
         backend.check(device)
         use_graphs(options.cuda_graphs, device, parts)  # raises if not supported
         target, draft = _specs(options, device)
+        if reads_mtp(method):  # by default in the target's folder
+            plain = {"quantization": None, "lora": None, "family": None}
+            draft = replace(target if draft is None else draft, mtp=True, **plain)
         limits = options.max_batch_size, options.cuda_graphs, options.max_model_len
         return cls(target, draft if method.needs_draft else None, parts, *limits)
 

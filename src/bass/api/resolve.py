@@ -65,7 +65,7 @@ def find_class(kind: str, spec: Any) -> type:
         return registry[spec]
     if spec in (offered := plugins(KINDS[kind].group)):
         return plugin_class(kind, offered[spec])
-    if kind == "drafter" and re.match(r"(?i)eagle|medusa|mtp|hydra|dflash", spec):
+    if kind == "drafter" and re.match(r"(?i)medusa|hydra|dflash", spec):
         raise OptionError(
             f"Drafter `{spec}` is a learned head, and `bass` does not load these yet: give one of "
             f"{', '.join(names(kind))}."

@@ -10,7 +10,7 @@ import torch
 
 from bass.checkpoints.folder import read_config, some, stored_dtype
 from bass.checkpoints.shards import FLOATS, TensorFiles, TensorReader
-from bass.drafters import EagleHead
+from bass.drafters import EagleHead, MtpHead
 from bass.errors import BassError, CheckpointError
 from bass.models.heads import DraftHead
 
@@ -22,7 +22,7 @@ KINDS: dict[str, tuple[str, str, type[DraftHead] | None]] = {
     "DFlash": ("dflash", r"dflash_config|(model\.)?hidden_norm\.weight", None),
     "Medusa": ("medusa", r"medusa_num_heads|medusa_heads?\..*|\d+\.0\.linear\.weight", None),
     "MLP speculator": ("mlp_?speculator", r"speculator\..*", None),
-    "MTP": ("mtp", r"mtp_layers\..*", None),
+    "MTP": ("mtp", r"mtp_layers\..*", MtpHead),
     "EAGLE-3": (
         "eagle_?3|peagle",
         r"draft_vocab_size|eagle_config|d2t|mask_hidden|(model\.)?(midlayer\..*|layers\.0\.hidden_norm\..*)",
@@ -88,13 +88,15 @@ class HeadIndex:
         return head.requires_grad_(False).eval()
 
 
-def read_head(folder: Path, dummy: bool = False) -> HeadIndex | None:
+def read_head(folder: Path, dummy: bool = False, kind: str | None = None) -> HeadIndex | None:
     """Read a head's config and headers, and no weights; None if the folder holds none.
+
+    kind: of `KINDS`, for the head in the folder of a whole model.
 
     Raises one `CheckpointError` that names all missing, unexpected and wrongly shaped tensors.
     """
     raw = read_config(folder)
-    kind = kind_of_head(raw)
+    kind = kind or kind_of_head(raw)
     if dummy and kind is None:
         return None
     files = TensorFiles(folder, (), {}) if dummy else TensorFiles.read(folder)

@@ -17,10 +17,11 @@ from bass.models.sources import WeightSource
 INSERTED = re.compile(
     r"(?:(?<=\.)|^)(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 )
-# what a language model computes without: heads of other tasks, and towers of other modalities
+# what a language model computes without: heads of other tasks and of later tokens, and towers of
+# other modalities
 _OTHER_HEADS = (
     "score", "v_head", "value_head", "classifier", "classification_head", "reward_head",
-    "regression_head", "qa_outputs",
+    "regression_head", "qa_outputs", "mtp", "mtp_layers",
 )  # fmt: skip
 _TOWERS = (
     "vision_tower", "vision_model", "vision_encoder", "visual", "image_newline", "audio_tower",

@@ -3,6 +3,7 @@
 from bass.drafters.eagle import Eagle, EagleHead
 from bass.drafters.ensemble import Ensemble
 from bass.drafters.model import ModelDraft, ModelDrafter
+from bass.drafters.mtp import Mtp, MtpHead
 from bass.drafters.ngram import Ngram
 from bass.drafters.nothing import NoDrafter
 from bass.drafters.replay import Replay
@@ -12,6 +13,7 @@ DRAFTERS = {
     "eagle": Eagle,
     "ensemble": Ensemble,
     "model": ModelDraft,
+    "mtp": Mtp,
     "ngram": Ngram,
     "replay": Replay,
     "self": SelfDraft,
@@ -23,6 +25,8 @@ __all__ = [
     "Ensemble",
     "ModelDraft",
     "ModelDrafter",
+    "Mtp",
+    "MtpHead",
     "Ngram",
     "NoDrafter",
     "Replay",

@@ -1,4 +1,4 @@
-"""MiMo (Xiaomi, 2025): Qwen 2 with an own size of heads. Its MTP layer is `bass.drafters.mtp`."""
+"""MiMo (Xiaomi, 2025): Qwen 2 with an own size of heads. `drafter="mtp"` runs its MTP layer."""
 
 from dataclasses import dataclass
 from typing import final

@@ -53,6 +53,27 @@ MUTANTS = (
         (HEADED,),
     ),
     Mutant(
+        "an MTP layer feeds back its state before the norm",
+        "MtpHead.states",
+        "return x.normed(self.norm).tensor()",
+        "return x.tensor()",
+        (HEADED,),
+    ),
+    Mutant(
+        "an MTP layer reads the embedding first in every form",
+        "MtpHead.states",
+        "read[::-1] if form.state_first else read",
+        "read",
+        (HEADED,),
+    ),
+    Mutant(
+        "the norms of an MTP layer scale by their stored weights in every form",
+        "MtpHead.sources",
+        'form.plus if adds and "norm" in own else source.plus',
+        "source.plus",
+        (HEADED,),
+    ),
+    Mutant(
         "a sample begins with the state that its prompt's first sample has now",
         "LastStates.copy_rows",
         "values[to] = self.of_prompts[came]",
