@@ -15,7 +15,7 @@ import torch
 import bass
 from bass.attention import SDPA
 from bass.caches import CACHES, PaddedCache
-from bass.drafters import Ensemble, ModelDraft, ModelDrafter, Ngram, Replay, SelfDraft
+from bass.drafters import Ensemble, ModelDraft, ModelDrafter, Ngram, Replay, SelfDraft, Suffix
 from bass.engine.assembly import own_draw
 from bass.engine.cost import NO_WORK
 from bass.engine.graphs import GraphedStep
@@ -115,6 +115,7 @@ def test_a_replayed_graph_of_the_step_gives_the_tokens_of_the_step(
 DRAFTERS = {
     "model": "model",
     "ngram": "ngram",
+    "suffix": Suffix(memory=2),
     "self": SelfDraft(1),
     "replay": Replay([[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]]),
     "ensemble": Ensemble((Ngram(), SelfDraft(1), ModelDraft())),
@@ -135,7 +136,7 @@ def test_generating_with_graphs_gives_the_tokens_of_generating_without(
         if drafter in ("model", "ensemble")
         else None
     )
-    rule = "confidence" if drafter not in ("ngram", "replay") else None
+    rule = "confidence" if drafter not in ("ngram", "suffix", "replay") else None
     options = {
         "drafter": DRAFTERS[drafter],
         "cache": cache,

@@ -22,6 +22,7 @@ from bass.drafters import (
     NoDrafter,
     Replay,
     SelfDraft,
+    Suffix,
 )
 from bass.drafters.ensemble import EnsembleDrafter
 from bass.engine.requests import Request
@@ -276,6 +277,7 @@ DRAFTER_MAKERS: dict[str, DrafterMaker] = {
     "model": By(ModelDraft()),
     "none": By(NoDrafter()),
     "ngram": By(Ngram()),
+    "suffix": By(Suffix()),
     "self": _own_layers,
     "eagle": _headed,
     "mtp": _with_mtp,

@@ -1,21 +1,24 @@
 """What each drafter proposes, by hand; and through the public interface, on tiny checkpoints."""
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import create_autospec
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import bass
-from bass.drafters import Ensemble, ModelDrafter, Ngram, Replay
+from bass.drafters import Ensemble, ModelDrafter, Ngram, Replay, Suffix
 from bass.drafters.ensemble import EnsembleDrafter
 from bass.engine.assembly import own_draw
 from bass.interfaces import Drafter, DrafterContext, Scorer, StopRule
 from bass.ops.noise import step_noise
-from bass.records import Draft, Scored, Sequences, Window
+from bass.records import Draft, RowAssignment, Scored, Sequences, Window
 from bass.sampling import RowSampling
 from bass.stop_rules import Confidence, Entropy, Svip
 from unit.checkpoints import Pair, write_checkpoint
@@ -24,21 +27,11 @@ VOCAB, CPU = 50, torch.device("cpu")
 PROMPTS = [[5, 6, 7, 5, 6], [9], [30, 2, 4, 8, 30, 2]]
 
 
-@dataclass(frozen=True)
-class Bench(DrafterContext):
-    """For drafters that need no model."""
-
-    warp = RowSampling()
-    draw = staticmethod(own_draw)
-    stop_rule = None
-    device: torch.device = CPU
-    vocab_size = VOCAB
-
-    def draft(self) -> Any:
-        raise AssertionError
-
-    def first_layers(self, count: int) -> Any:
-        raise AssertionError
+def bench(device: torch.device = CPU, batch: int = 3) -> Any:
+    """The context of drafters that need no model."""
+    context = create_autospec(DrafterContext, instance=True)
+    context.device, context.batch, context.capacity, context.vocab_size = device, batch, 24, VOCAB
+    return context
 
 
 def in_flight(rows: list[list[int]], capacity: int = 24) -> Sequences:
@@ -120,8 +113,66 @@ def test_ngram_is_prompt_lookup(data: st.DataObject) -> None:
     assert proposed(Ngram(longest, shortest), rows, lengths, span) == expected
 
 
+def shared(one: list[int], other: list[int]) -> int:
+    """How many tokens two texts begin with in common."""
+    return sum(
+        1
+        for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    )
+
+
+def decoded(
+    row: list[int], texts: list[tuple[bool, list[int]]], drafter: Suffix, most: int
+) -> list[int]:
+    """SuffixDecoding in the plainest way. texts: with whether they are the row's own."""
+    found: list[tuple[Any, ...]] = [(0.0, [])]
+    for p in range(1, drafter.longest + 1):
+        width = min(int(drafter.factor * p), most)
+        places = [
+            (own, t, at)
+            for t, (own, text) in enumerate(texts)
+            for at in range(p, len(text))
+            if text[at - p : at] == row[-p:]
+        ]
+        after = [texts[t][1][at : at + width] for _, t, at in places]
+        for (own, t, at), one in zip(places, after, strict=True):
+            score = sum(shared(one, other) for other in after) / len(after)
+            match = min(shared(texts[t][1][:at][::-1], row[::-1]), drafter.longest)
+            found.append((score, p, match, own, t, at, one))
+    return max(found, key=lambda one: one[:-1])[-1]
+
+
+@given(data=st.data(), memory=st.integers(0, 3))
+def test_suffix_proposes_the_continuation_that_matches_share_the_most(
+    data: st.DataObject, memory: int
+) -> None:
+    """Of rows that go on, and begin again with other texts, which are found if there is memory."""
+    longest, most = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 6))
+    drafter = Suffix(longest, data.draw(st.sampled_from((0.5, 1.0, 1.5, 4.0))), memory)
+    text = st.lists(st.integers(0, 2), min_size=1, max_size=9)
+    rows = data.draw(st.lists(text, min_size=2, max_size=2))
+    built = drafter.build(bench(batch=2))
+    kept: list[list[list[int]]] = [[row] for row in rows]
+    for begins in data.draw(st.lists(st.sampled_from(((), (0,), (1,), (0, 1))), max_size=3)):
+        proposed(built, rows, [most] * 2)  # as each step, it keeps what the rows hold
+        for b in begins:
+            rows[b] = data.draw(text)
+            kept[b].insert(0, rows[b])
+        continuing = np.where(np.isin([0, 1], begins), 0, 24)
+        built.reserve(RowAssignment(np.full(2, 24), np.arange(2), continuing))
+        for b in {0, 1}.difference(begins):
+            rows[b] = kept[b][0] = rows[b] + data.draw(text)[:2]
+    expected = [
+        decoded(row, [(b == c, t) for c in (0, 1) for t in kept[c][:memory]], drafter, most)
+        if memory
+        else decoded(row, [(True, row)], drafter, most)
+        for b, row in enumerate(rows)
+    ]
+    assert proposed(built, rows, [most] * 2) == expected
+
+
 def test_replay_proposes_the_next_tokens_of_the_first_script_that_a_row_begins() -> None:
-    drafter = Replay([[1, 2, 3, 4, 5, 6], [1, 2, 9, 9], [7], [1, 2, 3, 4, 0, 0, 0]]).build(Bench())
+    drafter = Replay([[1, 2, 3, 4, 5, 6], [1, 2, 9, 9], [7], [1, 2, 3, 4, 0, 0, 0]]).build(bench())
     rows = [
         [1, 2, 3],
         [1, 2, 9],
@@ -154,7 +205,7 @@ def test_replay_is_a_search_for_a_prefix(data: st.DataObject) -> None:
         next((s[len(r) :][:most] for s in scripts if s[: len(r)] == r and len(s) > len(r)), [])
         for r in rows
     ]
-    assert proposed(Replay(scripts).build(Bench()), rows, [most] * len(rows)) == expected
+    assert proposed(Replay(scripts).build(bench()), rows, [most] * len(rows)) == expected
 
 
 def test_an_ensemble_takes_the_first_that_proposes_and_asks_the_others_for_the_rest() -> None:
@@ -176,7 +227,7 @@ def test_an_ensemble_takes_the_first_that_proposes_and_asks_the_others_for_the_r
                 lengths,
             )
 
-    ensemble = Ensemble((Ngram(), Replay([[3, 4, 5, 6], [1, 2, 1, 2, 9]]), Last())).build(Bench())
+    ensemble = Ensemble((Ngram(), Replay([[3, 4, 5, 6], [1, 2, 1, 2, 9]]), Last())).build(bench())
     sequences = in_flight([[1, 2, 1, 2], [3, 4], [8], []])
     noise = step_noise(sequences.keys, sequences.steps, sequences.lens, 3)
     draft = ensemble.propose(sequences, torch.tensor([3, 3, 2, 0]), 3, noise, 24)
@@ -205,11 +256,13 @@ def test_no_drafter_reads_from_the_host(rule: StopRule | None) -> None:
     """
     meta = torch.device("meta")
     sequences = Sequences.empty(3, 24, [], meta)
-    replay = Replay([[1, 2, 3], [4, 5, 6, 7]]).build(Bench(meta))
+    replay = Replay([[1, 2, 3], [4, 5, 6, 7]]).build(bench(meta))
     model = ModelDrafter(Anywhere(), RowSampling(), own_draw, rule)
     noise = step_noise(sequences.keys, sequences.steps, sequences.lens, 4)
     for drafter in (
         Ngram(),
+        Suffix().build(bench(meta)),
+        Suffix(memory=2).build(bench(meta)),
         replay,
         model,
         EnsembleDrafter((Ngram(), replay, model), VOCAB, ((),) * 3),

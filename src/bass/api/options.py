@@ -172,6 +172,7 @@ _COUNTERPARTS = {
     "drafter": "method speculative_algorithm custom_generate",
     "drafter=ngram": "prompt_lookup_num_tokens prompt_lookup_max prompt_lookup_min "
     "max_matching_ngram_size",
+    "drafter=suffix": "suffix_decoding_max_tree_depth suffix_decoding_max_spec_factor",
     "drafter=self": "assistant_early_exit",
     "stop_rule=confidence": "assistant_confidence_threshold",
     "verifier": "rejection_sample_method speculative_use_rejection_sampling",

@@ -8,6 +8,7 @@ from bass.drafters.ngram import Ngram
 from bass.drafters.nothing import NoDrafter
 from bass.drafters.replay import Replay
 from bass.drafters.self_draft import SelfDraft
+from bass.drafters.suffix import Suffix
 
 DRAFTERS = {
     "eagle": Eagle,
@@ -17,6 +18,7 @@ DRAFTERS = {
     "ngram": Ngram,
     "replay": Replay,
     "self": SelfDraft,
+    "suffix": Suffix,
 }
 __all__ = [
     "DRAFTERS",
@@ -31,4 +33,5 @@ __all__ = [
     "NoDrafter",
     "Replay",
     "SelfDraft",
+    "Suffix",
 ]

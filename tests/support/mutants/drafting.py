@@ -283,6 +283,13 @@ MUTANTS = (
         (DRAFTERS,),
     ),
     Mutant(
+        "a suffix draft is the latest of the longest matches, however rare",
+        "SuffixDrafter.propose",
+        "member.sum(2, keepdim=True).clamp(min=1)",
+        "total.sum(3).clamp(min=1)",
+        (DRAFTERS,),
+    ),
+    Mutant(
         "a replayed script is one token behind",
         "ReplayDrafter.propose",
         "lens[:, None] + torch.arange(k, device=lens.device)",
