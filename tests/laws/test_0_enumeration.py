@@ -4,6 +4,8 @@ No sampling: `bass.testing.enumeration` adds up every case.
 """
 
 import itertools
+from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -104,6 +106,31 @@ def test_block_accepts_no_fewer_tokens_than_rejection_and_that_than_exact_match(
         assert some > least - TOLERANCE
         if problem.length < 2:
             assert abs(most - some) < TOLERANCE  # a prefix of one token is a token
+
+
+@given(data=st.data())
+def test_block_is_rejection_where_a_draft_is_certain(
+    data: st.DataObject, device: torch.device
+) -> None:
+    """Whether its distributions are one-hot or not reported: accepted and emitted tokens have the
+    same joint law.
+    """
+    rows, k, _ = data.draw(batches(deterministic=True))
+    one_hot = [
+        replace(row, path=None, draft={p: row.guess(p) for p in row.draft if len(p) < row.length})
+        for row in rows
+    ]
+    laws = []
+    for name, problems in (("rejection", rows), ("block", rows), ("block", one_hot)):
+        laws.append([Counter[tuple[int, ...]]() for _ in rows])
+        judged = judge(BY_STEP[name], problems, k, device)
+        for law, (part, emitted, accepted) in zip(laws[-1], judged, strict=True):
+            for key, weight in zip(np.c_[accepted, emitted].tolist(), part.weight, strict=True):
+                law[tuple(key)] += weight
+    for by_token, *by_block in zip(*laws, strict=True):
+        for law in by_block:
+            for key in by_token | law:
+                assert abs(by_token[key] - law[key]) < TOLERANCE
 
 
 def test_block_verification_accepts_11_ninths_where_rejection_accepts_10(
