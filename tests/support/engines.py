@@ -283,6 +283,9 @@ DRAFTER_MAKERS: dict[str, DrafterMaker] = {
     "mtp": _with_mtp,
     "replay": _replay,
     "ensemble": By(Ensemble((Ngram(longest=2), ModelDraft()))),
+    "ensemble with a head": lambda setup, requests: By(
+        Ensemble((Ngram(longest=2), _headed(setup, requests).method))
+    ),
     "ensemble of three that stops": By(
         Ensemble((Ngram(shortest=2), Replay([[0, 1, 2] * 9]), ModelDraft())), Unsure()
     ),

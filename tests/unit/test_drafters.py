@@ -21,6 +21,7 @@ from bass.ops.noise import step_noise
 from bass.records import Draft, RowAssignment, Scored, Sequences, Window
 from bass.sampling import RowSampling
 from bass.stop_rules import Confidence, Entropy, Svip
+from support.heads import eagle
 from unit.checkpoints import Pair, write_checkpoint
 
 VOCAB, CPU = 50, torch.device("cpu")
@@ -328,6 +329,25 @@ def test_drafters_with_a_draft_model_give_plain_greedy_decoding(
         silent_pair.target, silent_pair.draft, drafter=drafter, stop_rule="confidence", device="cpu"
     )
     assert tokens_of(llm) == tokens_of(plain)
+
+
+@pytest.mark.parametrize(
+    "drafter",
+    ["ensemble", {"class_path": "ensemble", "init_args": {"methods": ["ngram", "eagle"]}}],
+    ids=str,
+)
+def test_an_ensemble_drafts_with_a_head_where_no_text_matches(
+    deep: Path, drafter: Any, tmp_path: Path
+) -> None:
+    """It reads the states that the head's config names, and observes what others drafted."""
+    head = eagle(VOCAB, 32).write(tmp_path / "head")
+    llm = bass.load(deep, head, drafter=drafter, num_speculative_tokens=4, device="cpu")
+    alone = bass.load(deep, drafter="ngram", num_speculative_tokens=4, device="cpu")
+    plain = tokens_of(bass.load(deep, num_speculative_tokens=0, device="cpu"))
+    assert tokens_of(llm) == tokens_of(alone) == plain
+    options = {"max_new_tokens": 20, "temperature": 0, "ignore_eos": True}
+    drafted, by_ngram = (one.generate(PROMPTS, **options).stats.drafted for one in (llm, alone))
+    assert drafted > by_ngram
 
 
 def test_a_script_of_the_greedy_output_is_accepted_whole(deep: Path) -> None:
