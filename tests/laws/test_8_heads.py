@@ -2,22 +2,17 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
-from bass.caches import PaddedCache
-from bass.engine.scorer import ModelScorer
 from bass.policies import Fixed
-from bass.records import CacheBudget, Window
 from bass.sampling_params import Sampling
 from bass.testing import check_drafter
 from bass.testing.doubles import ByRow
 from bass.testing.small_models import SmallLlama
 from support.doubles import Cycle
-from support.engines import FIRST_PAIRING, PAIRINGS, By, Setup, mixed_requests
-from support.heads import FORMS, Headed, published, states_of
+from support.engines import PAIRINGS, By, Setup, mixed_requests
+from support.heads import FORMS, Headed, published, states_of, target_states
 
 WORLD, WIDTH = SmallLlama(layers=3), 32
 
@@ -25,17 +20,6 @@ WORLD, WIDTH = SmallLlama(layers=3), 32
 @pytest.mark.parametrize("form", FORMS)
 def test_the_output_is_the_targets(form: str) -> None:
     check_drafter(Headed(form), examples=8)
-
-
-def target_states(tokens: Tensor, layers: tuple[int, ...]) -> list[Tensor]:
-    """Of a text, by a pass over all of it."""
-
-    target, count = WORLD.models["target"], len(tokens)
-    budget = CacheBudget.of(np.array([count]))
-    cache = PaddedCache.allocate(target.shape, budget, tokens.device, torch.float32)
-    scorer = ModelScorer(target.to(tokens.device), cache, FIRST_PAIRING[1](), 1, layers)
-    place = torch.arange(count, device=tokens.device)[None]
-    return [x[0].cpu() for x in scorer(Window(tokens[None], place, count)).features]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -58,7 +42,7 @@ def test_states_and_logits_are_those_of_the_whole_text(
         [drafter] = method.made
         for row in torch.nonzero(s.active & (s.lens > 1))[:, 0].tolist():
             tokens = s.tokens[row, : s.lens[row]].clone()
-            features = target_states(tokens[:-1], method.target_features)
+            features = target_states(WORLD, tokens[:-1], method.target_features)
             states, logits = states_of(head, features, tokens.cpu(), WORLD.models["target"])
             assert int(drafter.last.at[row]) == len(tokens) - 2
             own = drafter.last.values[row].double().cpu()

@@ -5,6 +5,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,7 @@ from bass.testing.engine import same_prompt
 from bass.testing.small_models import Pairing, SmallLlama, SmallModel
 from bass.verifiers import VERIFIERS
 from bass.verifiers.coupled import Coupled
+from support.block_heads import WithHead
 from support.doubles import Cycle, Scripted
 from support.heads import Headed
 from support.oracle import greedy
@@ -241,21 +243,31 @@ def _under(rule: StopRule) -> dict[str, DrafterMaker]:
     return {
         "model": By(ModelDraft(), rule),
         "self": lambda setup, requests: _own_layers(setup, requests, rule),
-        "eagle": lambda setup, requests: _headed(setup, requests, rule),
+        "eagle": _head(EAGLE, rule),
+        "medusa": _head(MEDUSA, rule),
+        "block": _head(BLOCK, rule),
         "ensemble": By(Ensemble((Ngram(longest=2), ModelDraft())), rule),
     }
 
 
-def _headed(setup: engine.Setup, _: list[Request], rule: StopRule | None = None) -> By:
-    """A table has no states: there, the draft model takes the place of a head."""
-    if isinstance(setup.model, SmallLlama) and setup.model.layers > 1:
-        return By(Headed("eagle3, reduced vocabulary"), rule)
-    return By(ModelDraft(), rule)
+def _head(method: Callable[[], DraftMethod], rule: StopRule | None = None) -> DrafterMaker:
+    """Where the target lacks the states that a head reads, as a table does, the draft model takes
+    its place.
+    """
+
+    def make(setup: engine.Setup, _: list[Request]) -> By:
+        made, model = method(), setup.model
+        if isinstance(model, SmallLlama) and model.layers >= max(made.target_features):
+            return By(made, rule)
+        return By(ModelDraft(), rule)
+
+    return make
 
 
-def _with_mtp(setup: engine.Setup, _: list[Request]) -> By:
-    """A table has no states: there, the draft model takes the place of the layer."""
-    return By(Headed("mtp of mimo") if isinstance(setup.model, SmallLlama) else ModelDraft())
+EAGLE = partial(Headed, "eagle3, reduced vocabulary")
+MTP = partial(Headed, "mtp of mimo")
+MEDUSA = partial(WithHead, "FasterDecoding")
+BLOCK = partial(WithHead, "DeepSpec, DSpark")
 
 
 def _replay(setup: engine.Setup, requests: list[Request]) -> By:
@@ -279,8 +291,10 @@ DRAFTER_MAKERS: dict[str, DrafterMaker] = {
     "ngram": By(Ngram()),
     "suffix": By(Suffix()),
     "self": _own_layers,
-    "eagle": _headed,
-    "mtp": _with_mtp,
+    "eagle": _head(EAGLE),
+    "mtp": _head(MTP),
+    "medusa": _head(MEDUSA),
+    "block": _head(BLOCK),
     "replay": _replay,
     "ensemble": By(Ensemble((Ngram(longest=2), ModelDraft()))),
     "ensemble with a head": lambda setup, requests: By(

@@ -9,14 +9,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from bass.attention import SDPA
+from bass.caches import PaddedCache
 from bass.checkpoints.heads import read_head
 from bass.drafters.eagle import ChainDrafter
+from bass.engine.scorer import ModelScorer
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.models.heads import DraftHead
+from bass.records import CacheBudget, Window
+from bass.testing.small_models import SmallModel
 from support.mtp import PRODUCERS, mtp, mtp_states
 
 HEADS, KV_HEADS, DIM, HIDDEN, INNER = 4, 2, 8, 24, 40  # of the small heads
@@ -160,6 +166,17 @@ def eagle_states(head: Published, features: list[Tensor], tokens: Tensor) -> tup
     ids = torch.arange(own_logits.shape[1]) + head.tensors.get("d2t", torch.zeros((), dtype=int))
     logits = logits.double().index_copy(1, ids, own_logits)
     return (last if raw.get("norm_output") else x), logits
+
+
+@torch.inference_mode()
+def target_states(model: SmallModel, tokens: Tensor, layers: tuple[int, ...]) -> list[Tensor]:
+    """States of the target for a text, [length, hidden] each, by one pass over all of it."""
+    target, count = model.models["target"].to(tokens.device), len(tokens)
+    budget = CacheBudget.of(np.array([count]))
+    cache = PaddedCache.allocate(target.shape, budget, tokens.device, torch.float32)
+    scorer = ModelScorer(target, cache, SDPA(), 1, layers)
+    positions = torch.arange(count, device=tokens.device)[None]
+    return [x[0].cpu() for x in scorer(Window(tokens[None], positions, count)).features]
 
 
 NORMS = ("norm_before_fc", "norm_output", "norm_before_residual", "qk_norm")

@@ -13,6 +13,7 @@ from bass.models.multimodal import MULTIMODAL
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+MEDUSA = "medusa_lm_head.safetensors"
 _POINTER = b"version https://git-lfs.github.com/spec/"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 # pickles of a training run, which hold no weights, and of original releases
@@ -101,8 +102,9 @@ def weight_files(folder: Path) -> dict[Path, list[str]]:
     """The safetensors files of a folder, each with its tensors by the index; a single file, and
     numbered shards, need no index (their lists are empty).
     """
-    if (folder / SINGLE).is_file():
-        return {folder / SINGLE: []}
+    for name in (SINGLE, MEDUSA):
+        if (folder / name).is_file():
+            return {folder / name: []}
     if (folder / INDEX).is_file():
         files: dict[Path, list[str]] = {}
         for tensor, file in read_json(folder / INDEX)["weight_map"].items():

@@ -10,7 +10,7 @@ import torch
 
 from bass.checkpoints.folder import read_config, some, stored_dtype
 from bass.checkpoints.shards import FLOATS, TensorFiles, TensorReader
-from bass.drafters import EagleHead, MtpHead
+from bass.drafters import BlockHead, EagleHead, MedusaHead, MtpHead
 from bass.errors import BassError, CheckpointError
 from bass.models.heads import DraftHead
 
@@ -18,9 +18,9 @@ _CLASSES = ("architectures", "model_type", "speculators_model_type")  # fields o
 # Kinds of heads, the special ones first: a word in the names of their classes, fields or tensors
 # that no whole model has, and the head that reads them.
 KINDS: dict[str, tuple[str, str, type[DraftHead] | None]] = {
-    "DSpark": ("dspark", r"markov_rank|(logit_head\.)?markov_head\..*", None),
-    "DFlash": ("dflash", r"dflash_config|(model\.)?hidden_norm\.weight", None),
-    "Medusa": ("medusa", r"medusa_num_heads|medusa_heads?\..*|\d+\.0\.linear\.weight", None),
+    "DSpark": ("dspark", r"markov_rank|(logit_head\.)?markov_head\..*", BlockHead),
+    "DFlash": ("dflash", r"dflash_config|(model\.)?hidden_norm\.weight", BlockHead),
+    "Medusa": ("medusa", r"medusa_num_heads|medusa_heads?\..*|\d+\.0\.linear\.weight", MedusaHead),
     "MLP speculator": ("mlp_?speculator", r"speculator\..*", None),
     "MTP": ("mtp", r"mtp_layers\..*", MtpHead),
     "EAGLE-3": (

@@ -1,7 +1,9 @@
 """Draft methods by their names for `drafter=`."""
 
+from bass.drafters.block import Block, BlockHead
 from bass.drafters.eagle import Eagle, EagleHead
 from bass.drafters.ensemble import Ensemble
+from bass.drafters.medusa import Medusa, MedusaHead
 from bass.drafters.model import ModelDraft, ModelDrafter
 from bass.drafters.mtp import Mtp, MtpHead
 from bass.drafters.ngram import Ngram
@@ -11,8 +13,10 @@ from bass.drafters.self_draft import SelfDraft
 from bass.drafters.suffix import Suffix
 
 DRAFTERS = {
+    "block": Block,
     "eagle": Eagle,
     "ensemble": Ensemble,
+    "medusa": Medusa,
     "model": ModelDraft,
     "mtp": Mtp,
     "ngram": Ngram,
@@ -22,9 +26,13 @@ DRAFTERS = {
 }
 __all__ = [
     "DRAFTERS",
+    "Block",
+    "BlockHead",
     "Eagle",
     "EagleHead",
     "Ensemble",
+    "Medusa",
+    "MedusaHead",
     "ModelDraft",
     "ModelDrafter",
     "Mtp",

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -25,7 +24,7 @@ from bass.errors import PairingError
 from bass.interfaces import Attend, Drafter, DrafterContext, DraftMethod, LayerCache
 from bass.models.config import RotaryConfig
 from bass.models.decoder import FINAL
-from bass.models.heads import DraftHead
+from bass.models.heads import DraftHead, MappedHead, over_vocabulary
 from bass.models.layers import Attention, GatedMLP, LayerFactory, PreNorm
 from bass.models.sources import LLAMA
 from bass.ops.norms import RMSNorm
@@ -120,7 +119,7 @@ class ChainHead(DraftHead):
 
 
 @final
-class EagleHead(ChainHead):
+class EagleHead(MappedHead, ChainHead):
     """The head of EAGLE-3, or of EAGLE-1 and 2."""
 
     names = LLAMA | {
@@ -151,12 +150,7 @@ class EagleHead(ChainHead):
         self.blocks = nn.ModuleList(blocks)
         self.norm = make.norm() if c.has_norm else None
         self.embed = make.empty(c.vocab_size, c.hidden_size) if c.has_embed else None
-        ids = c.draft_vocab_size or c.vocab_size
-        self.head = make.linear(c.hidden_size, ids) if c.has_head else None
-        self.token_ids = None
-        if c.draft_vocab_size:  # ids of the target
-            empty = torch.empty(ids, dtype=torch.int64, device=make.device)
-            self.token_ids = nn.Parameter(empty, requires_grad=False)
+        self.setup_logits(c, make)
 
     def _block(self, c: EagleConfig, make: LayerFactory, layer: int) -> nn.Module:
         if c.version == 3 and layer == 0:
@@ -197,19 +191,6 @@ class EagleHead(ChainHead):
     @classmethod
     def stored_name(cls, name: str) -> str:
         return super().stored_name(name).replace("midlayer.", "layers.0.", 1)
-
-    def finish(self) -> None:
-        if self.token_ids is not None:  # stored as distances from the head's own ids
-            self.token_ids += torch.arange(len(self.token_ids), device=self.token_ids.device)
-
-    def ignores(self, name: str) -> bool:
-        return super().ignores(name) or name in ("t2d", "d2t")
-
-    def fill_with_random(self, name: str, parameter: nn.Parameter) -> None:
-        if name == "token_ids":
-            parameter.fill_(0)
-        else:
-            super().fill_with_random(name, parameter)
 
     def method(self) -> "Eagle":
         return Eagle()
@@ -388,9 +369,4 @@ class ChainDrafter(Drafter):
         """Logits over the target's vocabulary; -inf for ids that the head does not know."""
         head, read = self.head, self.head.read(u)
         own = self.context.unembed(read) if head.head is None else head.head(read)
-        vocab = self.context.vocab_size
-        if head.token_ids is None:
-            missing = vocab - own.shape[-1]
-            return F.pad(own, (0, missing), value=-torch.inf) if missing > 0 else own[..., :vocab]
-        whole = own.new_full((*own.shape[:-1], vocab), -torch.inf)
-        return whole.index_copy_(-1, head.token_ids, own)
+        return over_vocabulary(own, head.token_ids, self.context.vocab_size)

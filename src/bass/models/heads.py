@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from bass.interfaces import DraftMethod
 from bass.models.layers import LayerFactory
@@ -71,3 +73,43 @@ class DraftHead(nn.Module):
     def sources(self) -> dict[str, WeightSource]:
         """The checkpoint tensors of each parameter."""
         return named_sources(self, self.names)
+
+
+def over_vocabulary(
+    logits: Float[Tensor, "*rows known"], ids: Tensor | None, vocab: int
+) -> Float[Tensor, "*rows vocab"]:
+    """Logits of the token ids `ids` (None: 0, 1 ...) over `vocab` ids; -inf for the others."""
+    if ids is None:
+        missing = vocab - logits.shape[-1]
+        return F.pad(logits, (0, missing), value=-torch.inf) if missing > 0 else logits[..., :vocab]
+    whole = logits.new_full((*logits.shape[:-1], vocab), -torch.inf)
+    return whole.index_copy_(-1, ids, logits)
+
+
+class MappedHead(DraftHead):
+    """A head that may have a matrix of logits of its own, over a part of the target's token ids.
+
+    `head`: None: the target's. `token_ids`: the ids of the logits; None: 0, 1 ...
+    """
+
+    def setup_logits(self, c: Any, make: LayerFactory) -> None:
+        """Make both: config fields `has_head` and `draft_vocab_size`, 0 for all ids."""
+        ids = c.draft_vocab_size or c.vocab_size
+        self.head = make.linear(c.hidden_size, ids) if c.has_head else None
+        self.token_ids = None
+        if c.draft_vocab_size:
+            empty = torch.empty(ids, dtype=torch.int64, device=make.device)
+            self.token_ids = nn.Parameter(empty, requires_grad=False)
+
+    def finish(self) -> None:
+        if self.token_ids is not None:  # stored as distances from the head's own ids
+            self.token_ids += torch.arange(len(self.token_ids), device=self.token_ids.device)
+
+    def ignores(self, name: str) -> bool:
+        return super().ignores(name) or name in ("t2d", "d2t")
+
+    def fill_with_random(self, name: str, parameter: nn.Parameter) -> None:
+        if name == "token_ids":
+            parameter.fill_(0)
+        else:
+            super().fill_with_random(name, parameter)

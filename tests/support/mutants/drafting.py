@@ -21,8 +21,72 @@ from support.mutants.killers import (
 from support.mutants.mutant import Mutant
 
 HEADED = "laws/test_8_heads.py::test_states_and_logits_are_those_of_the_whole_text"
+BLOCKS = "laws/test_8_block_heads.py::test_drafts_follow_from_the_whole_text"
 
 MUTANTS = (
+    Mutant(
+        "the heads of Medusa draft in the reverse order",
+        "MedusaDrafter.propose",
+        "iter(range(k))",
+        "iter(reversed(range(k)))",
+        (BLOCKS,),
+    ),
+    Mutant(
+        "a block drafter follows the other anchor rule",
+        "BlockHead.read_config",
+        "spark if anchor is None else anchor",
+        "not spark if anchor is None else not anchor",
+        (BLOCKS,),
+    ),
+    Mutant(
+        "a block that is not causal is",
+        "BlockDrafter._attend",
+        "None if group.causal else visible",
+        "None",
+        (BLOCKS,),
+    ),
+    Mutant(
+        "a causal layer of a block is not",
+        "BlockDrafter._attend",
+        "None if group.causal else visible",
+        "visible",
+        (BLOCKS,),
+    ),
+    Mutant(
+        "the output of a layer is taken for its input",
+        "block.states_of",
+        'ids, distance = raw.get("target_layer_ids"), 1',
+        'ids, distance = raw.get("target_layer_ids"), 0',
+        (BLOCKS,),
+    ),
+    Mutant(
+        "a block drafter has no context of committed drafts",
+        "BlockDrafter.observe",
+        "attend.store(layer, projection)",
+        "if seen.accepted is None:\n    attend.store(layer, projection)",
+        (BLOCKS,),
+    ),
+    Mutant(
+        "a row's block is as long as the longest draft of the batch",
+        "BlockDrafter.states",
+        "lengths + unread",
+        "lengths.max() + unread",
+        (BLOCKS,),
+    ),
+    Mutant(
+        "a Markov head reads the last committed token at every slot",
+        "BlockDrafter.propose",
+        "(last if fed is None else fed)[0]",
+        "last[0]",
+        (BLOCKS,),
+    ),
+    Mutant(
+        "a confidence head takes back the token before",
+        "BlockDrafter.propose",
+        "ends.clamp(max=i)",
+        "ends.clamp(max=max(i - 1, 0))",
+        (BLOCKS,),
+    ),
     Mutant(
         "a head reads the token of a state instead of the next one",
         "ChainDrafter.observe",
@@ -40,7 +104,7 @@ MUTANTS = (
     ),
     Mutant(
         "the token ids of a head are shifted by one",
-        "EagleHead.finish",
+        "MappedHead.finish",
         "torch.arange(len(self.token_ids), device=self.token_ids.device)",
         "torch.arange(len(self.token_ids), device=self.token_ids.device) + 1",
         (HEADED,),

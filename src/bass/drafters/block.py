@@ -1,0 +1,408 @@
+"""Block drafters: one pass over a block of masks drafts several tokens (DFlash, DSpark).
+
+    context   c_t = hidden_norm(fc(states of token t)), of which each layer makes keys and values
+    block     [last committed token, mask, mask ...] at positions lens-1, lens, lens+1 ...
+
+    drafted token i is read    at slot i + 1, whose position is its own    (z-lab, speculators)
+                               at slot i, the position before it           (`sample_from_anchor`)
+
+A block sees all of the context and, unless its layer is causal, all of itself. The block of a row
+is as long as its draft, so the draft does not depend on other rows. What a block writes to the
+cache from position lens-1 on is gone when it matters: `observe` writes the committed positions with
+their context, and the next block begins at the first one after these.
+
+DSpark's Markov head adds W2[W1[token before]] to the logits, so each q depends on the drafted token
+before it. Its confidence head may end a draft before a token is drawn.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from bass.drafters.model import Chain, Fed
+from bass.errors import CheckpointError, PairingError
+from bass.interfaces import Attend, Drafter, DrafterContext, DraftMethod, LayerCache
+from bass.models.config import SLIDING, RotaryConfig
+from bass.models.fields import Size
+from bass.models.heads import MappedHead, over_vocabulary
+from bass.models.layers import Attention, GatedMLP, LayerFactory, PreNorm
+from bass.models.sources import LLAMA
+from bass.ops import batch_state
+from bass.ops.residual import Residual, embedding
+from bass.option import within
+from bass.records import (
+    AttentionRule,
+    Draft,
+    Features,
+    Noise,
+    Observation,
+    Projection,
+    RowAssignment,
+    Sequences,
+    Window,
+)
+
+Hidden = Float[Tensor, "batch window width"]  # of the head
+
+
+@dataclass(frozen=True)
+class BlockConfig(RotaryConfig):
+    """What the published block drafters differ in.
+
+    `features`: the states that are read, as of `DraftMethod.target_features`. `block_size`: slots,
+    the anchor included. `sample_from_anchor`: see above. `causal`, `windows` (0: none): of each
+    layer; a window of a layer that is not causal ends at the block's last slot.
+    `confidence`: inputs of the confidence head, 0 without one.
+    """
+
+    model_type = "block"
+    architecture = "DFlashDraftModel"
+    assumes: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "is_causal": (None, True, False),
+        "projector_type": ("dflash", None),
+        "markov_head_type": ("vanilla", None),
+        "attention_sink_bias": (False, None),
+        "add_swa_attention_sink_bias": (False, None),
+        "is_neox_style": (True, None),
+        "input_embedding_scale": (1.0, None),
+        "logit_scale": (1.0, None),
+    }
+    target_hidden_size: int = 0
+    draft_vocab_size: int = 0
+    features: tuple[int, ...] = ()
+    block_size: Size = 16
+    sample_from_anchor: bool = False
+    causal: tuple[bool, ...] = ()
+    windows: tuple[int, ...] = ()
+    mask_token_id: int = 0
+    has_mask: bool = False
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: bool = True
+    has_embed: bool = False
+    has_head: bool = False
+    markov_rank: int = 0
+    confidence: int = 0
+
+    @property
+    def rules(self) -> tuple[AttentionRule, ...]:
+        return tuple(AttentionRule(self.head_dim**-0.5, window or None) for window in self.windows)
+
+    def for_target(self, target: Any) -> "BlockConfig":
+        """The config with the positions of a target's config."""
+        most = max(self.max_position_embeddings, target.max_position_embeddings)
+        return replace(self, max_position_embeddings=most)
+
+
+@final
+class BlockHead(MappedHead):
+    """The head of DFlash, or of DSpark."""
+
+    names = LLAMA | {
+        "embed": "embed_tokens.weight",
+        "norm": "norm",
+        "blocks": "layers",
+        "fc": "fc",
+        "hidden_norm": "hidden_norm",
+        "mask": "mask_embedding",
+        "token_ids": "d2t",
+        "markov_in": "markov_head.markov_w1.weight",
+        "markov_out": "markov_head.markov_w2",
+        "confidence": "confidence_head.proj",
+    }
+
+    def setup(self, c: BlockConfig, make: LayerFactory) -> None:
+        inputs = len(c.features) * (c.target_hidden_size or c.hidden_size)
+        self.fc, self.hidden_norm = make.linear(inputs, c.hidden_size), make.norm()
+        self.rotary = make.rotary(c.rope_theta, c.max_position_embeddings, c.rope_scaling)
+        blocks = [
+            PreNorm(
+                make,
+                Attention(make, c.attention_bias, qk_norm=make.head_norm() if c.qk_norm else None),
+                GatedMLP(make, c.mlp_bias),
+            )
+            for _ in range(c.num_hidden_layers)
+        ]
+        self.blocks, self.norm = nn.ModuleList(blocks), make.norm()
+        self.embed = make.empty(c.vocab_size, c.hidden_size) if c.has_embed else None
+        self.mask = make.empty(c.hidden_size) if c.has_mask else None
+        self.setup_logits(c, make)
+        rank, ids = c.markov_rank, c.draft_vocab_size or c.vocab_size
+        self.markov_in = make.empty(c.vocab_size, rank) if rank else None
+        self.markov_out = make.linear(rank, ids) if rank else None
+        self.confidence = make.linear(c.confidence, 1, bias=True) if c.confidence else None
+
+    @classmethod
+    def read_config(cls, raw: dict[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> BlockConfig:
+        words = str([raw.get("architectures"), raw.get("speculators_model_type")]).lower()
+        spark = "dspark" in words or "markov_rank" in raw
+        raw = raw | (raw.get("transformer_layer_config") or {}) | (raw.get("dflash_config") or {})
+        vocab, drafts = raw.get("vocab_size"), raw.get("draft_vocab_size")
+        reduced = drafts if drafts not in (None, vocab) else 0
+        if raw.get("mask_token_id") is None and "mask_embedding" not in shapes:
+            raise CheckpointError("config.json has no `mask_token_id`: download the head again.")
+        windows, causal = layers_of(raw)
+        anchor = raw.get("sample_from_anchor")
+        found = {
+            "features": states_of(raw),
+            "windows": windows,
+            "causal": causal,
+            "sample_from_anchor": spark if anchor is None else anchor,
+            "draft_vocab_size": reduced,
+            "qk_norm": "layers.0.self_attn.q_norm.weight" in shapes or not shapes,
+            "mlp_bias": "layers.0.mlp.up_proj.bias" in shapes,
+            "has_mask": "mask_embedding" in shapes,
+            "has_embed": "embed_tokens.weight" in shapes,
+            "has_head": "lm_head.weight" in shapes or bool(reduced),
+            "confidence": shapes.get("confidence_head.proj.weight", (1, 0))[1],
+        }
+        return BlockConfig.from_json(raw | found)
+
+    @classmethod
+    def stored_name(cls, name: str) -> str:
+        name = super().stored_name(name).removeprefix("logit_head.")
+        name = name.replace("encoder.output_norm_enc.", "hidden_norm.", 1)
+        return name.removeprefix("encoder.").replace("midlayer.", "layers.0.", 1)
+
+    def method(self) -> "Block":
+        return Block()
+
+    def context(self, features: Features) -> Hidden:
+        """What the layers make keys and values of, from the target's states."""
+        return self.hidden_norm(self.fc(torch.cat([*features], -1)))
+
+    def projections(self, context: Hidden, window: Window) -> Iterator[Projection]:
+        """The keys and values that each layer makes of the context, with unused queries."""
+        rotation = self.rotary(window.positions)
+        for block in self.blocks:
+            attention: Any = block.attention
+            yield attention.project(context, rotation)
+
+    def states(self, embedded: Hidden, window: Window, attend: Attend) -> Hidden:
+        """The final states of a block."""
+        x, rotation = Residual(embedded), self.rotary(window.positions)
+        for layer, block in enumerate(self.blocks):
+            x = block(x, rotation, attend, layer)
+        return x.normed(self.norm).tensor()
+
+
+def states_of(raw: Mapping[str, Any]) -> list[int]:
+    """The states that a head reads: `target_layer_ids` (z-lab, DeepSpec) are layers whose output is
+    read, `aux_hidden_state_layer_ids` (speculators) those whose input is.
+    """
+    ids, distance = raw.get("target_layer_ids"), 1
+    if ids is None:
+        ids = raw.get("aux_hidden_state_layer_ids")
+        distance = raw.get("aux_hidden_state_layer_offset") or 0
+    if not ids:
+        raise CheckpointError(
+            "config.json has neither `target_layer_ids` nor `aux_hidden_state_layer_ids`: add the "
+            "layers whose states the head was trained with."
+        )
+    return [i + distance for i in ids]
+
+
+def layers_of(raw: Mapping[str, Any]) -> tuple[list[int], list[bool]]:
+    """The window of each layer, 0 for none, and whether it is causal: by default those with a
+    window in `layer_types` are.
+    """
+    kinds: list[str] = raw.get("layer_types") or []
+    count: int = raw.get("num_hidden_layers") or 0
+    sliding = [kind == SLIDING for kind in kinds] or [False] * count
+    default = [one and not raw.get("sliding_window_non_causal") for one in sliding]
+    if raw.get("use_swa") and not any(sliding):
+        sliding = [True] * count
+    stated = [raw[name] for name in ("is_causal", "causal") if raw.get(name) is not None]
+    causal = [bool(stated[0])] * count if stated else default
+    size: int = raw.get("swa_window_size") or raw.get("sliding_window") or 0
+    if len(sliding) != count or (any(sliding) and not size):
+        raise CheckpointError(
+            f"config.json has kinds for {len(sliding)} of {count} layers and a window of {size}: "
+            "each layer must have a kind, and sliding ones a window."
+        )
+    return [size if one else 0 for one in sliding], causal
+
+
+@final
+@dataclass(frozen=True)
+class Block(DraftMethod):
+    """A head of DFlash or DSpark, the folder of `draft=`: drafts a block in one pass.
+
+    `features` (as of `DraftMethod.target_features`), `sample_from_anchor`, `causal`: instead of the
+    head's own, which follow from its producer. `confidence`: a draft ends before the first token
+    that DSpark's confidence head expects to be accepted less often; 0: never.
+    """
+
+    paper: ClassVar[str] = "arXiv 2602.06036 (DFlash); DSpark"
+
+    features: tuple[int, ...] = ()
+    sample_from_anchor: bool | None = None
+    causal: bool | None = None
+    confidence: float = within("[0, 1]", 0.0)
+
+    @property
+    def needs_draft(self) -> bool:
+        return True
+
+    @property
+    def obeys_stop_rules(self) -> bool:
+        return True
+
+    @property
+    def target_features(self) -> tuple[int, ...]:
+        return self.features
+
+    def with_head(self, head: nn.Module | None, layers: int) -> "Block":
+        if self.features or not isinstance(head, BlockHead):
+            return self
+        return replace(self, features=head.config.features)
+
+    def build(self, context: DrafterContext) -> Drafter:
+        head = context.head()
+        if not isinstance(head, BlockHead):
+            raise PairingError(
+                "`Block` drafts with a head of DFlash or DSpark, and `draft` names a "
+                f"`{type(head).__name__}`."
+            )
+        return BlockDrafter.of(head, context, self)
+
+
+@final
+@dataclass(frozen=True)
+class LayerGroup:
+    """The cache of the layers that are causal, or of those that are not."""
+
+    cache: LayerCache
+    layers: tuple[int, ...]
+    causal: bool
+
+
+@final
+@dataclass(frozen=True)
+class GroupedAttend(Attend):
+    """The attention of each layer, and its number in its group."""
+
+    by_layer: dict[int, tuple[Attend, int]]
+
+    def __call__(
+        self, layer: int, projection: Projection
+    ) -> Float[Tensor, "batch window heads dim"]:
+        attend, own = self.by_layer[layer]
+        return attend(own, projection)
+
+    def store(self, layer: int, projection: Projection) -> None:
+        attend, own = self.by_layer[layer]
+        attend.store(own, projection)
+
+
+@final
+@dataclass(frozen=True)
+class BlockDrafter(Drafter):
+    """Drafts by one pass over a block, on the cached context.
+
+    anchor: whether the slot of the last committed token drafts. confidence: as of `Block`.
+    """
+
+    head: BlockHead
+    context: DrafterContext
+    chain: Chain
+    groups: tuple[LayerGroup, ...]
+    anchor: bool
+    confidence: float = 0.0
+
+    @classmethod
+    def of(cls, head: BlockHead, context: DrafterContext, method: Block) -> "BlockDrafter":
+        """The drafter of a run."""
+        c, groups = head.config, list[LayerGroup]()
+        causal = c.causal if method.causal is None else (method.causal,) * len(c.causal)
+        anchor = c.sample_from_anchor
+        for kind in sorted({*causal}):
+            layers = tuple(i for i, one in enumerate(causal) if one == kind)
+            shape = replace(c.shape, rules=tuple(c.shape.rules[i] for i in layers))
+            cache = context.cache(shape, nn.ModuleList(head.blocks[i] for i in layers))
+            groups.append(LayerGroup(cache, layers, kind))
+        if method.sample_from_anchor is not None:
+            anchor = method.sample_from_anchor
+        return cls(head, context, Chain.of(context), tuple(groups), anchor, method.confidence)
+
+    @property
+    def label(self) -> str:
+        return "the head"
+
+    def reserve(self, assignment: RowAssignment) -> None:
+        for group in self.groups:
+            group.cache.reserve(assignment)
+
+    def copy_rows(self, assignment: RowAssignment) -> None:
+        for group in self.groups:
+            group.cache.copy_rows(assignment)
+
+    def observe(self, seen: Observation) -> None:
+        """Write the context of committed tokens to the cache of each layer."""
+        context, attend = self.head.context(seen.features), self._attend(seen.window, None)
+        for layer, projection in enumerate(self.head.projections(context, seen.window)):
+            attend.store(layer, projection)
+
+    def propose(
+        self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
+    ) -> Draft:
+        head, i = self.head, -1
+        k = min(k, head.config.block_size - (not self.anchor))
+        lengths = lengths.clamp(max=k)
+        hidden, ends = self.states(sequences, lengths, k, span), lengths
+        logits = self.context.unembed(hidden) if head.head is None else head.head(hidden)
+        last = batch_state.last(sequences, 1)
+
+        def logits_after(fed: Fed | None) -> Tensor:
+            nonlocal i, ends
+            i += 1
+            own, before = logits[:, i : i + 1], None
+            if head.markov_in is not None and head.markov_out is not None:
+                before = embedding((last if fed is None else fed)[0], head.markov_in)
+                own = own + head.markov_out(before)
+            if self.confidence and head.confidence is not None:
+                doubtful = self._confidence(hidden[:, i : i + 1], before) < self.confidence
+                ends = torch.where(doubtful, ends.clamp(max=i), ends)
+            return over_vocabulary(own, head.token_ids, self.context.vocab_size)
+
+        draft = self.chain.drawn(logits_after, sequences, lengths, k, noise)
+        return replace(draft, lengths=torch.minimum(draft.lengths, ends))
+
+    def states(
+        self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, span: int
+    ) -> Float[Tensor, "batch k width"]:
+        """The final states of the slots that draft, of rows of these draft lengths."""
+        head, unread = self.head, int(not self.anchor)
+        last, at = batch_state.last(sequences, 1)
+        slots = torch.arange(k + unread, device=last.device)
+        used = torch.where(lengths > 0, lengths + unread, 0)[:, None]
+        fed = (slots < used) & (at >= 0)
+        positions = torch.where(fed, at + slots, -1)
+        masks = last.new_full((len(last), len(slots) - 1), head.config.mask_token_id)
+        window = Window(torch.cat((last, masks), 1), positions, span)
+        table = self.context.embed if head.embed is None else head.embed
+        embedded = embedding(window.tokens, table)
+        if head.mask is not None:
+            embedded = torch.where(slots[:, None] > 0, head.mask, embedded)
+        attend = self._attend(window, torch.where(fed, at + used - 1, -1))
+        return head.states(embedded, window, attend)[:, unread:]
+
+    def _confidence(self, hidden: Hidden, before: Tensor | None) -> Float[Tensor, " batch"]:
+        """The expected acceptance of the token that a slot drafts."""
+        head = self.head
+        assert head.confidence is not None
+        if before is not None and head.config.confidence > hidden.shape[-1]:
+            hidden = torch.cat((hidden, before), -1)
+        return head.confidence(hidden)[:, 0, 0].float().sigmoid()
+
+    def _attend(self, window: Window, visible: Int[Tensor, "batch window"] | None) -> GroupedAttend:
+        """visible: the last position that a layer sees that is not causal."""
+        by_layer: dict[int, tuple[Attend, int]] = {}
+        for group in self.groups:
+            attend = group.cache.attend(window, None if group.causal else visible)
+            by_layer |= {layer: (attend, own) for own, layer in enumerate(group.layers)}
+        return GroupedAttend(by_layer)
