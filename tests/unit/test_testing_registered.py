@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bass.drafters import DRAFTERS, Replay, Suffix
+from bass.drafters import DRAFTERS, Replay
 from bass.policies import POLICIES
 from bass.stop_rules import STOP_RULES
 from bass.testing import check_drafter, check_pair, check_policy, check_stop_rule, check_verifier
@@ -19,11 +19,8 @@ pytestmark = pytest.mark.usefixtures("unchecked")  # as a user's pytest has it
 FEW = 4
 # of those whose properties the laws, too, try in every run
 SOME = ("bass", "model", "confidence", "rejection", next(iter(PAIRINGS)))
-# of drafters that cannot be made without, or whose default is among those that the laws try
-ARGUMENTS: dict[str, Any] = {
-    "replay": Replay(((1, 2, 0, 1), (0, 2))),
-    "suffix": Suffix(memory=2),
-}
+# of drafters that cannot be made without
+ARGUMENTS: dict[str, Any] = {"replay": Replay(((1, 2, 0, 1), (0, 2)))}
 
 
 def some(names: Iterable[str]) -> list[Any]:
