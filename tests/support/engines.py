@@ -250,7 +250,9 @@ def _under(rule: StopRule) -> dict[str, DrafterMaker]:
     }
 
 
-def _head(method: Callable[[], DraftMethod], rule: StopRule | None = None) -> DrafterMaker:
+def _head(
+    method: Callable[[], DraftMethod], rule: StopRule | None = None
+) -> Callable[[engine.Setup, list[Request]], By]:
     """Where the target lacks the states that a head reads, as a table does, the draft model takes
     its place.
     """
@@ -298,7 +300,7 @@ DRAFTER_MAKERS: dict[str, DrafterMaker] = {
     "replay": _replay,
     "ensemble": By(Ensemble((Ngram(longest=2), ModelDraft()))),
     "ensemble with a head": lambda setup, requests: By(
-        Ensemble((Ngram(longest=2), _headed(setup, requests).method))
+        Ensemble((Ngram(longest=2), _head(EAGLE)(setup, requests).method))
     ),
     "ensemble of three that stops": By(
         Ensemble((Ngram(shortest=2), Replay([[0, 1, 2] * 9]), ModelDraft())), Unsure()
