@@ -39,6 +39,7 @@ ORDER: list[set[str]] = [
     {"api"},
     {"testing"},
     {"experiments"},
+    {"training"},
     {"__init__"},
     {"cli"},
     {"__main__"},
@@ -149,7 +150,7 @@ _HELP = "from bass.cli import main\ntry: main(['{}', '--help'])\nexcept SystemEx
 # what is run in a new process, and the libraries that it does not load
 COLD = {
     name: (_HELP.format(name), "torch pandas scipy matplotlib")
-    for name in ("ablate", "bench", "eval", "generate")
+    for name in ("ablate", "bench", "eval", "generate", "train-draft")
 } | {
     "policies": ("import bass.interfaces, bass.policies as p\np.Fixed(2).init(2)", "torch"),
     "a tokenizer": (

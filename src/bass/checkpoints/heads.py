@@ -1,5 +1,6 @@
 """Folders of heads that draft from a target's hidden states."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -7,11 +8,13 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
+from safetensors.torch import save_file
 
-from bass.checkpoints.folder import read_config, some, stored_dtype
+from bass.checkpoints.folder import SINGLE, read_config, some, stored_dtype
 from bass.checkpoints.shards import FLOATS, TensorFiles, TensorReader
 from bass.drafters import BlockHead, EagleHead, MedusaHead, MtpHead
 from bass.errors import BassError, CheckpointError
+from bass.files import write_atomically
 from bass.models.heads import DraftHead
 
 _CLASSES = ("architectures", "model_type", "speculators_model_type")  # fields of config.json
@@ -119,6 +122,21 @@ def read_head(folder: Path, dummy: bool = False, kind: str | None = None) -> Hea
     if not dummy:
         _account(index)
     return index
+
+
+def save_head(
+    head: DraftHead, folder: Path, raw: Mapping[str, Any], dtype: torch.dtype = torch.bfloat16
+) -> None:
+    """Write `raw`, and the type, as `config.json`, and `model.safetensors`."""
+    tensors = {
+        name: tensor.to("cpu", dtype if tensor.is_floating_point() else None).contiguous().clone()
+        for name, tensor in head.tensors().items()
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    kind = str(dtype).removeprefix("torch.")
+    text = json.dumps({**raw, "dtype": kind, "torch_dtype": kind}, indent=2)
+    write_atomically(folder / "config.json", text + "\n")
+    save_file(tensors, folder / SINGLE, metadata={"format": "pt"})
 
 
 def _empty(folder: Path, head: type[DraftHead], config: Any) -> DraftHead:

@@ -18,10 +18,16 @@ COMMANDS = {
     "bench": "measure latency and throughput of a pair, compared with the bound by bytes",
     "list": "show every strategy, or the parameters of one",
     "info": "describe a checkpoint, and whether a draft is compatible with it",
+    "train-draft": "train a head that drafts from the hidden states of a target",
     "convert": "write the weights of pickle files as safetensors, without running their code",
 }
 # module and function of a command that is not `run` of a module of its name
-_HOMES = {"list": ("list_", "run"), "table": ("report", "table"), "convert": ("info", "convert")}
+_HOMES = {
+    "list": ("list_", "run"),
+    "table": ("report", "table"),
+    "train-draft": ("train_draft", "run"),
+    "convert": ("info", "convert"),
+}
 WRONG, INTERRUPTED = 2, 130  # exit statuses
 _HELP = f"""usage: bass COMMAND [options]
 
@@ -33,7 +39,7 @@ examples:
   bass ablate comparison --quick
 
 commands:
-{chr(10).join(f"  {name:10}{about}" for name, about in COMMANDS.items())}
+{chr(10).join(f"  {name:13}{about}" for name, about in COMMANDS.items())}
 
 `bass COMMAND --help` describes the options of a command; `bass --version` prints the version."""
 

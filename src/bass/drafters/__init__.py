@@ -11,6 +11,7 @@ from bass.drafters.nothing import NoDrafter
 from bass.drafters.replay import Replay
 from bass.drafters.self_draft import SelfDraft
 from bass.drafters.suffix import Suffix
+from bass.drafters.whole_texts import record_states
 
 DRAFTERS = {
     "block": Block,
@@ -42,4 +43,5 @@ __all__ = [
     "Replay",
     "SelfDraft",
     "Suffix",
+    "record_states",
 ]

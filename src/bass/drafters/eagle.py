@@ -164,7 +164,8 @@ class EagleHead(MappedHead, ChainHead):
 
     @classmethod
     def read_config(cls, raw: dict[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> EagleConfig:
-        raw = raw | (raw.get("eagle_config") or {})
+        of_layer = raw.get("transformer_layer_config") or {}  # of speculators
+        raw = of_layer | raw | (raw.get("eagle_config") or {})
         names = str([raw.get("architectures"), raw.get("speculators_model_type")])
         first = re.search(r"(?i)eagle-?_?3|peagle", names) is None
         version = 1 if first and "layers.0.hidden_norm.weight" not in shapes else 3

@@ -74,6 +74,17 @@ class DraftHead(nn.Module):
         """The checkpoint tensors of each parameter."""
         return named_sources(self, self.names)
 
+    def tensors(self) -> dict[str, Tensor]:
+        """The checkpoint's tensors by name, which `sources` and `finish` make parameters of."""
+        sources = self.sources()
+        return {
+            tensor: part
+            for name, parameter in self.named_parameters()
+            for tensor, part in zip(
+                sources[name].tensors, sources[name].split(parameter.detach()), strict=True
+            )
+        }
+
 
 def over_vocabulary(
     logits: Float[Tensor, "*rows known"], ids: Tensor | None, vocab: int
@@ -104,6 +115,14 @@ class MappedHead(DraftHead):
     def finish(self) -> None:
         if self.token_ids is not None:  # stored as distances from the head's own ids
             self.token_ids += torch.arange(len(self.token_ids), device=self.token_ids.device)
+
+    def tensors(self) -> dict[str, Tensor]:
+        found, ids = super().tensors(), self.token_ids
+        if ids is not None:
+            known = torch.zeros(self.config.vocab_size, dtype=torch.bool, device=ids.device)
+            own = torch.arange(len(ids), device=ids.device)
+            found |= {"d2t": ids - own, "t2d": known.index_fill(0, ids, True)}
+        return found
 
     def ignores(self, name: str) -> bool:
         return super().ignores(name) or name in ("t2d", "d2t")

@@ -1,0 +1,1 @@
+"""Training of drafts for a target: `bass train-draft`."""

@@ -1,0 +1,53 @@
+"""The options of `bass train-draft`; they load no torch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+from bass.errors import OptionError, unknown_name
+from bass.option import check_options, option
+
+METHODS = ("eagle3",)
+PLANNED = ("mtp", "block", "model")  # nothing trains them yet
+_COUNT = "[1, inf)"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """What is trained, on which texts, and for how long."""
+
+    data: Sequence[str] = option((), "texts, chats or prompts, by `bass.training.data`")
+    output: str = option("", "folder of the head; the same command continues a training in it")
+    method: str = option("eagle3", f"of {', '.join(METHODS)}")
+    steps: int = option(2000, "updates of the weights", within=_COUNT)
+    batch_size: int = option(16, "texts of each step", within=_COUNT)
+    learning_rate: float = option(4e-4, "of AdamW at its highest", within="(0, inf)")
+    unroll: int = option(5, "successive drafts that are trained", within=_COUNT)
+    max_length: int = option(512, "tokens of a text, which is cut there", within="[8, inf)")
+    draft_vocab_size: int = option(
+        32_000, "token ids that the head drafts, the most frequent of the data", within=_COUNT
+    )
+    layers: int = option(1, "of the head", within=_COUNT)
+    intermediate_size: int | None = option(
+        None, "of the head's MLP, by default the target's", within=_COUNT
+    )
+    features: list[int] | None = option(
+        None, "states of the target that the head reads, the inputs of these layers"
+    )
+    max_new_tokens: int = option(256, "tokens of the target's answer to a prompt", within=_COUNT)
+    num_return_sequences: int = option(1, "answers to each prompt", within=_COUNT)
+    temperature: list[float] | None = option(
+        None, "of a prompt's answers, one after the other; by default 1"
+    )
+    save_every: int = option(500, "steps between checkpoints", within=_COUNT)
+    seed: int = option(0, "of answers, order and first weights")
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if self.method in PLANNED:
+            raise OptionError(
+                f"`method={self.method}` is not trained yet: give one of {', '.join(METHODS)}."
+            )
+        if self.method not in METHODS:
+            raise unknown_name("method", self.method, METHODS)

@@ -1,0 +1,200 @@
+"""Training of heads: dense drafts are those of a run, a continued training is that of one call, and
+a run accepts what the training says.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import bass
+from bass.caches import PaddedCache
+from bass.checkpoints.heads import read_head
+from bass.drafters import record_states
+from bass.drafters.eagle import ChainDrafter
+from bass.drafters.whole_texts import states_of, unrolled
+from bass.engine.cost import PassLog
+from bass.engine.scorer import CachedLayers
+from bass.errors import OptionError
+from bass.models.decoder import FINAL
+from bass.policies import Fixed
+from bass.records import CacheBudget, Window
+from bass.testing.small_models import SmallLlama
+from bass.training.data import Rows, read_rows
+from bass.training.eagle3 import Eagle3
+from bass.training.options import TrainOptions
+from bass.training.train import train_draft
+from bass.training.trainee import Lesson
+from support.engines import FIRST_PAIRING
+from support.heads import FORMS, loaded, published
+from unit.checkpoints import Pair
+
+CPU = torch.device("cpu")
+WORLD = SmallLlama(layers=3)
+DRAFTS = 3
+
+
+def nothing(*_: Any) -> None:
+    """Watches nothing."""
+
+
+class OnlyEmbedding:
+    """What a drafter that is fed by a test reads of its context."""
+
+    def __init__(self, embed: Tensor) -> None:
+        self.embed = embed
+
+
+@pytest.mark.usefixtures("unchecked")  # of the context
+@pytest.mark.parametrize("form", FORMS)
+def test_the_states_of_training_are_those_of_a_run(form: str) -> None:
+    """From each position: true features up to it, then the head's own states."""
+    target: Any = WORLD.models["target"]
+    head: Any = loaded(published(form, WORLD.vocab, target.config.hidden_size), CPU, torch.float32)
+    tokens = torch.randint(WORLD.vocab, (1, 9), generator=torch.Generator().manual_seed(5))
+    layers = (FINAL,) if form == "eagle" else (0, 1, 2)
+    features = states_of(target, tokens, layers)
+    dense = [*unrolled(head, target.embed, tokens, features, DRAFTS)]
+    for anchor in range(9 - DRAFTS):
+        budget = CacheBudget.of(np.array([12]))
+        cache = PaddedCache.allocate(head.shape, budget, CPU, torch.float32)
+        kept = CachedLayers(cache, FIRST_PAIRING[1](), head.shape.rules, 1, PassLog(None), None)
+        drafter: Any = ChainDrafter(head, kept, OnlyEmbedding(target.embed), None, None)
+        seen = torch.arange(anchor + 1)[None]
+        fed = Window(tokens[:, 1 : anchor + 2], seen, 12)
+        u = drafter._states(fed, head.fused_features(tuple(x[:, : anchor + 1] for x in features)))
+        for j, states in enumerate(dense):
+            torch.testing.assert_close(states[0, anchor], u[0, -1], rtol=1e-4, atol=1e-4)
+            at = anchor + j + 1
+            drafted = Window(tokens[:, at + 1 : at + 2], torch.tensor([[at]]), 12)
+            u = drafter._states(drafted, u[:, -1:]) if at < 8 else u
+
+
+PROMPTS = [f"def {name}(value):" for name in ("double", "item", "print", "caf", "vu", "na")]
+
+
+@pytest.fixture(scope="module")
+def llm(pair: Pair) -> bass.LLM:
+    return bass.load(pair.target, num_speculative_tokens=0, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> TrainOptions:
+    """A training on the target's greedy answers."""
+    folder = tmp_path_factory.mktemp("training")
+    lines = [json.dumps({"prompt": prompt}) + "\n" for prompt in PROMPTS * 4]
+    (folder / "prompts.jsonl").write_text("".join(lines), encoding="utf-8")
+    return TrainOptions(
+        data=[str(folder / "prompts.jsonl")], output=str(folder / "head"), steps=60, batch_size=8,
+        learning_rate=1e-2, unroll=DRAFTS, max_length=48, draft_vocab_size=200, max_new_tokens=24,
+        temperature=[0.0], save_every=20,
+    )  # fmt: skip
+
+
+def test_a_run_accepts_what_the_training_says(
+    options: TrainOptions, llm: bass.LLM, pair: Pair
+) -> None:
+    """The head learns, its folder loads, and each step of a greedy run accepts exactly the drafts
+    that the dense pass of training accepts from that position.
+    """
+    figures = train_draft(options, llm, nothing)
+    log = Path(options.output, "training", "log.jsonl").read_text(encoding="utf-8")
+    losses = [json.loads(line)["loss"] for line in log.splitlines()]
+    assert len(losses) == 3
+    assert losses[2] < losses[1] < losses[0]
+    assert figures["tau"]["0"] > 1.5
+    index = read_head(Path(options.output))
+    assert index is not None
+    head: Any = index.for_target(llm.models.target.config).load(CPU, torch.float32)
+    assert head.config.features == (0, 1)
+    assert len(head.token_ids.unique()) == 200
+    pair_of_both = bass.load(pair.target, draft=options.output, policy=Fixed(DRAFTS), device="cpu")
+    seen, total = 0, 0
+    for prompt in PROMPTS:
+        result = pair_of_both.generate(prompt, max_new_tokens=24, temperature=0)
+        [done] = result.completions
+        ids = [*llm.models.tokenizer.encode(prompt), *done.token_ids]
+        rows = Rows.of([(0, ids)])
+        _, survived = Lesson.of(Eagle3(head, DRAFTS), llm.models.target, rows).survival()
+        at = done.prompt_tokens
+        for step in result.trace:
+            accepted, drafted = int(step.accepted[0]), int(step.drafted[0])
+            expected = survived[0, :drafted, 0, at - 2].sum()
+            assert accepted == expected
+            at, seen, total = at + accepted + 1, seen + drafted, total + accepted
+    assert 0.2 * seen < total < seen
+
+
+def test_a_continued_training_is_that_of_one_call(
+    options: TrainOptions, llm: bass.LLM, tmp_path: Path
+) -> None:
+    def weights(name: str, *kills: int) -> dict[str, Tensor]:
+        own = replace(options, output=str(tmp_path / name), steps=8, save_every=3)
+
+        def kill(text: str, done: int, total: int) -> None:
+            if done in kills:
+                raise KeyboardInterrupt
+
+        for _ in kills:
+            with pytest.raises(KeyboardInterrupt):
+                train_draft(own, llm, kill)
+            kills = kills[1:]
+        train_draft(own, llm, nothing)
+        with pytest.raises(OptionError, match="another `seed` "):
+            train_draft(replace(own, seed=1), llm, nothing)
+        state = torch.load(tmp_path / name / "training" / "state.pt", weights_only=True)
+        return state["head"]
+
+    whole, continued = weights("whole"), weights("killed", 2, 7)
+    assert all(torch.equal(tensor, continued[name]) for name, tensor in whole.items())
+
+
+def test_data_of_each_kind(options: TrainOptions, llm: bass.LLM, tmp_path: Path) -> None:
+    """Texts are cut, a chat that the assistant ends is a text, and a prompt is answered."""
+    talk = [{"role": "user", "content": "print"}, {"role": "assistant", "content": "print(item)"}]
+    records = [{"text": "double value"}, {"messages": talk}, {"messages": talk[:1]}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
+    (tmp_path / "b.txt").write_text("for item in items: print(item) " * 9, encoding="utf-8")
+    data = [str(tmp_path / name) for name in ("a.jsonl", "b.txt")]
+    rows = read_rows(replace(options, data=data), llm)
+    texts = [
+        llm.models.tokenizer.decode(ids[:length].tolist())
+        for ids, length in zip(rows.tokens, rows.lens, strict=True)
+    ]
+    assert texts[0] == "double value"
+    assert texts[1].endswith("print(item)")
+    assert "".join(texts[2:-1]).strip() == ("for item in items: print(item) " * 9).strip()
+    assert rows.lens[2:-2].tolist() == [48] * (len(texts) - 4)
+    assert texts[-1].startswith("User: print")
+    assert rows.starts.tolist() == [0] * (len(texts) - 1) + [int(rows.starts[-1])]
+    assert int(rows.starts[-1]) < int(rows.lens[-1]) <= int(rows.starts[-1]) + 24
+    counts = rows.counts(llm.models.target.shape.vocab_size)
+    assert int(counts.sum()) == int((rows.lens - rows.starts).sum())
+    with pytest.raises(OptionError, match=r"`data: .*missing.txt` cannot be read"):
+        read_rows(replace(options, data=[str(tmp_path / "missing.txt")]), llm)
+
+
+def test_recorded_states_may_have_gradients() -> None:
+    """They are those of each text alone, and of no token elsewhere."""
+    target: Any = WORLD.models["target"]
+    window, (state, final) = record_states(target, [[1, 2, 3, 4], [5, 6]], (1, FINAL))
+    assert window.positions.tolist() == [[0, 1, 2, 3], [0, 1, -1, -1]]
+    _, (alone,) = record_states(target, [[5, 6]], (1,))
+    torch.testing.assert_close(state[1, :2], alone[0])
+    assert target.unembed(final).shape == (2, 4, WORLD.vocab)
+    weight = torch.ones(state.shape[-1], requires_grad=True)
+    (state @ weight).sum().backward()
+    assert weight.grad is not None
+
+
+@pytest.mark.parametrize(
+    ("method", "error"), [("block", "`method=block` is not trained yet"), ("eagel3", "`eagle3`")]
+)
+def test_an_unknown_method_is_an_error(method: str, error: str) -> None:
+    with pytest.raises(OptionError, match=error):
+        TrainOptions(method=method)
