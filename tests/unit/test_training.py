@@ -198,3 +198,21 @@ def test_recorded_states_may_have_gradients() -> None:
 def test_an_unknown_method_is_an_error(method: str, error: str) -> None:
     with pytest.raises(OptionError, match=error):
         TrainOptions(method=method)
+
+
+def test_a_batch_of_texts_that_are_too_short_has_a_loss(
+    options: TrainOptions, llm: bass.LLM
+) -> None:
+    """Of answers of one token, only the first drafts count."""
+    target = llm.models.target
+    rows = Rows.of([(4, [1, 2, 3, 4, 5]), (3, [6, 7, 8, 9])])
+    counts = torch.ones(target.shape.vocab_size, dtype=torch.int64)
+    trainee = Eagle3.new(target, replace(options, unroll=6), counts)
+    lesson = Lesson.of(trainee, target, rows)
+    assert [lesson.trained(behind).sum().item() for behind in range(1, 7)] == [4, 2, 0, 0, 0, 0]
+    loss = lesson.loss()
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert all(
+        torch.isfinite(p.grad).all() for p in trainee.head.parameters() if p.grad is not None
+    )

@@ -38,14 +38,14 @@ def run(argv: Sequence[str]) -> int:
     from bass.training.train import in_words, train_draft
 
     llm = serve(LoadPlan.of(build(LoadOptions, config, num_speculative_tokens=0)))
-    said, say = [""], console(stderr=True).print
+    said, say = {""}, console(stderr=True).print
     with watched() as bar:
 
         def watch(text: str, done: int, total: int) -> None:
-            if text != said[-1]:
-                said.append(text)
-                say(text)
             bar(options.output, done, total)
+            if text not in said:
+                said.add(text)
+                say(text)
 
         figures = train_draft(options, llm, watch, sys.stderr.isatty())
     console().print(in_words(figures))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import torch
 from jaxtyping import Float, Int
@@ -39,6 +39,7 @@ def default_features(layers: int) -> tuple[int, ...]:
 class Eagle3(Trainee):
     """A head of EAGLE-3 that drafts `unroll` tokens from each position of a text."""
 
+    first: ClassVar[int] = 2
     head: EagleHead
     unroll: int
 
@@ -75,14 +76,6 @@ class Eagle3(Trainee):
             if type(target.norm) is RMSNorm and isinstance(head.norm, RMSNorm):
                 head.norm.weight.copy_(target.norm.weight)
         return cls(head.to(target.embed.device), options.unroll)
-
-    @property
-    def features(self) -> tuple[int, ...]:
-        return self.head.config.features
-
-    @property
-    def first(self) -> int:
-        return 2
 
     def drafts(
         self, embed: Tensor, tokens: Int[Tensor, "batch length"], features: Features

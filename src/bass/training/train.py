@@ -80,10 +80,8 @@ class Training:
         order = torch.randperm(len(rows.lens), generator=random)
         order = order[(rows.starts[order] == 0).int().argsort(stable=True)]  # answers first
         count = min(HELD_OUT, len(order) // SHARE) or 1
-        self.held_out, self.rows = (
-            rows[order[:count]],
-            rows[order[count:] if count < len(order) else order],
-        )
+        train = order[count:] if count < len(order) else order
+        self.held_out, self.rows = rows[order[:count]], rows[train]
         weights = [p for p in trainee.head.parameters() if p.is_floating_point()]
         rate, betas = options.learning_rate, (0.9, 0.95)
         self.optimizer = torch.optim.AdamW(weights, rate, betas=betas, weight_decay=0.0)

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -24,22 +24,13 @@ class Trainee(ABC):
     """A draft that is trained from states of the target.
 
     From each position t of a text it drafts the tokens t + `first`, t + `first` + 1 ..., `unroll`
-    of them, each as if those before it were the text's. head: its module; `token_ids` of it: the
-    target's ids of its own ids, None: they are the same.
+    of them, each as if those before it were the text's. head: its module, with the states that it
+    reads in `config.features`; `token_ids`: the target's ids of its own ids, None: they are equal.
     """
 
+    first: ClassVar[int]
     head: Any
     unroll: int
-
-    @property
-    @abstractmethod
-    def features(self) -> tuple[int, ...]:
-        """The states that it reads, as of `DraftMethod.target_features`."""
-
-    @property
-    @abstractmethod
-    def first(self) -> int:
-        """The distance from a position to the first token that is drafted there."""
 
     @abstractmethod
     def drafts(
@@ -70,7 +61,7 @@ class Lesson:
     @torch.no_grad()
     def of(cls, trainee: Trainee, target: CausalDecoder, rows: Rows) -> "Lesson":
         """By one pass of the target. rows: on its device."""
-        *features, final = states_of(target, rows.tokens, (*trainee.features, FINAL))
+        *features, final = states_of(target, rows.tokens, (*trainee.head.config.features, FINAL))
         wide = tuple(state.float() for state in features)
         return cls(trainee, rows, target.embed, wide, target.unembed(final))
 
@@ -113,10 +104,10 @@ class Lesson:
             places = self.trained(behind)
             own = logits[places]
             p = {t: x.roll(-behind, 1)[places] for t, x in probs.items()}
-            cross_entropy = -(p[1.0] * own.log_softmax(-1)).sum(-1).mean()
-            accepted = torch.stack(
-                [torch.minimum(p[t], (own / t).softmax(-1)).sum(-1).mean() for t in TEMPERATURES]
-            ).mean()
+            most = max(len(own), 1)  # a batch of short texts may have none
+            cross_entropy = -(p[1.0] * own.log_softmax(-1)).sum() / most
+            common = [torch.minimum(p[t], (own / t).softmax(-1)).sum() for t in TEMPERATURES]
+            accepted = torch.stack(common).mean() / most
             share = (-ETA * accepted.detach()).exp()
             total = total + weight * (share * cross_entropy + (1 - share) * (1 - accepted))
             weight *= LATER
@@ -141,6 +132,7 @@ class Lesson:
             greedy = greedy * hit.float()
             found.append(torch.stack((greedy, sampled * torch.minimum(p, q).sum(-1))))
             drafted = own_id[tokens.roll(-behind - 1, 1)][..., None]
-            ratio = q.gather(-1, drafted.clamp(min=0)) / p.gather(-1, drafted.clamp(min=0))
+            of_text = (x.gather(-1, drafted.clamp(min=0)) for x in (q, p.clamp(min=1e-30)))
+            ratio = torch.div(*of_text)
             sampled = sampled * torch.where(drafted < 0, 0, ratio.clamp(max=1))[..., 0]
         return self.trained(behind), torch.stack(found, 1)
