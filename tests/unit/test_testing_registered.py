@@ -11,8 +11,10 @@ from bass.stop_rules import STOP_RULES
 from bass.testing import check_drafter, check_pair, check_policy, check_stop_rule, check_verifier
 from bass.testing.doubles import ByRow, OwnPast, Unsure
 from bass.verifiers import VERIFIERS
+from support.block_heads import WithHead
 from support.doubles import Cycle
 from support.engines import PAIRINGS
+from support.heads import Headed
 from support.matrix import by_day, night
 
 pytestmark = pytest.mark.usefixtures("unchecked")  # as a user's pytest has it
@@ -20,7 +22,13 @@ FEW = 4
 # of those whose properties the laws, too, try in every run
 SOME = ("bass", "model", "confidence", "rejection", next(iter(PAIRINGS)))
 # of drafters that cannot be made without
-ARGUMENTS: dict[str, Any] = {"replay": Replay(((1, 2, 0, 1), (0, 2)))}
+ARGUMENTS: dict[str, Any] = {
+    "replay": Replay(((1, 2, 0, 1), (0, 2))),
+    "eagle": Headed(),
+    "mtp": Headed("mtp of mimo"),
+    "medusa": WithHead("FasterDecoding"),
+    "block": WithHead("z-lab"),
+}
 
 
 def some(names: Iterable[str]) -> list[Any]:

@@ -20,7 +20,7 @@ from bass.drafters.model import Chain, Fed
 from bass.errors import PairingError
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.models.decoder import FINAL
-from bass.models.fields import Size, read
+from bass.models.fields import LARGEST, Size, read
 from bass.models.heads import DraftHead, over_vocabulary
 from bass.models.layers import LayerFactory
 from bass.models.sources import WeightSource
@@ -49,8 +49,8 @@ class MedusaConfig:
 
     @property
     def shape(self) -> DecoderShape:
-        """A shape without attention."""
-        return DecoderShape(self.vocab_size, 1, 1, self.hidden_size, 1, ())
+        """A shape without attention, for any position."""
+        return DecoderShape(self.vocab_size, 1, 1, self.hidden_size, LARGEST, ())
 
 
 class ResidualLayers(nn.Module):
