@@ -12,7 +12,7 @@ from bass.testing.doubles import ByRow
 from bass.testing.small_models import SmallLlama
 from support.doubles import Cycle
 from support.engines import PAIRINGS, By, Setup, mixed_requests
-from support.heads import FORMS, Headed, published, states_of, target_states
+from support.heads import FORMS, PRODUCED, Headed, published, states_of, target_states
 
 WORLD, WIDTH = SmallLlama(layers=3), 32
 
@@ -38,12 +38,13 @@ def test_states_and_logits_are_those_of_the_whole_text(
     )
     run, seen = setup.engine(mixed_requests(WORLD, count=6, longest=9)), 0
     s, head = run.sequences, published(form, WORLD.vocab, WIDTH)
+    states_read, target = (FORMS | PRODUCED)[form].states, WORLD.models["target"]
     for _ in run:
         [drafter] = method.made
         for row in torch.nonzero(s.active & (s.lens > 1))[:, 0].tolist():
             tokens = s.tokens[row, : s.lens[row]].clone()
-            features = target_states(WORLD, tokens[:-1], method.target_features)
-            states, logits = states_of(head, features, tokens.cpu(), WORLD.models["target"])
+            features = target_states(WORLD, tokens[:-1], states_read)
+            states, logits = states_of(head, features, tokens.cpu(), target)
             assert int(drafter.last.at[row]) == len(tokens) - 2
             own = drafter.last.values[row].double().cpu()
             torch.testing.assert_close(own, states[-1], rtol=1e-4, atol=1e-4)
@@ -52,3 +53,10 @@ def test_states_and_logits_are_those_of_the_whole_text(
             torch.testing.assert_close(found, logits[-1], rtol=1e-4, atol=1e-4)
             seen += 1
     assert seen > 20
+
+
+@pytest.mark.parametrize("form", PRODUCED)
+def test_each_producers_form_is_read(form: str, device: torch.device) -> None:
+    turn = [*PRODUCED].index(form) % len(PAIRINGS)
+    pairing = [*PAIRINGS.values()][turn]
+    test_states_and_logits_are_those_of_the_whole_text(pairing, Cycle(), form, device)

@@ -111,7 +111,7 @@ def test_a_run_accepts_what_the_training_says(
     index = read_head(Path(options.output))
     assert index is not None
     head: Any = index.for_target(llm.models.target.config).load(CPU, torch.float32)
-    assert head.config.features == (0, 1)
+    assert head.config.layer_ids == (0, 1)
     assert len(head.token_ids.unique()) == 200
     pair_of_both = bass.load(pair.target, draft=options.output, policy=Fixed(DRAFTS), device="cpu")
     seen, total = 0, 0

@@ -113,6 +113,11 @@ def read_head(folder: Path, dummy: bool = False, kind: str | None = None) -> Hea
             "the target's vocabulary as the draft, or `--drafter ngram`."
         )
     stored = {head.stored_name(name): tensor for name, tensor in files.stored.items()}
+    if len(stored) < len(files.stored):
+        twice = [n for n in files.stored if stored[head.stored_name(n)].name != n]
+        raise CheckpointError(
+            f"`{folder}` has two tensors for one of a head of {kind} ({some(twice)}): remove one."
+        )
     files = replace(files, stored=stored)
     try:
         config = head.read_config(raw, {name: t.shape for name, t in stored.items()})

@@ -5,13 +5,16 @@ writes the weights of pickle files as safetensors.
 import contextlib
 import json
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.table import Table
 
-from bass.api.loading import Checkpoint
+from bass.api.llm import serve
+from bass.api.loading import Checkpoint, ModelCache
 from bass.api.options import LoadOptions
 from bass.api.plan import LoadPlan, find_device
 from bass.api.resolve import make, names
@@ -21,17 +24,30 @@ from bass.checkpoints.quantized.formats import summary
 from bass.checkpoints.weights import CheckpointIndex
 from bass.cli.options import Parser, console
 from bass.errors import BassError, OptionError, PairingError, counted, printable
+from bass.interfaces import DraftMethod
+from bass.models.heads import DraftHead, OpenRule
 from bass.ops.dispatch import cpu_kernels_in_words, unsupported
 from bass.records import AttentionRule
 
 EXAMPLES = (
     "bass info CHECKPOINT",
     "bass info Qwen/Qwen2.5-Coder-7B --draft Qwen/Qwen2.5-Coder-0.5B",
+    "bass info HEAD --target CHECKPOINT --measure",
     "bass info CHECKPOINT --lora ADAPTER --json",
 )
 EXAMPLES_OF_CONVERT = (
     "bass convert FOLDER", "bass convert FOLDER --output OTHER", "bass info OTHER",
 )  # fmt: skip
+
+# of `--measure`: prompts, new tokens of each, drafted tokens per step, and from which ratio on
+# another rule is named
+PROMPTS = (
+    "The capital of France is",
+    "def fibonacci(n):\n    ",
+    "Question: What is 17 times 24?\nAnswer:",
+    "Once upon a time, in a small village by the sea,",
+)
+MEASURED_TOKENS, MEASURED_DRAFT, MUCH_MORE = 64, 4, 1.1
 
 
 def run(argv: list[str]) -> int:
@@ -40,6 +56,10 @@ def run(argv: list[str]) -> int:
     command = Parser("info CHECKPOINT", about, EXAMPLES, skip=("config",))
     command.add_argument("checkpoint", type=str, help="a folder, or a hub id (org/name[@revision])")
     command.add_argument("--draft", type=str, help="a second checkpoint, as draft of the first")
+    command.add_argument("--target", type=str, help="the target, if the checkpoint is the draft")
+    command.add_argument(
+        "--measure", action="store_true", help="run a head by each rule that its files leave open"
+    )
     command.add_argument("--lora", type=str, help="LoRA adapter that is merged into the checkpoint")
     command.add_argument("--draft-lora", type=str, help="LoRA adapter of the draft")
     command.add_argument("--family", type=str, help='own decoder as "package.module:Class"')
@@ -48,20 +68,35 @@ def run(argv: list[str]) -> int:
     if config.draft_lora and not config.draft:
         raise OptionError("`--draft-lora` is for `--draft`: give it too, or leave this out.")
     names = (config.checkpoint, config.draft)
-    k = None if config.draft else 0  # autoregressive decoding needs no draft
+    if config.target:
+        if config.draft:
+            raise OptionError("`--target` makes the checkpoint the draft: leave out `--draft`.")
+        names = (config.target, config.checkpoint)
+    target, draft = names
+    k = None if draft else 0  # autoregressive decoding needs no draft
     loaded = {name: config[name] for name in ("lora", "draft_lora", "family")}
-    plan = LoadPlan.of(LoadOptions(*names, **loaded, num_speculative_tokens=k))
+    options = LoadOptions(target, draft, **loaded, num_speculative_tokens=k)
+    plan = LoadPlan.of(options)
     read, problem = plan.checkpoints(), ""
     try:
         plan.check(read)
     except PairingError as error:
         problem = str(error)
-    figures = [{"checkpoint": names[i]} | describe(one, i == 1) for i, one in enumerate(read)]
-    more, contexts = problem, [one.index.decoder.shape.max_positions for one in read]
-    if not problem and contexts[-1] < contexts[0]:
-        more = f"It drafts up to its context of {contexts[-1]:,} tokens; then the target goes on."
-    own = f"draft for `{config.checkpoint}`.{more and f' {more}'}"
-    verdict = f"`{config.draft}` {'cannot' if problem else 'can'} {own}" if config.draft else ""
+    depth = 0 if problem else read[0].index.decoder.shape.layers
+    figures = [{"checkpoint": names[i]} | describe(c, i == 1, depth) for i, c in enumerate(read)]
+    more, decoders = problem, [one.index.decoder for one in read]
+    context, rules = decoders[-1].shape.max_positions, list[OpenRule]()
+    if isinstance(decoders[-1], DraftHead):
+        rules = decoders[-1].open_rules(depth) if depth else []
+        more += " ".join(f"Its files do not say {rule.text}." for rule in rules)
+    elif not problem and context < decoders[0].shape.max_positions:
+        more = f"It drafts up to its context of {context:,} tokens; then the target goes on."
+    if config.measure and depth:
+        if not isinstance(head := decoders[-1], DraftHead):
+            raise OptionError("`--measure` is for heads, and the draft is none: leave it out.")
+        more += " " * bool(more) + measured(options, head.method(), rules)
+    own = f"draft for `{target}`.{more and f' {more}'}"
+    verdict = f"`{draft}` {'cannot' if problem else 'can'} {own}" if draft else ""
     if config.json:
         print(json.dumps({"checkpoints": figures, "compatible": not problem, "about": verdict}))
         return 1 if problem else 0
@@ -74,10 +109,33 @@ def run(argv: list[str]) -> int:
     return 1 if problem else 0
 
 
-def describe(checkpoint: Checkpoint, draft: bool = False) -> dict[str, Any]:
-    """The figures of a checkpoint by name; those that do not apply are left out."""
+def measured(options: LoadOptions, method: DraftMethod, rules: Sequence[OpenRule]) -> str:
+    """How many tokens a head drafts well, as its files are read here and by each other rule."""
+    cache, taus = ModelCache(), list[float]()
+    for drafter in (method, *(rule.other for rule in rules)):
+        plan = LoadPlan.of(replace(options, drafter=drafter, num_speculative_tokens=MEASURED_DRAFT))
+        call: dict[str, Any] = {"max_new_tokens": MEASURED_TOKENS, "temperature": 0}
+        result = serve(plan, cache).generate([*PROMPTS], **call, ignore_eos=True)
+        taus.append(result.stats.tau)
+    return in_words(taus[0], dict(zip((rule.option for rule in rules), taus[1:], strict=True)))
+
+
+def in_words(tau: float, others: dict[str, float]) -> str:
+    """The tokens per target call that were measured, and with other options."""
+    listed = [f", {other:.2f} with `--drafter.{option}`" for option, other in others.items()]
+    found = f"It emits {tau:.2f} tokens per target call{''.join(listed)}."
+    best = max(others, key=others.__getitem__, default="")
+    if best and others[best] > MUCH_MORE * tau:
+        found += f" The head was probably trained so: give `--drafter eagle --drafter.{best}`."
+    return found
+
+
+def describe(checkpoint: Checkpoint, draft: bool = False, depth: int = 0) -> dict[str, Any]:
+    """The figures of a checkpoint by name; those that do not apply are left out. depth: the number
+    of layers of the target that a head is for, 0 if it is for another.
+    """
     if isinstance(checkpoint.index, HeadIndex):
-        return describe_head(checkpoint.index)
+        return describe_head(checkpoint.index, depth)
     index, known = checkpoint.index, checkpoint.tokenizer
     shape, files, dtype = index.decoder.shape, index.files, index.dtypes[0]
     kv_bytes = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize
@@ -106,18 +164,19 @@ def describe(checkpoint: Checkpoint, draft: bool = False) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value}
 
 
-def describe_head(index: HeadIndex) -> dict[str, Any]:
-    """The figures of a head by name."""
-    shape, config = index.decoder.shape, index.decoder.config
-    return {
+def describe_head(index: HeadIndex, depth: int) -> dict[str, Any]:
+    """The figures of a head by name; `depth` as of `describe`."""
+    shape = index.decoder.shape
+    found = {
         "family": f"a head of {index.kind}",
         "parameters": f"{sum(p.numel() for p in index.decoder.parameters()):,}",
         "layers": str(shape.layers),
-        "vocabulary": f"{config.draft_vocab_size or config.vocab_size:,} tokens",
-        "states of the target": ", ".join(map(str, config.features)) or "by default",
+        "vocabulary": f"{shape.vocab_size:,} tokens",
         "dtype": " and ".join(str(one).removeprefix("torch.") for one in index.dtypes),
         "files": f"{index.files.size:,} bytes in {counted(len(index.files.paths), 'file')}",
     }
+    found |= index.decoder.described(depth) if depth else {}
+    return {name: value for name, value in found.items() if value}
 
 
 def weights(index: CheckpointIndex, dtype: torch.dtype, draft: bool) -> str:

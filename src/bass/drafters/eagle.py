@@ -9,6 +9,7 @@ What drafting writes to the head's cache at positions from lens-1 on used approx
 next observation writes the committed ones again, with true features.
 """
 
+import copy
 import re
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -19,12 +20,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from bass.drafters.eagle_config import EagleConfig, Ids, read_eagle
 from bass.drafters.model import Chain, Fed
 from bass.errors import PairingError
 from bass.interfaces import Attend, Drafter, DrafterContext, DraftMethod, LayerCache
-from bass.models.config import RotaryConfig
-from bass.models.decoder import FINAL
-from bass.models.heads import DraftHead, MappedHead, over_vocabulary
+from bass.models.heads import DraftHead, MappedHead, OpenRule, over_vocabulary
 from bass.models.layers import Attention, GatedMLP, LayerFactory, PreNorm
 from bass.models.sources import LLAMA
 from bass.ops.norms import RMSNorm
@@ -33,43 +33,13 @@ from bass.records import Draft, Features, Noise, Observation, RowAssignment, Seq
 
 MOST_STATES = 16  # with a norm of their own
 Hidden = Float[Tensor, "batch window width"]  # of the head
-
-
-@dataclass(frozen=True)
-class EagleConfig(RotaryConfig):
-    """What the forms of the published heads differ in.
-
-    `features`: the states that are read, as of `DraftMethod.target_features`; (): by default those
-    that enter layers 2, L // 2 and L - 3 of a target of L layers. `states`: their number.
-    `version` 3: the first layer's attention reads [embedding, feature], of twice the width; 1 (and
-    2): `fc` makes one state of both. `draft_vocab_size`: token ids of the head, 0: all.
-    """
-
-    model_type = "eagle"
-    architecture = "LlamaForCausalLMEagle3"
-    target_hidden_size: int = 0
-    draft_vocab_size: int = 0
-    states: int = 3
-    features: tuple[int, ...] = ()
-    version: int = 3
-    attention_bias: bool = False
-    mlp_bias: bool = False
-    fc_bias: bool = False
-    qk_norm: bool = False
-    norm_before_fc: bool = False
-    norms_of_states: bool = False
-    norm_before_residual: bool = False
-    norm_output: bool = False
-    has_norm: bool = True
-    has_embed: bool = False
-    has_head: bool = True
-
-    def for_target(self, target: Any) -> "EagleConfig":
-        """The config with positions and the default states of a target's config."""
-        layers = target.num_hidden_layers
-        default = (2, layers // 2, layers - 3) if self.version == 3 else (FINAL,)
-        most = max(self.max_position_embeddings, target.max_position_embeddings)
-        return replace(self, max_position_embeddings=most, features=self.features or default)
+ALSO_CALLED = {  # by some producer: its name, and that of `EagleHead.names`
+    r"^midlayer\.": "layers.0.",
+    r"^(layers\.[1-9]\d*)\.hidden_norm\.": r"\1.input_layernorm.",
+    "^aux_norm_low": "fc_norm.0",
+    "^aux_norm_mid": "fc_norm.1",
+    "^aux_norm_high": "fc_norm.2",
+}
 
 
 class EagleBlock(nn.Module):
@@ -80,7 +50,7 @@ class EagleBlock(nn.Module):
         norm = make.head_norm() if c.qk_norm else None
         self.embed_norm, self.hidden_norm, self.mlp_norm = make.norm(), make.norm(), make.norm()
         size = 2 * c.hidden_size
-        self.attention = Attention(make, c.attention_bias, qk_norm=norm, inputs=size)
+        self.attention = Attention(make, c.qkv_bias, c.out_bias, norm, inputs=size)
         self.mlp, self.norm_before_residual = GatedMLP(make, c.mlp_bias), c.norm_before_residual
 
     def __call__(
@@ -144,57 +114,62 @@ class EagleHead(MappedHead, ChainHead):
             for _ in range(c.states * c.norms_of_states)
         ]
         self.state_norms = nn.ModuleList(norms)
-        self.fc = make.linear(inputs, c.hidden_size, c.fc_bias)
+        self.fc = make.linear(inputs, c.hidden_size, c.fc_bias) if c.has_fc else None
         self.rotary = make.rotary(c.rope_theta, c.max_position_embeddings, c.rope_scaling)
         blocks = [self._block(c, make, layer) for layer in range(c.num_hidden_layers)]
         self.blocks = nn.ModuleList(blocks)
         self.norm = make.norm() if c.has_norm else None
         self.embed = make.empty(c.vocab_size, c.hidden_size) if c.has_embed else None
         self.setup_logits(c, make)
+        if self.embed is not None and c.tie_word_embeddings and self.head is None:
+            self.head = make.linear(c.hidden_size, c.vocab_size)
+            self.head.weight = self.embed
 
     def _block(self, c: EagleConfig, make: LayerFactory, layer: int) -> nn.Module:
         if c.version == 3 and layer == 0:
             return EagleBlock(c, make)
         norm = make.head_norm() if c.qk_norm else None
-        attention = Attention(make, c.attention_bias, qk_norm=norm)
+        attention = Attention(make, c.qkv_bias, c.out_bias, norm)
         block = PreNorm(make, attention, GatedMLP(make, c.mlp_bias))
-        if layer == 0:
+        if layer == 0 and not c.has_first_norm:
             block.attention_norm = nn.Identity()  # EAGLE-1 has none
         return block
 
     @classmethod
     def read_config(cls, raw: dict[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> EagleConfig:
-        of_layer = raw.get("transformer_layer_config") or {}  # of speculators
-        raw = of_layer | raw | (raw.get("eagle_config") or {})
-        names = str([raw.get("architectures"), raw.get("speculators_model_type")])
-        first = re.search(r"(?i)eagle-?_?3|peagle", names) is None
-        version = 1 if first and "layers.0.hidden_norm.weight" not in shapes else 3
-        ids = raw.get("eagle_aux_hidden_state_layer_ids") or ()
-        hidden, vocab = raw["hidden_size"], raw["vocab_size"]
-        of_target = raw.get("target_hidden_size") or hidden
-        fc = shapes.get("fc.weight", (hidden, (len(ids) or 3) * of_target))
-        drafts = raw.get("draft_vocab_size") or vocab
-        found = {
-            "version": version,
-            "features": list(ids),
-            "states": fc[1] // of_target if version == 3 else 1,
-            "target_hidden_size": of_target,
-            "draft_vocab_size": drafts if drafts != vocab else 0,
-            "fc_bias": "fc.bias" in shapes,
-            "qk_norm": "layers.0.self_attn.q_norm.weight" in shapes,
-            "norms_of_states": "fc_norm.0.weight" in shapes or bool(raw.get("fc_norm")),
-            "has_embed": "embed_tokens.weight" in shapes,
-            "has_norm": "norm.weight" in shapes if shapes else version == 3,
-            "has_head": "lm_head.weight" in shapes if shapes else version == 3,
-        }
-        return EagleConfig.from_json(raw | found)
+        return read_eagle(raw, shapes)
 
     @classmethod
     def stored_name(cls, name: str) -> str:
-        return super().stored_name(name).replace("midlayer.", "layers.0.", 1)
+        name = super().stored_name(name)
+        for pattern, ours in ALSO_CALLED.items():
+            name = re.sub(pattern, ours, name)
+        return name
 
     def method(self) -> "Eagle":
         return Eagle()
+
+    def described(self, layers: int) -> dict[str, str]:
+        c, names = self.config, ("norm_before_fc", "norms_of_states", "norm_before_residual")
+        norms = [name for name in (*names, "norm_output", "qk_norm") if getattr(c, name)]
+        ids = f", {c.ids}s of layers {', '.join(map(str, c.layer_ids))}" if c.layer_ids else ""
+        return {
+            "vocabulary": f"{c.draft_vocab_size or c.vocab_size:,} of {c.vocab_size:,} tokens",
+            "producer": c.producer or "not shown by the files",
+            "states of the target": ", ".join(map(str, c.boundaries(layers))) + ids,
+            "norms": ", ".join(norms),
+        }
+
+    def open_rules(self, layers: int) -> list[OpenRule]:
+        c, found = self.config, list[OpenRule]()
+        if not c.known_ids(layers):
+            other: Ids = "input" if c.ids == "output" else "output"
+            text = f"whether its ids of states are inputs or outputs of layers ({c.ids}s here)"
+            found.append(OpenRule(text, f"ids {other}", Eagle(ids=other)))
+        if not c.known_norm_output:
+            text = "whether drafting continues from states after the last norm (they do here)"
+            found.append(OpenRule(text, "norm_output false", Eagle(norm_output=False)))
+        return found
 
     def fused_features(self, features: Features) -> Hidden:
         """One state of the target's states; of EAGLE-1 the only one."""
@@ -203,13 +178,15 @@ class EagleHead(MappedHead, ChainHead):
         norms = self.state_norms
         parts = [norm(x) for norm, x in zip(norms, features, strict=True)] if norms else features
         both = torch.cat([*parts], -1)
-        return self.fc(both if self.input_norm is None else self.input_norm(both))
+        both = both if self.input_norm is None else self.input_norm(both)
+        return both if self.fc is None else self.fc(both)
 
     def states(self, embedded: Hidden, g: Hidden, window: Window, attend: Attend) -> Hidden:
         rotation = self.rotary(window.positions)
         if self.config.version == 3:
             x = self.blocks[0](embedded, g, rotation, attend, 0)
         else:
+            assert self.fc is not None
             x = Residual(self.fc(torch.cat((embedded, g), -1)))
             x = self.blocks[0](x, rotation, attend, 0)
         for layer, block in enumerate([*self.blocks][1:], 1):
@@ -218,7 +195,9 @@ class EagleHead(MappedHead, ChainHead):
         return self.norm(u) if self.config.norm_output and self.norm is not None else u
 
     def read(self, u: Hidden) -> Hidden:
-        return u if self.norm is None or self.config.norm_output else self.norm(u)
+        c = self.config
+        x = u if self.norm is None or c.norm_output else self.norm(u)
+        return x if c.logit_scale == 1 else x * c.logit_scale
 
 
 @final
@@ -226,13 +205,16 @@ class EagleHead(MappedHead, ChainHead):
 class Eagle(DraftMethod):
     """A head of EAGLE, the folder of `draft=`: drafts token by token from the target's states.
 
-    `features`: the states that it reads, as of `DraftMethod.target_features`; by default those that
-    the head names.
+    By default all is as in the head's files. `features`: the states that it reads, as of
+    `DraftMethod.target_features`. `ids`: what its ids of states mean, "input" or "output" of a
+    layer. `norm_output`: whether drafting continues from states after the head's norm.
     """
 
     paper: ClassVar[str] = "Li et al., 2024, 2025 (EAGLE, EAGLE-3)"
 
     features: tuple[int, ...] = ()
+    ids: Ids | None = None
+    norm_output: bool | None = None
 
     @property
     def needs_draft(self) -> bool:
@@ -247,9 +229,15 @@ class Eagle(DraftMethod):
         return self.features
 
     def with_head(self, head: nn.Module | None, layers: int) -> "Eagle":
-        if self.features or not isinstance(head, EagleHead):
+        if not isinstance(head, EagleHead):
             return self
-        return replace(self, features=head.config.features)
+        c, states = head.config, self.features or head.config.boundaries(layers, self.ids)
+        if len(states) != c.states:
+            raise PairingError(
+                f"The head reads {c.states} states of the target, and there are {len(states)} "
+                f"({', '.join(map(str, states))}): give as many as `features` of `Eagle`."
+            )
+        return replace(self, features=states)
 
     def build(self, context: DrafterContext) -> Drafter:
         head = context.head()
@@ -257,6 +245,9 @@ class Eagle(DraftMethod):
             raise PairingError(
                 f"`Eagle` drafts with a head of EAGLE, and `draft` names a `{type(head).__name__}`."
             )
+        if self.norm_output is not None:
+            head = copy.copy(head)  # with the same weights
+            head.config = replace(head.config, norm_output=self.norm_output)
         return ChainDrafter.of(head, context)
 
 

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -9,11 +10,23 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from bass.errors import CheckpointError
 from bass.interfaces import DraftMethod
 from bass.models.layers import LayerFactory
 from bass.models.sources import Names, WeightSource, named_sources
 from bass.ops.norms import RMSNorm
 from bass.records import DecoderShape
+
+
+@dataclass(frozen=True)
+class OpenRule:
+    """What the files of a head leave open. text: a clause after "the files do not say". other: the
+    drafter with the other answer, and `option`, the parameter that gives it on the command line.
+    """
+
+    text: str
+    option: str
+    other: DraftMethod
 
 
 class DraftHead(nn.Module):
@@ -39,6 +52,14 @@ class DraftHead(nn.Module):
     @abstractmethod
     def method(self) -> DraftMethod:
         """The drafter that runs the head, with its default parameters."""
+
+    def described(self, layers: int) -> dict[str, str]:
+        """The figures of `bass info`, for a target of this many layers; "": none."""
+        return {}
+
+    def open_rules(self, layers: int) -> list[OpenRule]:
+        """What the files leave open, for a target of this many layers."""
+        return []
 
     @classmethod
     @abstractmethod
@@ -113,8 +134,18 @@ class MappedHead(DraftHead):
             self.token_ids = nn.Parameter(empty, requires_grad=False)
 
     def finish(self) -> None:
-        if self.token_ids is not None:  # stored as distances from the head's own ids
-            self.token_ids += torch.arange(len(self.token_ids), device=self.token_ids.device)
+        if self.token_ids is None:
+            return
+        own = torch.arange(len(self.token_ids), device=self.token_ids.device)
+        self.token_ids += own  # stored as distances from the head's own ids
+        least, most, vocab = *map(int, self.token_ids.aminmax()), self.config.vocab_size
+        if least < 0 or most >= vocab:
+            raise CheckpointError(
+                f"The head's `d2t` leads to token ids from {least} to {most} of {vocab}: give the "
+                "`d2t` that it was trained with."
+            )
+        if len(own) == vocab and torch.equal(self.token_ids, own):
+            self.token_ids = None
 
     def tensors(self) -> dict[str, Tensor]:
         found, ids = super().tensors(), self.token_ids

@@ -55,7 +55,7 @@ class Eagle3(Trainee):
         features = tuple(options.features or default_features(target.shape.layers))
         ids = min(options.draft_vocab_size, len(counts))
         config = EagleConfig(
-            **shared, num_hidden_layers=options.layers, features=features, states=len(features),
+            **shared, num_hidden_layers=options.layers, layer_ids=features, states=len(features),
             target_hidden_size=target.config.hidden_size,
             draft_vocab_size=ids if ids < len(counts) else 0,
         )  # fmt: skip
@@ -101,7 +101,7 @@ def speculators_config(
     layer = {field: getattr(c, field) for field in SHARED if field != "rope_scaling"} | rope | {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": c.hidden_act,
         "num_hidden_layers": c.num_hidden_layers, "tie_word_embeddings": False,
-        "attention_bias": c.attention_bias, "mlp_bias": c.mlp_bias,
+        "attention_bias": c.qkv_bias, "mlp_bias": c.mlp_bias,
     }  # fmt: skip
     return {
         "architectures": ["Eagle3DraftModel"],
@@ -111,7 +111,7 @@ def speculators_config(
             "proposal_methods": [proposal], "verifier": verifier,
         },
         "transformer_layer_config": layer,
-        "eagle_aux_hidden_state_layer_ids": [*c.features],
+        "eagle_aux_hidden_state_layer_ids": [*c.layer_ids],
         "draft_vocab_size": c.draft_vocab_size or c.vocab_size,
         "target_hidden_size": c.target_hidden_size,
         "norm_before_residual": c.norm_before_residual,

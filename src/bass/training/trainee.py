@@ -61,7 +61,7 @@ class Lesson:
     @torch.no_grad()
     def of(cls, trainee: Trainee, target: CausalDecoder, rows: Rows) -> "Lesson":
         """By one pass of the target. rows: on its device."""
-        *features, final = states_of(target, rows.tokens, (*trainee.head.config.features, FINAL))
+        *features, final = states_of(target, rows.tokens, (*trainee.head.config.layer_ids, FINAL))
         wide = tuple(state.float() for state in features)
         return cls(trainee, rows, target.embed, wide, target.unembed(final))
 

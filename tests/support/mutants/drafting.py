@@ -22,6 +22,7 @@ from support.mutants.mutant import Mutant
 
 HEADED = "laws/test_8_heads.py::test_states_and_logits_are_those_of_the_whole_text"
 BLOCKS = "laws/test_8_block_heads.py::test_drafts_follow_from_the_whole_text"
+PRODUCED = "laws/test_8_heads.py::test_each_producers_form_is_read"
 
 MUTANTS = (
     Mutant(
@@ -108,6 +109,34 @@ MUTANTS = (
         "torch.arange(len(self.token_ids), device=self.token_ids.device)",
         "torch.arange(len(self.token_ids), device=self.token_ids.device) + 1",
         (HEADED,),
+    ),
+    Mutant(
+        "ids that mean what leaves a layer are read as what enters it",
+        "EagleConfig.boundaries",
+        "i + shift",
+        "i",
+        (PRODUCED,),
+    ),
+    Mutant(
+        "ids of speculators that begin with 1 are read as those of SpecForge",
+        "eagle_config.states_of",
+        '"speculators", layer_ids, "input"',
+        '"speculators", layer_ids, "output" if layer_ids[:1] == (1,) else "input"',
+        (PRODUCED,),
+    ),
+    Mutant(
+        "a head of speculators adds the attention to the state before the norm",
+        "read_eagle",
+        'producer == "speculators" if before is None else before',
+        "bool(before)",
+        (PRODUCED,),
+    ),
+    Mutant(
+        "a head continues from states before the norm, though it was trained on those after it",
+        "EagleHead.states",
+        "self.norm(u) if self.config.norm_output and self.norm is not None else u",
+        "u",
+        (PRODUCED,),
     ),
     Mutant(
         "a head reads states after the last norm",
