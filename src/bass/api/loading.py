@@ -6,10 +6,11 @@ from typing import Any, final
 
 import torch
 
-from bass.checkpoints.folder import DTYPES, eos_ids, stored_dtype
+from bass.checkpoints.folder import DTYPES, eos_ids, read_config, stored_dtype
 from bass.checkpoints.heads import HeadIndex, read_head
 from bass.checkpoints.hub import resolve
 from bass.checkpoints.lora import Adapter
+from bass.checkpoints.shards import TensorFiles
 from bass.checkpoints.weights import CheckpointIndex, dummy_index, narrow, read_index
 from bass.engine.assembly import ModelPair
 from bass.errors import OptionError, PairingError
@@ -101,14 +102,17 @@ class Checkpoint:
     def of(cls, spec: ModelSpec, draft: bool = False) -> "Checkpoint":
         """Find the folder (downloaded if it is a hub id) and read all but the weights."""
         folder = resolve(spec.checkpoint, weights=not spec.dummy)
-        kind = "MTP" if spec.mtp else None
-        if draft and (head := read_head(folder, spec.dummy, kind)) is not None:
-            return cls(head, None)
+        files, kind = None, "MTP" if spec.mtp else None
+        if draft:
+            read_config(folder)  # its errors come first
+            files = TensorFiles(folder, (), {}) if spec.dummy else TensorFiles.read(folder)
+            if (head := read_head(folder, files, kind)) is not None:
+                return cls(head, None)
         if spec.dummy:
             index = dummy_index(folder, spec.family)
         else:
             adapter = None if spec.lora is None else Adapter.read(resolve(spec.lora))
-            index = read_index(folder, spec.family, adapter)
+            index = read_index(folder, spec.family, adapter, files)
         return cls(index, Tokenizer.read(folder))
 
     @property

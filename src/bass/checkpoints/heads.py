@@ -91,19 +91,19 @@ class HeadIndex:
         return head.requires_grad_(False).eval()
 
 
-def read_head(folder: Path, dummy: bool = False, kind: str | None = None) -> HeadIndex | None:
-    """Read a head's config and headers, and no weights; None if the folder holds none.
+def read_head(
+    folder: Path, files: TensorFiles | None = None, kind: str | None = None
+) -> HeadIndex | None:
+    """Read a head's config, and no weights; None if the folder holds no head.
 
-    kind: of `KINDS`, for the head in the folder of a whole model.
+    files: its headers, if they have been read; without tensors the weights are random. kind: of
+    `KINDS`, for the head in the folder of a whole model.
 
     Raises one `CheckpointError` that names all missing, unexpected and wrongly shaped tensors.
     """
     raw = read_config(folder)
-    kind = kind or kind_of_head(raw)
-    if dummy and kind is None:
-        return None
-    files = TensorFiles(folder, (), {}) if dummy else TensorFiles.read(folder)
-    kind = kind or kind_of_head(raw, files.stored)
+    files = files or TensorFiles.read(folder)
+    kind, dummy = kind or kind_of_head(raw, files.stored), not files.paths
     if kind is None:
         return None
     head = KINDS[kind][2]

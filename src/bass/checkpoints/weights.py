@@ -163,18 +163,22 @@ def load_decoder(folder: Path, device: torch.device, dtype: torch.dtype) -> Caus
 
 
 def read_index(
-    folder: Path, family: Family | None = None, adapter: Adapter | None = None
+    folder: Path,
+    family: Family | None = None,
+    adapter: Adapter | None = None,
+    files: TensorFiles | None = None,
 ) -> CheckpointIndex:
     """Read a checkpoint's config and headers, and no weights.
 
     family: a class of the user's for its own model_type. adapter: merged into the weights at load.
+    files: the headers, if they have been read.
 
     It accounts for every tensor before it allocates memory: one `CheckpointError` names all
     missing, unexpected and wrongly shaped ones.
     """
     raw, half_of = read_text_config(folder)
     family = family_of(folder, raw, family)
-    files = TensorFiles.read(folder)
+    files = files or TensorFiles.read(folder)
     if family in FAMILIES.values():
         refuse_head(folder, raw, files.stored)
     files = described(files, read_config(folder), raw)
