@@ -25,7 +25,7 @@ class Trainee(ABC):
 
     From each position t of a text it drafts the tokens t + `first`, t + `first` + 1 ..., `unroll`
     of them, each as if those before it were the text's. head: its module, with the states that it
-    reads in `config.features`; `token_ids`: the target's ids of its own ids, None: they are equal.
+    reads in `config.layer_ids`; `token_ids`: the target's ids of its own ids, None: they are equal.
     """
 
     first: ClassVar[int]
