@@ -208,6 +208,12 @@ WRONG: dict[str, tuple[list[Any], dict[str, Any], str]] = {
         {"chat_template_kwargs": {"enable_thinkin": False}},
         "never reads `enable_thinkin`, so it would change nothing: did you mean `enable_thinking`?",
     ),
+    "unseen calls": ([USER, CALL], {"name": "bare"}, "`bare` does not show `tool_calls`, so"),
+    "unseen answers": (
+        [USER, CALL | {"tool_calls": None}, ANSWER],
+        {"name": "bare"},
+        "`bare` does not show messages of the role `tool`, so",
+    ),
     "tools that are not read": ([USER], {"name": "bare", "tools": [TOOL]}, "never reads `tools`"),
     "nothing to continue": ([CALL], CONTINUE, NO_TEXT),
     "an image": (

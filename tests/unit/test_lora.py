@@ -166,20 +166,21 @@ def test_ranks_and_scales_differ_by_module(untied: Path, tmp_path: Path) -> None
     assert same(loaded(untied, lora), loaded(whole))
 
 
-UNMERGED = "in no pair of LoRA matrices .* merge it with `peft`"
+RESIZED = "was trained with 27 tokens, and .* has 20: .* merge the adapter with `peft`"
 # more tensors behind `base_model.model.`, and what is said of them
 STRANGE: dict[str, tuple[dict[str, tuple[int, int]], str]] = {
     "another module": (
         {"x.lora_A.weight": (3, 3), "x.lora_B.weight": (3, 3)},
         r"1 tensor that .* does not have \(x\.weight\)",
     ),
-    "a head that was saved whole": ({"lm_head.weight": (20, 16)}, UNMERGED),
-    "a resized embedding": ({"model.embed_tokens.weight": (27, 16)}, UNMERGED),
-    "a resized head": (
-        {"lm_head.lora_A.weight": (3, 16), "lm_head.lora_B.weight": (27, 3)},
-        r"has \[27, 16\] for `lm_head.weight`, which is \[20, 16\]",
+    "a head that was saved whole": (
+        {"lm_head.weight": (20, 16)}, "in no pair of LoRA matrices .* merge it with `peft`",
     ),
-    "an embedding in pairs": ({"model.embed_tokens.lora_embedding_A": (3, 27)}, UNMERGED),
+    "a resized embedding": ({"model.embed_tokens.weight": (27, 16)}, RESIZED),
+    "a resized head": (
+        {"lm_head.lora_A.weight": (3, 16), "lm_head.lora_B.weight": (27, 3)}, RESIZED,
+    ),
+    "an embedding in pairs": ({"model.embed_tokens.lora_embedding_A": (3, 27)}, RESIZED),
 }  # fmt: skip
 
 

@@ -73,6 +73,7 @@ class Adapter:
         """The adapter by the names of a checkpoint, a `CheckpointIndex`. Raises `CheckpointError`
         for an update of a tensor that the model does not have, or has in another shape.
         """
+        self._check_vocabulary(base)
         sources = {tensor: s for s in base.sources.values() for tensor in s.tensors}
         found: dict[str, Update] = {}
         unknown: list[str] = []
@@ -100,6 +101,22 @@ class Adapter:
                 f"does not have ({some(sorted(unknown))}): give the adapter of this model."
             )
         return replace(self, updates=found)
+
+    def _check_vocabulary(self, base: Any) -> None:
+        names, size = base.decoder.names, base.decoder.shape.vocab_size
+        ends = (names[n].removesuffix(".weight").rpartition(".")[2] for n in ("embed", "head"))
+        of_tokens = re.compile(
+            rf".*\.({'|'.join(ends)})\.((base_layer|modules_to_save)\.)?"
+            r"(weight|lora_B\.weight|lora_embedding_(?P<A>A))"
+        )
+        for name, tensor in self.files.stored.items():
+            found = of_tokens.fullmatch(name)
+            if found and (trained := tensor.shape[1 if found["A"] else 0]) != size:
+                raise CheckpointError(
+                    f"`{self.folder}` was trained with {trained} tokens, and `{base.folder}` has "
+                    f"{size}: resize the model's embeddings (`resize_token_embeddings`), merge the "
+                    "adapter with `peft`, and give the merged folder."
+                )
 
     def merged(self, name: str, part: Tensor) -> Tensor:
         """The base model's tensor `name`, whose value is `part`, with its update in float32."""

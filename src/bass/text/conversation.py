@@ -1,12 +1,14 @@
 """Conversations as text: their messages, and the chat templates of a checkpoint."""
 
+import contextlib
 import difflib
 import functools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, final
 
@@ -115,7 +117,7 @@ class ChatTemplates:
         or with the named field of it. chat_template_kwargs: further variables of the template.
 
         Templates run in Jinja's sandbox, as in `transformers`. Raises `RequestError` for what the
-        template refuses, and for variables that it never reads.
+        template refuses, and for variables, tool calls and answers of tools that it leaves out.
         """
         listed = checked_messages(messages)
         name, template = self._chosen(name, with_tools=tools is not None)
@@ -153,6 +155,11 @@ class ChatTemplates:
                 f"The chat template refuses the conversation ({reason}): change the messages, or "
                 "write the prompt as text."
             ) from error
+        if what := _left_out(rendered, listed, partial(compiled.render, values)):
+            raise RequestError(
+                f"The chat template `{name}` does not show {what}, so the model would not see "
+                "them: write them into the content of a message, or use another template."
+            )
         return rendered if text is None else _unmarked(rendered, text)
 
     def _chosen(self, name: str | None, with_tools: bool) -> tuple[str, str]:
@@ -203,6 +210,17 @@ def _to_json(value: Any, ensure_ascii=False, indent=None, separators=None, sort_
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
+
+
+def _left_out(rendered: str, messages: list[Message], render: Callable[..., str]) -> str:
+    """What of tool calls and their answers is not in the rendered text; empty for nothing."""
+    calls = [{k: v for k, v in one.items() if k != "tool_calls" or not v} for one in messages]
+    answers = [one for one in messages if one.get("role") != "tool"]
+    for what, others in {"`tool_calls`": calls, "messages of the role `tool`": answers}.items():
+        with contextlib.suppress(Exception):  # of a template that needs them
+            if others != messages and render(messages=others) == rendered:
+                return what
+    return ""
 
 
 def _marked(messages: list[Message], field: str) -> tuple[list[Message], str]:
