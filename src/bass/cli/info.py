@@ -30,7 +30,6 @@ from bass.ops.dispatch import cpu_kernels_in_words, unsupported
 from bass.records import AttentionRule
 
 EXAMPLES = (
-    "bass info CHECKPOINT",
     "bass info Qwen/Qwen2.5-Coder-7B --draft Qwen/Qwen2.5-Coder-0.5B",
     "bass info HEAD --target CHECKPOINT --measure",
     "bass info CHECKPOINT --lora ADAPTER --json",
