@@ -32,7 +32,7 @@ WORLD, WIDTH, LONGEST = SmallLlama(layers=3), 32, 4
 POLICIES = {"fixed": Fixed(3), "cycle": Cycle(), "by row": ByRow(LONGEST)}
 
 
-BY_DAY = "FasterDecoding", "speculators", "DeepSpec, DSpark"
+BY_DAY = "FasterDecoding", "DeepSpec, DSpark"
 
 
 @pytest.mark.parametrize("form", by_day(FORMS, BY_DAY))

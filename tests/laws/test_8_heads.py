@@ -13,11 +13,13 @@ from bass.testing.small_models import SmallLlama
 from support.doubles import Cycle
 from support.engines import PAIRINGS, By, Setup, mixed_requests
 from support.heads import FORMS, PRODUCED, Headed, published, states_of, target_states
+from support.matrix import by_day
 
+BY_DAY = "eagle3, reduced vocabulary", "mtp of deepseek"
 WORLD, WIDTH = SmallLlama(layers=3), 32
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", by_day(FORMS, BY_DAY))
 def test_the_output_is_the_targets(form: str) -> None:
     check_drafter(Headed(form), examples=8)
 

@@ -64,7 +64,7 @@ OPTIONS = {
     "policy that its module lacks": (["--policy", "unit.test_bad_input:Nothing"], "Nothing"),
     "class that is no policy": (["--policy", "unit.test_bad_input:NoPolicy"], "DraftLengthPolicy"),
     "incomplete policy": (["--policy", "unit.test_bad_input:Incomplete"], "lengths"),
-    "learned head": (["--drafter", "medusa"], "does not load these yet: give one of eagle,"),
+    "learned head": (["--drafter", "medusa"], "give the folder of a head"),
     "cache and backend that don't pair": (
         ["--cache", "padded", "--attention", "per-row"],
         "Cannot pair `PerRow` with `PaddedCache`",

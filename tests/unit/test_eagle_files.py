@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from bass.checkpoints.heads import read_head
+from bass.checkpoints.shards import TensorFiles
 from bass.cli.info import in_words
 from bass.drafters import Eagle, EagleHead
 from bass.engine.assembly import own_draw
@@ -163,7 +164,10 @@ def test_harmless_fields_are_ignored(tmp_path: Path) -> None:
     assert same is not None
     assert plain is not None
     assert replace(same.decoder.config, sliding_window=None) == plain.decoder.config
-    dummy = read_head(by_speculators(HEAD, "qwen3").write(tmp_path / "dummy"), dummy=True)
+    dummy = read_head(
+        by_speculators(HEAD, "qwen3").write(tmp_path / "dummy"),
+        TensorFiles(tmp_path / "dummy", (), {}),
+    )
     assert dummy is not None
     assert dummy.decoder.config.qk_norm
 

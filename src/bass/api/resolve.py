@@ -2,7 +2,6 @@
 
 import dataclasses
 import inspect
-import re
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -65,11 +64,6 @@ def find_class(kind: str, spec: Any) -> type:
         return registry[spec]
     if spec in (offered := plugins(KINDS[kind].group)):
         return plugin_class(kind, offered[spec])
-    if kind == "drafter" and re.match(r"(?i)medusa|hydra|dflash", spec):
-        raise OptionError(
-            f"Drafter `{spec}` is a learned head, and `bass` does not load these yet: give one of "
-            f"{', '.join(names(kind))}."
-        )
     if ":" not in spec and "." not in spec:
         raise unknown_name(words, spec, names(kind))
     module, _, name = spec.rpartition(":" if ":" in spec else ".")

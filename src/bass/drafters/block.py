@@ -237,7 +237,7 @@ class Block(DraftMethod):
     that DSpark's confidence head expects to be accepted less often; 0: never.
     """
 
-    paper: ClassVar[str] = "arXiv 2602.06036 (DFlash); DSpark"
+    paper: ClassVar[str] = "Chen et al., 2026 (DFlash); DSpark"
 
     features: tuple[int, ...] = ()
     sample_from_anchor: bool | None = None
