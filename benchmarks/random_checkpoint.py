@@ -26,8 +26,9 @@ from write_shapes import Config
 
 from bass.checkpoints.folder import INDEX, SINGLE
 from bass.checkpoints.shards import KINDS
-from bass.checkpoints.weights import dummy_index, stores_distance
+from bass.checkpoints.weights import dummy_index
 from bass.models.decoder import CausalDecoder
+from bass.models.sources import stores_distance
 from bass.ops.experts import Experts
 from bass.quantization.apply import quantizable
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from bass.checkpoints.folder import SINGLE, read_config, some, stored_dtype
-from bass.checkpoints.shards import FLOATS, TensorFiles, TensorReader
+from bass.checkpoints.shards import FLOATS, TensorFiles, TensorReader, mismatches
 from bass.drafters import BlockHead, EagleHead, MedusaHead, MtpHead
 from bass.errors import BassError, CheckpointError
 from bass.files import write_atomically
@@ -82,11 +82,10 @@ class HeadIndex:
         """The head with its weights, on `device` in `dtype`."""
         head = type(self.decoder)(self.decoder.config, device, dtype)
         reader, sources = TensorReader(self.files, device), head.sources()
-        for name, parameter in head.named_parameters():
-            if self.dummy:
-                head.fill_with_random(name, parameter)
-            else:
-                sources[name].fill(parameter, [reader[t] for t in sources[name].tensors])
+        if self.dummy:
+            head.fill_with_random(torch.Generator(device).manual_seed(0))
+        for name, parameter in () if self.dummy else head.named_parameters():
+            sources[name].fill(parameter, [reader[t] for t in sources[name].tensors])
         head.finish()
         return head.requires_grad_(False).eval()
 
@@ -157,18 +156,9 @@ def _account(index: HeadIndex) -> None:
     sources = index.decoder.sources()
     for name, parameter in index.decoder.named_parameters():
         wanted |= zip(sources[name].tensors, sources[name].shapes(parameter.shape), strict=True)
-    findings = {
-        "missing": [name for name in wanted if name not in stored],
-        "unexpected": [n for n in stored if n not in wanted and not index.decoder.ignores(n)],
-        "wrongly shaped": [
-            f"{name} {[*stored[name].shape]} instead of {[*shape]}"
-            for name, shape in wanted.items()
-            if name in stored and stored[name].shape != shape
-        ],
-    }
-    if any(findings.values()):
-        says = [f"{len(n)} {kind} ({some(sorted(n))})" for kind, n in findings.items() if n]
+    unexpected = [n for n in stored if n not in wanted and not index.decoder.ignores(n)]
+    if found := mismatches(stored, wanted, unexpected):
         raise CheckpointError(
             f"`{index.folder}` does not hold the tensors that its config.json requires of a head "
-            f"of {index.kind}: {', '.join(says)}."
+            f"of {index.kind}: {found}."
         )

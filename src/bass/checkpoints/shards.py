@@ -1,7 +1,7 @@
 """The tensors of a folder's safetensors files: what the headers say, and values on a device."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -11,7 +11,7 @@ from jaxtyping import UInt8
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from bass.checkpoints.folder import refuse_pointer, weight_files
+from bass.checkpoints.folder import refuse_pointer, some, weight_files
 from bass.errors import CheckpointError
 
 FLOATS = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
@@ -90,6 +90,25 @@ class TensorFiles:
     def size(self) -> int:
         """Bytes of all files."""
         return sum(path.stat().st_size for path in self.paths)
+
+
+def mismatches(
+    stored: Mapping[str, Stored],
+    wanted: Mapping[str, tuple[int, ...]],
+    unexpected: Iterable[str],
+) -> str:
+    """How stored tensors differ from the wanted shapes, in words; empty if they agree."""
+    findings = {
+        "missing": [name for name in wanted if name not in stored],
+        "unexpected": [*unexpected],
+        "wrongly shaped": [
+            f"{name} {[*stored[name].shape]} instead of {[*shape]}"
+            for name, shape in wanted.items()
+            if name in stored and stored[name].shape != shape
+        ],
+    }
+    says = [f"{len(n)} {kind} ({some(sorted(n))})" for kind, n in findings.items() if n]
+    return ", ".join(says)
 
 
 def read_header(path: Path) -> dict[str, Stored]:

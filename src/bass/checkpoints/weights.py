@@ -23,13 +23,12 @@ from bass.checkpoints.quantized.matrices import (
     of_layers,
     without_zero_biases,
 )
-from bass.checkpoints.shards import FLOATS, TensorFiles, TensorReader
+from bass.checkpoints.shards import FLOATS, TensorFiles, TensorReader, mismatches
 from bass.errors import BassError, CheckpointError, OptionError, counted, explained
 from bass.interfaces import Quantization
 from bass.models import FAMILIES
 from bass.models.decoder import CausalDecoder
-from bass.models.sources import WeightSource
-from bass.ops.norms import HeadNorm, OffsetRMSNorm
+from bass.models.sources import WeightSource, fill_with_random
 from bass.progress import advancing
 from bass.quantization.apply import quantizable, quantize, quantize_head, quantize_layer, unfilled
 
@@ -206,22 +205,6 @@ def dummy_index(folder: Path, family: Family | None = None) -> CheckpointIndex:
     return CheckpointIndex(folder, raw, files, decoder, {}, None, True, half_of)
 
 
-def fill_with_random(module: nn.Module, own: str, generator: torch.Generator) -> None:
-    """Fill a parameter with random values that keep the scale of the residual stream: norms scale
-    by 1, biases are 0, and a product of normalized rows has variance 1.
-    """
-    parameter = module.get_parameter(own)
-    if parameter.ndim > 1:
-        parameter.normal_(0, parameter.shape[-1] ** -0.5, generator=generator)
-    else:
-        parameter.fill_(0 if own.endswith("bias") or stores_distance(module) else 1)
-
-
-def stores_distance(module: nn.Module) -> bool:
-    """Whether a norm stores its weights as their distance from 1."""
-    return isinstance(module, OffsetRMSNorm) or (isinstance(module, HeadNorm) and module.offset)
-
-
 def _indexed(raw: dict[str, Any], family: Family, files: TensorFiles) -> CheckpointIndex:
     """The index of a checkpoint whose quantized matrices are described."""
     decoder = _empty(files.folder, raw, family)
@@ -277,20 +260,10 @@ def _account(
     unexpected = [
         n for n in more if n not in flat and not n.startswith(mtp) and not is_unused(n, decoder)
     ]
-    findings = {
-        "missing": [name for name in wanted if name not in stored],
-        "unexpected": without_zero_biases(unexpected, files),
-        "wrongly shaped": [
-            f"{name} {[*stored[name].shape]} instead of {[*shape]}"
-            for name, shape in wanted.items()
-            if name in stored and stored[name].shape != shape
-        ],
-    }
-    if any(findings.values()):
-        says = [f"{len(n)} {kind} ({some(sorted(n))})" for kind, n in findings.items() if n]
+    if found := mismatches(stored, wanted, without_zero_biases(unexpected, files)):
         raise CheckpointError(
-            f"`{folder}` does not hold the tensors that its config.json requires: "
-            f"{', '.join(says)}: the files do not belong together."
+            f"`{folder}` does not hold the tensors that its config.json requires: {found}: the "
+            "files do not belong together."
         )
     kinds = {name: stored[name].kind for name in wanted}
     if strange := [f"{name} {kind}" for name, kind in kinds.items() if kind not in FLOATS]:

@@ -23,9 +23,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from bass.drafters.model import Chain, Fed
-from bass.errors import CheckpointError, PairingError
-from bass.interfaces import Attend, Drafter, DrafterContext, DraftMethod, LayerCache
+from bass.drafters.model import Chain, Fed, NamedDraft
+from bass.errors import CheckpointError
+from bass.interfaces import Attend, Drafter, DrafterContext, LayerCache
 from bass.models.config import SLIDING, RotaryConfig
 from bass.models.fields import Size
 from bass.models.heads import MappedHead, over_vocabulary
@@ -229,7 +229,7 @@ def layers_of(raw: Mapping[str, Any]) -> tuple[list[int], list[bool]]:
 
 @final
 @dataclass(frozen=True)
-class Block(DraftMethod):
+class Block(NamedDraft):
     """A head of DFlash or DSpark, the folder of `draft=`: drafts a block in one pass.
 
     `features` (as of `DraftMethod.target_features`), `sample_from_anchor`, `causal`: instead of the
@@ -245,14 +245,6 @@ class Block(DraftMethod):
     confidence: float = within("[0, 1]", 0.0)
 
     @property
-    def needs_draft(self) -> bool:
-        return True
-
-    @property
-    def obeys_stop_rules(self) -> bool:
-        return True
-
-    @property
     def target_features(self) -> tuple[int, ...]:
         return self.features
 
@@ -262,12 +254,7 @@ class Block(DraftMethod):
         return replace(self, features=head.config.features)
 
     def build(self, context: DrafterContext) -> Drafter:
-        head = context.head()
-        if not isinstance(head, BlockHead):
-            raise PairingError(
-                "`Block` drafts with a head of DFlash or DSpark, and `draft` names a "
-                f"`{type(head).__name__}`."
-            )
+        head = self.own_head(context, BlockHead, "a head of DFlash or DSpark")
         return BlockDrafter.of(head, context, self)
 
 

@@ -21,9 +21,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bass.drafters.eagle_config import EagleConfig, Ids, read_eagle
-from bass.drafters.model import Chain, Fed
+from bass.drafters.model import Chain, Fed, NamedDraft
 from bass.errors import PairingError
-from bass.interfaces import Attend, Drafter, DrafterContext, DraftMethod, LayerCache
+from bass.interfaces import Attend, Drafter, DrafterContext, LayerCache
 from bass.models.heads import DraftHead, MappedHead, OpenRule, over_vocabulary
 from bass.models.layers import Attention, GatedMLP, LayerFactory, PreNorm
 from bass.models.sources import LLAMA
@@ -202,7 +202,7 @@ class EagleHead(MappedHead, ChainHead):
 
 @final
 @dataclass(frozen=True)
-class Eagle(DraftMethod):
+class Eagle(NamedDraft):
     """A head of EAGLE, the folder of `draft=`: drafts token by token from the target's states.
 
     By default all is as in the head's files. `features`: the states that it reads, as of
@@ -215,14 +215,6 @@ class Eagle(DraftMethod):
     features: tuple[int, ...] = ()
     ids: Ids | None = None
     norm_output: bool | None = None
-
-    @property
-    def needs_draft(self) -> bool:
-        return True
-
-    @property
-    def obeys_stop_rules(self) -> bool:
-        return True
 
     @property
     def target_features(self) -> tuple[int, ...]:
@@ -240,11 +232,7 @@ class Eagle(DraftMethod):
         return replace(self, features=states)
 
     def build(self, context: DrafterContext) -> Drafter:
-        head = context.head()
-        if not isinstance(head, EagleHead):
-            raise PairingError(
-                f"`Eagle` drafts with a head of EAGLE, and `draft` names a `{type(head).__name__}`."
-            )
+        head = self.own_head(context, EagleHead, "a head of EAGLE")
         if self.norm_output is not None:
             head = copy.copy(head)  # with the same weights
             head.config = replace(head.config, norm_output=self.norm_output)

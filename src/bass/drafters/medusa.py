@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 
 from bass.drafters.eagle import LastStates
-from bass.drafters.model import Chain, Fed
-from bass.errors import PairingError
-from bass.interfaces import Drafter, DrafterContext, DraftMethod
+from bass.drafters.model import Chain, Fed, NamedDraft
+from bass.interfaces import Drafter, DrafterContext
 from bass.models.decoder import FINAL
 from bass.models.fields import LARGEST, Size, read
 from bass.models.heads import DraftHead, over_vocabulary
@@ -116,29 +115,17 @@ class MedusaHead(DraftHead):
 
 @final
 @dataclass(frozen=True)
-class Medusa(DraftMethod):
+class Medusa(NamedDraft):
     """Heads of Medusa, the folder of `draft=`: no draft is longer than their number."""
 
     paper: ClassVar[str] = "Cai et al., 2024 (Medusa, without its tree)"
-
-    @property
-    def needs_draft(self) -> bool:
-        return True
-
-    @property
-    def obeys_stop_rules(self) -> bool:
-        return True
 
     @property
     def target_features(self) -> tuple[int, ...]:
         return (FINAL,)
 
     def build(self, context: DrafterContext) -> Drafter:
-        head = context.head()
-        if not isinstance(head, MedusaHead):
-            raise PairingError(
-                f"`Medusa` drafts with its own heads, and `draft` names a `{type(head).__name__}`."
-            )
+        head = self.own_head(context, MedusaHead, "its own heads")
         return MedusaDrafter.of(head, context)
 
 

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, TypeVar, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from bass.errors import PairingError
 from bass.interfaces import (
     Drafter,
     DrafterContext,
@@ -21,16 +22,15 @@ from bass.interfaces import (
     Warp,
 )
 from bass.interfaces.answers import check_probs, check_tensor
+from bass.models.heads import DraftHead
 from bass.ops import batch_state
 from bass.records import Draft, Noise, Sequences, Window
 
+H = TypeVar("H", bound=DraftHead)
 
-@final
-@dataclass(frozen=True)
-class ModelDraft(DraftMethod):
-    """What the option `draft=` names: a separate draft model, or a head, by its own method."""
 
-    paper: ClassVar[str] = "Leviathan et al., 2023"
+class NamedDraft(DraftMethod):
+    """Drafts with what the option `draft=` names, and obeys stop rules."""
 
     @property
     def needs_draft(self) -> bool:
@@ -39,6 +39,24 @@ class ModelDraft(DraftMethod):
     @property
     def obeys_stop_rules(self) -> bool:
         return True
+
+    def own_head(self, context: DrafterContext, kind: type[H], called: str) -> H:
+        """The head that `draft=` names. Raises `PairingError` for one of another kind."""
+        head = context.head()
+        if not isinstance(head, kind):
+            raise PairingError(
+                f"`{type(self).__name__}` drafts with {called}, and `draft` names a "
+                f"`{type(head).__name__}`."
+            )
+        return head
+
+
+@final
+@dataclass(frozen=True)
+class ModelDraft(NamedDraft):
+    """What the option `draft=` names: a separate draft model, or a head, by its own method."""
+
+    paper: ClassVar[str] = "Leviathan et al., 2023"
 
     def with_head(self, head: Any, layers: int) -> DraftMethod:
         """The head's own method, if `draft=` names a head."""

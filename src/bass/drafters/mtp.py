@@ -15,7 +15,8 @@ import torch
 
 from bass.drafters.eagle import ChainDrafter, ChainHead, Hidden
 from bass.drafters.ensemble import Ensemble
-from bass.errors import CheckpointError, PairingError
+from bass.drafters.model import NamedDraft
+from bass.errors import CheckpointError
 from bass.interfaces import Attend, Drafter, DrafterContext, DraftMethod
 from bass.models import FAMILIES
 from bass.models.config import FULL, FamilyConfig
@@ -221,7 +222,7 @@ class MtpHead(ChainHead):
 
 @final
 @dataclass(frozen=True)
-class Mtp(DraftMethod):
+class Mtp(NamedDraft):
     """The target's own MTP layer: drafts token by token from its final state.
 
     It is read from the target's folder, or from the one that `draft=` names.
@@ -230,23 +231,11 @@ class Mtp(DraftMethod):
     paper: ClassVar[str] = "Gloeckle et al., 2024; DeepSeek-AI, 2024"
 
     @property
-    def needs_draft(self) -> bool:
-        return True
-
-    @property
-    def obeys_stop_rules(self) -> bool:
-        return True
-
-    @property
     def target_features(self) -> tuple[int, ...]:
         return (FINAL,)
 
     def build(self, context: DrafterContext) -> Drafter:
-        head = context.head()
-        if not isinstance(head, MtpHead):
-            raise PairingError(
-                f"`Mtp` drafts with an MTP layer, and `draft` names a `{type(head).__name__}`."
-            )
+        head = self.own_head(context, MtpHead, "an MTP layer")
         return ChainDrafter.of(head, context)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bass.errors import CheckpointError
 from bass.interfaces import DraftMethod
 from bass.models.layers import LayerFactory
-from bass.models.sources import Names, WeightSource, named_sources
+from bass.models.sources import Names, WeightSource, fill_with_random, named_sources
 from bass.ops.norms import RMSNorm
 from bass.records import DecoderShape
 
@@ -84,12 +84,15 @@ class DraftHead(nn.Module):
     def finish(self) -> None:
         """Complete the parameters, once they are filled."""
 
-    def fill_with_random(self, name: str, parameter: nn.Parameter) -> None:
-        """Fill a parameter with random values that keep the scale of its input."""
-        if parameter.ndim > 1:
-            nn.init.normal_(parameter, 0, parameter.shape[-1] ** -0.5)
-        else:
-            parameter.fill_(0 if name.endswith("bias") else 1)
+    @torch.no_grad()
+    def fill_with_random(self, generator: torch.Generator) -> None:
+        """Fill the parameters with random values, and token ids with the first ones."""
+        for name, parameter in self.named_parameters():
+            path, _, own = name.rpartition(".")
+            if parameter.is_floating_point():
+                fill_with_random(self.get_submodule(path), own, generator)
+            else:
+                parameter.zero_()
 
     def sources(self) -> dict[str, WeightSource]:
         """The checkpoint tensors of each parameter."""
@@ -157,9 +160,3 @@ class MappedHead(DraftHead):
 
     def ignores(self, name: str) -> bool:
         return super().ignores(name) or name in ("t2d", "d2t")
-
-    def fill_with_random(self, name: str, parameter: nn.Parameter) -> None:
-        if name == "token_ids":
-            parameter.fill_(0)
-        else:
-            super().fill_with_random(name, parameter)

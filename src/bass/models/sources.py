@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 from einops import rearrange
-from torch import Tensor
+from torch import Tensor, nn
 
 from bass.ops.experts import Experts
-from bass.ops.norms import HeadNorm
+from bass.ops.norms import HeadNorm, OffsetRMSNorm
 
 
 @dataclass(frozen=True)
@@ -176,3 +176,19 @@ def named_sources(decoder: Any, names: Names) -> dict[str, WeightSource]:
                 sizes = [heads * dim, kv_heads * dim, kv_heads * dim]
         found[name] = WeightSource(tuple(prefix + t for t in tensors), tuple(sizes), rows)
     return found
+
+
+def fill_with_random(module: nn.Module, own: str, generator: torch.Generator) -> None:
+    """Fill a parameter with random values that keep the scale of the residual stream: norms scale
+    by 1, biases are 0, and a product of normalized rows has variance 1.
+    """
+    parameter = module.get_parameter(own)
+    if parameter.ndim > 1:
+        parameter.normal_(0, parameter.shape[-1] ** -0.5, generator=generator)
+    else:
+        parameter.fill_(0 if own.endswith("bias") or stores_distance(module) else 1)
+
+
+def stores_distance(module: nn.Module) -> bool:
+    """Whether a norm stores its weights as their distance from 1."""
+    return isinstance(module, OffsetRMSNorm) or (isinstance(module, HeadNorm) and module.offset)

@@ -60,10 +60,9 @@ class Eagle3(Trainee):
             draft_vocab_size=ids if ids < len(counts) else 0,
         )  # fmt: skip
         head = EagleHead(config)
-        with torch.random.fork_rng([]), torch.no_grad():
-            torch.manual_seed(options.seed)
+        head.fill_with_random(torch.Generator().manual_seed(options.seed))
+        with torch.no_grad():
             for name, parameter in head.named_parameters():
-                head.fill_with_random(name, parameter)
                 if name.endswith(("attention.out.weight", "mlp.down.weight")):
                     parameter.zero_()  # at first, each layer passes its input on
             if head.token_ids is not None:
