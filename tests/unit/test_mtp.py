@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 import bass
 from bass.checkpoints.weights import save_decoder
-from bass.errors import CheckpointError
+from bass.errors import CheckpointError, OptionError
 from bass.models import FAMILIES
 from support.heads import Published, loaded, published
 from support.mtp import PRODUCERS
@@ -73,3 +73,16 @@ def test_random_weights_make_a_layer_of_any_family(tmp_path: Path) -> None:
     target = target_of(published("mtp of qwen", VOCAB, WIDTH), tmp_path)
     llm = bass.load(target, drafter="mtp", device="cpu", load_format="dummy", policy="fixed")
     assert llm.generate(PROMPTS, max_new_tokens=4, ignore_eos=True).stats.drafted > 0
+
+
+@pytest.mark.parametrize("option", ["draft_quantization", "draft_lora"])
+def test_an_option_that_a_head_does_not_use_is_an_error(option: str, tmp_path: Path) -> None:
+    """Of a layer in the target's folder, and of a head in its own."""
+    target = target_of(published("mtp of mimo", VOCAB, WIDTH), tmp_path / "target")
+    head = published("eagle3", VOCAB, WIDTH).write(tmp_path / "head")
+    given: Any = {option: {"draft_quantization": "int8", "draft_lora": tmp_path}[option]}
+    for drafting in ({"drafter": "mtp"}, {"draft": head}):
+        with pytest.raises(OptionError, match=f"`{option}.* would not be used: a head is"):
+            bass.load(target, **drafting, **given, device="cpu")
+    both = bass.load(target, head, quantization="int8", device="cpu")  # the target's alone
+    assert both.models.head is not None

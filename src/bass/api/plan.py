@@ -16,6 +16,7 @@ from bass.api.resolve import make
 from bass.attention import ON_CUDA
 from bass.checkpoints.families import family_class
 from bass.checkpoints.folder import DTYPES
+from bass.checkpoints.heads import HeadIndex
 from bass.drafters import NoDrafter
 from bass.drafters.mtp import reads_mtp
 from bass.engine.assembly import Strategies, check_features
@@ -27,6 +28,8 @@ from bass.models.heads import DraftHead
 from bass.ops.dispatch import runs_kernels
 from bass.option import check_options
 from bass.process import find_object
+
+_AS_STORED = "a head is computed as it is stored"
 
 
 @final
@@ -100,8 +103,19 @@ class LoadPlan:
         check_family(self.target.family, *read)
         if len(read) == 2:
             check_pair(*read)
+            self.check_as_stored(read[1])
         self.check_decoders([one.index.decoder for one in read])
         return read
+
+    def check_as_stored(self, read: Checkpoint) -> None:
+        """Raise `OptionError` for an adapter or a quantization of a head, which takes none."""
+        draft = self.draft
+        if draft is None or not isinstance(read.index, HeadIndex):
+            return
+        own = draft.quantization  # by default the target's
+        if draft.lora or (own is not None and repr(own) != repr(self.target.quantization)):
+            option = "draft_lora" if draft.lora else "draft_quantization"
+            raise OptionError(f"`{option}` would not be used: {_AS_STORED}; leave it out.")
 
     def check_decoders(self, modules: "Sequence[CausalDecoder | DraftHead]") -> None:
         """Check the shapes of target and draft against the strategies."""
@@ -142,6 +156,8 @@ def check_used(options: LoadOptions, method: DraftMethod) -> None:
     if not method.needs_draft:
         of_draft = ("draft", "draft_lora", "draft_quantization")
         unused |= dict.fromkeys(of_draft, f"`{name}` runs no draft model")
+    if reads_mtp(method):
+        unused |= dict.fromkeys(("draft_lora", "draft_quantization"), _AS_STORED)
     if not method.obeys_stop_rules:
         unused["stop_rule"] = f"`{name}` does not apply stop rules"
     for option, why in unused.items():
