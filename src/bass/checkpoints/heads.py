@@ -28,7 +28,8 @@ KINDS: dict[str, tuple[str, str, type[DraftHead] | None]] = {
     "MTP": ("mtp", r"mtp_layers\..*", MtpHead),
     "EAGLE-3": (
         "eagle_?3|peagle",
-        r"draft_vocab_size|eagle_config|d2t|mask_hidden|(model\.)?(midlayer\..*|layers\.0\.hidden_norm\..*)",
+        r"draft_vocab_size|eagle_config|d2t|mask_hidden|"
+        r"(model\.)?(midlayer\..*|layers\.0\.hidden_norm\..*)",
         EagleHead,
     ),
     "EAGLE": (

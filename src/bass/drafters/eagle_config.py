@@ -97,7 +97,7 @@ class EagleConfig(LayerTypesConfig):
         return tuple(i + shift for i in self.layer_ids) or (2, layers // 2, layers - 3)
 
     def known_ids(self, layers: int) -> bool:
-        """Whether the file leaves no doubt what its ids mean."""
+        """Whether the file shows what its ids mean."""
         if not self.layer_ids or self.producer in ("speculators", "DeepSpec"):
             return True
         defaults = (2, layers // 2, layers - 3), (1, layers // 2 - 1, layers - 4)
@@ -105,7 +105,7 @@ class EagleConfig(LayerTypesConfig):
 
     @property
     def known_norm_output(self) -> bool:
-        """Whether the file leaves no doubt what `norm_output` means: in SpecForge before September
+        """Whether the file shows what `norm_output` means: in SpecForge before September
         2026 it was the norm before the logits, and the recurrent state never normed.
         """
         return not self.norm_output or self.producer == "speculators" or self.norms_of_states

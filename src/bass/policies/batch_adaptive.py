@@ -36,7 +36,7 @@ class Adaptive(DraftLengthPolicy[LengthState]):
         return state.length.astype(np.int32)
 
     def after(self, state: LengthState, accepted: np.ndarray, rows: np.ndarray) -> LengthState:
-        """The state after these `rows`, bool [B], accepted so many tokens, int [B]."""
+        """The state after a step in which `rows`, bool [B], accepted `accepted` tokens, int [B]."""
         length, full = state.length, accepted >= state.length
         longer = np.minimum(length + self.increment, self.max_length)
         less = length - -(-length // self.modulus) - state.shrunk
