@@ -2,15 +2,15 @@
 
     python benchmarks/default_policy.py [--device cpu|cuda] [--batches 1 4 8 16] [--repeats 5]
         [--temperatures 0 0.2 0.8 1] [--pairs paper llama] [--acceptances 0.3 0.6 0.8 0.95]
-        [--lengths 1 2 3 4 6 8] [--from 0] [--new-tokens 128]
+        [--lengths 1 2 3 4 6 8] [--from 64] [--new-tokens 128]
 
 On a CPU: the embedded pair on built-in prompts, with its own draft, with a draft of random weights,
 and with `ngram`, at each temperature; by the verifier `coupled`, so that all methods give the same
 text. On a GPU: the shapes of `write_shapes.py` with random weights, prompts of 150 tokens and
 imposed acceptance, at temperature 1. All methods of a setting take turns in one process, after a
 warm-up of each; a length of `--lengths` runs on the engine of `auto`. A figure is tokens/s of whole
-calls, in each of which `auto` learns anew, or from a token of a row on (`--from`); medians of the
-repeats. Prints a table in Markdown, the worst setting, and one JSON line last.
+calls, in each of which `auto` learns anew, and from a token of a row on (`--from`); medians of the
+repeats. Prints a table in Markdown, the worst settings, and one JSON line last.
 """
 
 import argparse
@@ -86,8 +86,8 @@ def on_gpu(arguments: argparse.Namespace) -> Iterator[Setting]:
 
 def measured(
     llm: LLM, prompts: list[Any], options: dict[str, Any], arguments: argparse.Namespace
-) -> dict[str, float]:
-    """Tokens/s of each method, medians."""
+) -> list[dict[str, float]]:
+    """Tokens/s of each method, medians: of whole calls, and from `arguments.start` on."""
     policies = {AUTO: llm.parts.policy} | {f"k={k}": Fixed(k) for k in arguments.lengths}
     request = {"ignore_eos": True, "max_new_tokens": arguments.new_tokens} | options
     llm.warm_up(prompts, **request)
@@ -97,21 +97,24 @@ def measured(
             one = without if name == PLAIN else llm
             if name != PLAIN:  # in the graphs of `auto`, whose lengths include those of `--lengths`
                 one._engines.parts = replace(llm.parts, policy=policies[name])
-            request = {"seed": repeat, "ignore_eos": True, "max_new_tokens": arguments.new_tokens}
-            found.append(
-                rate_of(one.stream(prompts, **request, **options), arguments, len(prompts))
-            )
-    return {name: statistics.median(found[1:]) for name, found in rates.items()}
+            call = one.stream(prompts, seed=repeat, **request)
+            found.append(rates_of(call, arguments.start * len(prompts)))
+    return [
+        {name: statistics.median(both[i] for both in found[1:]) for name, found in rates.items()}
+        for i in range(2)
+    ]
 
 
-def rate_of(generation: Generation, arguments: argparse.Namespace, rows: int) -> float:
-    """Tokens/s of a call from a token on."""
-    start, tokens, first, began = arguments.start * rows, 0, 0, time.perf_counter()
+def rates_of(generation: Generation, start: int) -> tuple[float, float]:
+    """Tokens/s of a call, and of its part from the token `start` of all rows on."""
+    tokens, first = 0, 0
+    began = since = time.perf_counter()
     for event in generation:
         tokens += len(event.token_ids)
-        if start and not first and tokens >= start:
-            first, began = tokens, time.perf_counter()
-    return (tokens - first) / (time.perf_counter() - began)
+        if not first and tokens >= start:
+            first, since = tokens, time.perf_counter()
+    end = time.perf_counter()
+    return tokens / (end - began), (tokens - first) / (end - since)
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
@@ -127,7 +130,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--acceptances", nargs="+", type=cli.share, default=[0.3, 0.6, 0.8, 0.95])
     parser.add_argument("--lengths", nargs="+", type=cli.drafted)
     parser.add_argument("--new-tokens", type=cli.positive, default=128)
-    parser.add_argument("--from", dest="start", type=cli.natural, default=0)
+    parser.add_argument("--from", dest="start", type=cli.natural, default=64)
     arguments = parser.parse_args(argv)
     gpu = arguments.device == "cuda"
     arguments.batches = arguments.batches or ([1, 8, 32, 64] if gpu else [1, 4, 8, 16])
@@ -140,21 +143,24 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parse(argv)
     gpu, found, worst = arguments.device == "cuda", [], {}
     kind = "acceptance" if gpu else "temperature"
-    print(f"|  | {kind} | batch | plain, tokens/s | `auto` over plain | over the best k |")
-    print("|---|--:|--:|--:|--:|--:|")
+    late = f"from token {arguments.start} on"
+    print(
+        f"|  | {kind} | batch | plain, tokens/s | `auto` over plain | over the best k | {late} | |"
+    )
+    print("|---|--:|--:|--:|--:|--:|--:|--:|")
     for row, column, llm, options, prompts in (on_gpu if gpu else on_cpu)(arguments):
         for batch in sorted(arguments.batches, reverse=True):  # storage is made for the largest
-            rate = measured(llm, prompts[:batch], options, arguments)
-            best = max((name for name in rate if name != AUTO), key=rate.__getitem__)
-            over = {PLAIN: rate[AUTO] / rate[PLAIN], "best": rate[AUTO] / rate[best]}
-            print(
-                f"| {row} | {column} | {batch} | {rate[PLAIN]:,.0f} | {over[PLAIN]:.2f} | "
-                f"{over['best']:.2f} ({best}) |",
-                flush=True,
-            )
-            for name, ratio in over.items():
-                worst[name] = min(worst.get(name, (ratio, "")), (ratio, f"{row} {column} {batch}"))
-            found.append({"row": row, kind: column, "batch": batch, "tokens_per_second": rate})
+            both, words = measured(llm, prompts[:batch], options, arguments), list[str]()
+            for part, rate in zip(("whole", late), both, strict=True):
+                best = max((name for name in rate if name != AUTO), key=rate.__getitem__)
+                for name, other in ((PLAIN, PLAIN), ("the best", best)):
+                    ratio, where = rate[AUTO] / rate[other], f"{row} {column} {batch}"
+                    key = f"{name}, {part}"
+                    worst[key] = min(worst.get(key, (ratio, "")), (ratio, where))
+                    words.append(f"{ratio:.2f}" + (f" ({other})" if name != PLAIN else ""))
+            speed = f"{both[0][PLAIN]:,.0f}"
+            print(f"| {row} | {column} | {batch} | {speed} | {' | '.join(words)} |", flush=True)
+            found.append({"row": row, kind: column, "batch": batch, "tokens_per_second": both})
     for name, (ratio, where) in worst.items():
         print(f"least over {name}: {ratio:.3f} ({where})", file=sys.stderr)
     device = torch.cuda.get_device_name() if gpu else f"{torch.get_num_threads()} threads"
