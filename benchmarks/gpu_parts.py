@@ -14,6 +14,7 @@ import torch
 import bass
 from bass.api.llm import LLM
 from bass.drafters import ModelDrafter
+from bass.drafters.eagle import ChainDrafter
 from bass.engine.graphs import GraphedStep
 from bass.engine.parts import parts_at, seconds_of, without_graphs
 from bass.engine.step import Step
@@ -44,8 +45,8 @@ def parts_in_ms(llm: LLM, trace: list[Any], length: int) -> dict[str, Any]:
         return {}
     parts = {name.removesuffix("_ms"): ms for name, ms in found.items()}
     wall = (step + between) * 1e3
+    parts["host"] = wall - sum(parts.values())
     parts["draft_sampling"] = drawing_seconds(engine.step, engine.sequences, k, length) * 1e3
-    parts["host"] = wall - parts["draft"] - parts["verify"] - parts["sample"]
     sampling = parts["draft_sampling"] + parts["sample"]
     ms = {part: round(time, 4) for part, time in parts.items()}
     return {"parts_k": k, "parts_ms": ms, "sampling_share": sampling / wall}
@@ -53,22 +54,28 @@ def parts_in_ms(llm: LLM, trace: list[Any], length: int) -> dict[str, Any]:
 
 @torch.inference_mode()
 def drawing_seconds(step: Step, rows: Sequences, k: int, length: int) -> float:
-    """Seconds of the warps and draws of k drafted tokens; 0 without a draft model."""
+    """Seconds of the warps and draws of k drafted tokens; 0 for a drafter that is neither a draft
+    model nor a head that drafts token by token.
+    """
     inner = without_graphs(step)
-    if not k or inner is None or not isinstance(inner.drafter, ModelDrafter):
+    if not k or inner is None or not isinstance(inner.drafter, ModelDrafter | ChainDrafter):
         return 0.0
-    drafter = inner.drafter
+    drafter, chain = inner.drafter, inner.drafter.chain
     rows.lens.fill_(length)
     rows.active.fill_(True)
     span = step.shapes.span(length, rows.capacity)
     noise = step_noise(rows.keys, rows.steps, rows.lens, k)
-    logits = drafter.scorer(Window(*last(rows, 1), span)).logits
+    logits = (
+        drafter.logits(drafter.last.values[:, None])
+        if isinstance(drafter, ChainDrafter)
+        else drafter.scorer(Window(*last(rows, 1), span)).logits
+    )
 
     def draw() -> None:
         drafted, probs = rows.tokens.new_zeros(len(rows.lens), k), []
         for i in range(k):
-            probs.append(drafter.warp(logits, rows.history(drafted[:, :i]))[:, 0])
-            drafted[:, i] = drafter.draw(probs[-1], noise, i)
+            probs.append(chain.warp(logits, rows.history(drafted[:, :i]))[:, 0])
+            drafted[:, i] = chain.draw(probs[-1], noise, i)
         torch.stack(probs, 1)
 
     found = seconds_of(draw, isinstance(step, GraphedStep))
@@ -89,6 +96,31 @@ def synchronisations(
         counts.append(sum(event.count for event in profile.key_averages() if event.key in WAITS))
         steps.append(len(trace))
     return (counts[1] - counts[0]) / (steps[1] - steps[0])
+
+
+def kernels_per_step(
+    llm: LLM, prompts: list[list[int]], options: dict[str, Any], tokens: tuple[int, int] = (32, 128)
+) -> dict[str, tuple[float, float]]:
+    """Launches and ms of each kernel, copy and fill of a step by name, the longest first, from two
+    runs with different numbers of steps.
+    """
+    runs: list[dict[str, tuple[int, float]]] = []
+    steps = [
+        len(llm.generate(prompts, **options | {"max_new_tokens": new}).trace) for new in tokens
+    ]
+    for new in tokens:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+            llm.generate(prompts, **options | {"max_new_tokens": new})
+        events = profile.key_averages()
+        times = {e.key: (e.count, e.self_device_time_total / 1e3) for e in events}
+        runs.append({name: own for name, own in times.items() if own[1]})  # not the host's calls
+    few, many = runs
+    more = steps[1] - steps[0]
+    found = {
+        name: tuple((x - y) / more for x, y in zip(both, few.get(name, (0, 0)), strict=True))
+        for name, both in many.items()
+    }
+    return dict(sorted(found.items(), key=lambda one: -one[1][1]))
 
 
 def source() -> str:

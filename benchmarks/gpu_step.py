@@ -2,17 +2,18 @@
 
     python benchmarks/gpu_step.py [--pairs paper llama qwen3 qwen2.5 gemma2 opt codegen]
         [--quantization none int8 fp8 int8-weight] [--results FOLDER] [--warm-up] [--host]
-        [OPTIONS OF `bass bench`, such as --batches 1 8 --methods plain 4 bass --repeats 5]
+        [--kernels] [OPTIONS OF `bass bench`, such as --batches 1 8 --methods plain 4 --repeats 5]
 
-The pairs are those of `write_shapes.py`, with random weights in bfloat16 and an acceptance of 0.8
-at each position, so the text is meaningless. Without `--methods`, plain decoding is compared with 7
-drafted tokens for "paper", and with 4 for the others. Each pair is a process of its own, whose
-tables go to standard error; a quantization applies to both models. The last line is the JSON of all
-pairs. `--results` keeps a file for each pair: the same command measures the missing ones.
+The pairs are those of `write_shapes.py`, by default the dense ones without heads, with random
+weights in bfloat16 and an acceptance of 0.8 at each position, so the text is meaningless. Without
+`--methods`, plain decoding is compared with 7 drafted tokens for "paper", and with 4 for the
+others. Each pair is a process of its own, whose tables go to standard error; a quantization applies
+to both models. The last line is the JSON of all pairs. `--results` keeps a file for each pair: the
+same command measures the missing ones.
 
 `--warm-up` times `LLM.warm_up` for lengths 0 to 16 instead, with all batch sizes up to each one: in
 a new engine, and in a second one, whose kernels are compiled. `--host` counts the host's waits for
-the device in a step instead.
+the device in a step instead, and `--kernels` shows what a step launches, with the time of each.
 """
 
 import argparse
@@ -27,9 +28,9 @@ from typing import Any
 
 import command_line as cli
 import torch
-from gpu_parts import synchronisations
+from gpu_parts import kernels_per_step, synchronisations
 from provenance import commit, config_of
-from write_shapes import MIXTURES, PAIRS, SHAPES
+from write_shapes import HEADS, MIXTURES, PAIRS, SHAPES
 
 import bass
 from bass.api.llm import LLM
@@ -38,7 +39,7 @@ from bass.errors import BassError
 from bass.experiments.bench import methods_of
 from bass.verifiers import Synthetic
 
-LONGEST, PROMPT, ACCEPTANCE = 16, 150, 0.8
+LONGEST, PROMPT, ACCEPTANCE, SHOWN = 16, 150, 0.8, 40
 REQUEST: dict[str, Any] = {"max_new_tokens": 256, "temperature": 1.0, "top_p": 1.0}
 DENSE = [pair for pair in PAIRS if pair not in MIXTURES]  # the pairs by default
 LENGTHS = {"paper": 7}  # drafted tokens by default; else 4
@@ -72,11 +73,12 @@ def bench(words: list[str], file: Path | None) -> dict[str, Any] | None:
     return json.loads(done.stdout)
 
 
-def loaded(pair: str, quantization: str, batch: int) -> LLM:
-    """The pair with a policy of up to `LONGEST` drafted tokens."""
+def loaded(pair: str, quantization: str, batch: int, k: int | None = None) -> LLM:
+    """The pair with k drafted tokens; None: with a policy of up to `LONGEST`."""
     return bass.load(
         **folders(pair),
-        policy="goodput",
+        policy="goodput" if k is None else None,
+        num_speculative_tokens=k,
         cuda_graphs="lazy",
         verifier=Synthetic(ACCEPTANCE),
         max_batch_size=batch,
@@ -118,20 +120,34 @@ def waits(pair: str, quantization: str, batch: int) -> dict[str, Any]:
     return {"synchronisations_per_step": found}
 
 
+def kernels(pair: str, quantization: str, batch: int) -> dict[str, Any]:
+    """Launches and ms of each kernel of a step, of which the longest are printed."""
+    llm = loaded(pair, quantization, batch, LENGTHS.get(pair, 4))
+    found = kernels_per_step(llm, prompts(batch), REQUEST | {"ignore_eos": True})
+    launches, ms = (sum(both) for both in zip(*found.values(), strict=True))
+    print(f"{pair} {quantization}, batch {batch}: {launches:.0f}, {ms:.3f} ms", file=sys.stderr)
+    for name, (count, own) in [*found.items()][:SHOWN]:
+        print(f"{own:8.4f} ms {count:6.1f} x {name:.100}", file=sys.stderr)
+    return {"launches_and_ms": found}
+
+
 def parse(argv: list[str] | None = None) -> tuple[argparse.Namespace, list[str]]:
     """The script's own options, and those of `bass bench`."""
     parser = cli.Parser(__doc__, allow_abbrev=False)
-    parser.add_argument("--pairs", nargs="+", default=DENSE, choices=PAIRS)
+    parser.add_argument("--pairs", nargs="+", default=DENSE, choices=[*PAIRS, *HEADS])
     parser.add_argument("--quantization", nargs="+", default=["none"])
     parser.add_argument("--batches", nargs="+", type=cli.positive, default=[1, 8])
     parser.add_argument("--results", type=cli.new_folder)
     parser.add_argument("--warm-up", action="store_true")
     parser.add_argument("--host", action="store_true")
+    parser.add_argument("--kernels", action="store_true")
     arguments, more = parser.parse_known_args(argv)
     elsewhere = any(word.partition("=")[0] == "--device" for word in more)
-    if not torch.cuda.is_available() and (arguments.warm_up or arguments.host or not elsewhere):
+    on_gpu = arguments.warm_up or arguments.host or arguments.kernels
+    if not torch.cuda.is_available() and (on_gpu or not elsewhere):
         parser.error(
-            "there is no CUDA device here: give `--device cpu`, without `--warm-up` and `--host`."
+            "there is no CUDA device here: give `--device cpu`, without `--warm-up`, `--host` and "
+            "`--kernels`."
         )
     try:  # before one pair is measured, and another cannot be
         for pair, quantization in product(arguments.pairs, arguments.quantization):
@@ -148,11 +164,13 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.results is not None:
         arguments.results.mkdir(parents=True, exist_ok=True)
     words = ["--batches", *map(str, arguments.batches), *more]
+    given = arguments.warm_up, arguments.host, arguments.kernels
+    instead = [*zip(given, (warm_up, waits, kernels), strict=True)]
     record: dict[str, Any] = {}
     for pair, quantization in product(arguments.pairs, arguments.quantization):
         name = f"{pair} {quantization}"
         print(name, file=sys.stderr)
-        one = warm_up if arguments.warm_up else waits if arguments.host else None
+        one = next((own for wanted, own in instead if wanted), None)
         results = arguments.results
         file = None if results is None else results / f"{pair}-{quantization}.json"
         record[name] = (

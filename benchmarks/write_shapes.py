@@ -129,6 +129,18 @@ PAIRS: dict[str, tuple[Config, Config]] = {
         gated("qwen3", 201088, 1024, 3072, 28, (16, 8, 128), 40960, True, **QWEN),
     ),
 }
+EAGLE_3: Config = {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 32000}
+DFLASH: Config = {
+    "architectures": ["DFlashDraftModel"], "block_size": 16, "num_target_layers": 36,
+    "dflash_config": {"mask_token_id": 151669, "target_layer_ids": [1, 9, 17, 25, 33]},
+}  # fmt: skip
+LLAMA_8B, QWEN_8B = PAIRS["llama"][0], PAIRS["qwen3"][0]
+# targets with heads that draft from their states; a head's layers have the target's sizes
+HEADS: dict[str, tuple[Config, Config]] = {
+    "llama-eagle3": (LLAMA_8B, LLAMA_8B | {"num_hidden_layers": 1} | EAGLE_3),
+    "qwen3-eagle3": (QWEN_8B, QWEN_8B | {"num_hidden_layers": 1} | EAGLE_3),
+    "qwen3-dflash": (QWEN_8B, QWEN_8B | {"num_hidden_layers": 5} | DFLASH),
+}
 MIXTURES = ("qwen3-moe", "mixtral", "gpt-oss")  # of experts
 
 
@@ -143,9 +155,9 @@ def written(config: Config) -> str:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Write all pairs."""
+    """Write all pairs, those with heads too."""
     cli.Parser(__doc__).parse_args(argv)
-    for name, pair in PAIRS.items():
+    for name, pair in (PAIRS | HEADS).items():
         for role, config in zip(("target", "draft"), pair, strict=True):
             folder = SHAPES / name / role
             folder.mkdir(parents=True, exist_ok=True)

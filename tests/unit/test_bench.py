@@ -228,6 +228,36 @@ def test_drafters_without_a_draft_model(pair: Pair, drafter: str) -> None:
     assert any("random prompts" in note for note in one.notes)
 
 
+LAYER = {
+    "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "head_dim": 8,
+    "num_key_value_heads": 2, "vocab_size": 96, "max_position_embeddings": 256,
+    "num_hidden_layers": 1, "rms_norm_eps": 1e-6,
+}  # fmt: skip
+HEADS: dict[str, dict[str, Any]] = {
+    "eagle3": {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 40},
+    "dflash": {"architectures": ["DFlashDraftModel"], "block_size": 8,
+               "dflash_config": {"mask_token_id": 95, "target_layer_ids": [0, 1, 2]}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("head", "passes"), [("eagle3", 3), ("dflash", 1)])
+def test_heads_with_random_weights(tmp_path: Path, head: str, passes: int) -> None:
+    target = {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 6}
+    for role, own in {"target": target, "draft": HEADS[head]}.items():
+        (tmp_path / role).mkdir()
+        config = LAYER | {"model_type": "llama"} | own
+        (tmp_path / role / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    folders = {"target": tmp_path / "target", "draft": tmp_path / "draft"}
+    wanted = BenchOptions(methods=["plain", 3], batches=[2], acceptance=1.0, repeats=1, **SIZES)
+    one = Bench(wanted, LoadOptions(**folders, load_format="dummy"))
+    frame = one.run().set_index("method")
+    assert frame["tau"].to_dict() == {"plain": 1.0, "k=3": 4.0}
+    assert frame.loc["k=3", ["draft_ms", "verify_ms", "sample_ms", "observe_ms"]].gt(0).all()
+    timing = one.timing("k=3", 2, "")
+    read, draft = pass_bytes(timing.llm, 2, timing.middle, 3)
+    assert timing.bound_ms(MACHINE, 3) == pytest.approx((read + passes * draft) / 1e6)
+
+
 def test_options_from_a_file(bench: Command, tmp_path: Path) -> None:
     file = tmp_path / "bench.yaml"
     file.write_text("methods: [plain, 3]\nbatches: [2]\nacceptance: 0.9\nrepeats: 1\n")

@@ -30,8 +30,9 @@ LATENCY: Columns = (
 USAGE: Columns = (
     ("MBU, %", "mbu", "share"), ("MFU, %", "mfu", "share"), ("waits, %", "host_share", "share"),
     ("step", "step_ms", ""), ("draft", "draft_ms", ""), ("verify", "verify_ms", ""),
-    ("sample", "sample_ms", ""), ("host", "host_ms", ""), ("mean k", "mean_draft_length", ""),
-    ("prefill", "prefill_seconds", "seconds"), ("warm-up s", "warm_up_s", ""),
+    ("sample", "sample_ms", ""), ("observe", "observe_ms", ""), ("host", "host_ms", ""),
+    ("mean k", "mean_draft_length", ""), ("prefill", "prefill_seconds", "seconds"),
+    ("warm-up s", "warm_up_s", ""),
 )  # fmt: skip
 CAPTIONS = (
     "ms per token of a row from the end of its prefill. wall: to the last token of the batch; all: "

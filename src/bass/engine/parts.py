@@ -8,9 +8,10 @@ import torch
 from bass.engine.cost import timed
 from bass.engine.graphs import GraphedStep, capture_stream
 from bass.engine.step import SpeculativeStep, Step
-from bass.ops.batch_state import window
+from bass.interfaces import Scorer
+from bass.ops.batch_state import last, window
 from bass.ops.noise import step_noise
-from bass.records import Sequences, Window
+from bass.records import Observation, Sequences, Window
 
 REPEATS = 20
 LEAST_REPEATS, MOST_SECONDS = 3, 0.25  # of a part on a CPU, where one run may take long
@@ -54,13 +55,22 @@ def without_graphs(step: Step) -> SpeculativeStep | None:
     return inner if isinstance(inner, SpeculativeStep) else None
 
 
+def _observed(target: Scorer, rows: Sequences, k: int, span: int) -> Observation:
+    """What a step says that committed all of its k drafted tokens, at the end of the rows."""
+    tokens, positions = last(rows, k + 2)
+    committed = Window(tokens[:, :-1].contiguous(), positions[:, :-1].contiguous(), span)
+    following, accepted = tokens[:, 1:].contiguous(), torch.full_like(rows.lens, k)
+    return Observation(committed, following, target(committed).features, accepted)
+
+
 @torch.inference_mode()
 def parts_at(step: Step, rows: Sequences, k: int, length: int) -> dict[str, float]:
     """Milliseconds of the parts of a step of k drafted tokens, all rows at `length` tokens; empty
     for a step of another class. Afterwards no row is active.
 
     draft_ms: the drafter, its sampling included. verify_ms: the target's pass. sample_ms: noise,
-    warp, verdict, log-probabilities, commit.
+    warp, verdict, log-probabilities, commit. observe_ms: what the drafter makes of the target's
+    states, if it reads them.
     """
     inner, graphed = without_graphs(step), isinstance(step, GraphedStep)
     if inner is None:
@@ -80,6 +90,9 @@ def parts_at(step: Step, rows: Sequences, k: int, length: int) -> dict[str, floa
         settle()
         lengths, span = torch.full_like(rows.lens, k), step.shapes.span(length + k, rows.capacity)
         noise = step_noise(rows.keys, rows.steps, rows.lens, k)
+        seen = _observed(inner.target, rows, k, span) if inner.drafter.observes else None
+        if seen is not None:  # a head drafts from the state of the last token but one
+            inner.drafter.observe(seen)
         draft, flags = inner.drafted(rows, lengths, k, noise, span)
         fed = Window(*window(rows, draft), span)
         logits = inner.target(fed).logits
@@ -89,6 +102,8 @@ def parts_at(step: Step, rows: Sequences, k: int, length: int) -> dict[str, floa
             "verify_ms": seconds_of(lambda: inner.target(fed), graphed),
             "sample_ms": seconds_of(judge, graphed, settle),
         }
+        if seen is not None:
+            seconds["observe_ms"] = seconds_of(lambda: inner.drafter.observe(seen), graphed)
     rows.active.fill_(False)
     inner.log.take()
     return {name: 1e3 * value for name, value in seconds.items()}

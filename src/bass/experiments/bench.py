@@ -2,6 +2,7 @@
 
     bound of a step = (bytes of the target's pass + k x bytes of the draft's) / bandwidth of a copy
 
+A head that drafts a block has one pass, whatever k.
 A method is autoregressive decoding (`plain`), a draft length (`k=4`) or a policy. The methods of a
 batch size take turns, so that a drift of the machine meets all of them. Every row decodes the same
 number of tokens. Figures are medians of the calls.
@@ -27,7 +28,7 @@ from bass.api.loading import ModelCache, Models
 from bass.api.options import DEFAULT_POLICY, LoadOptions, RequestOptions
 from bass.api.plan import LoadPlan
 from bass.api.requests import check_context, prompt_ids
-from bass.drafters import ModelDraft, SelfDraft
+from bass.drafters import Block, Eagle, Medusa, ModelDraft, Mtp, SelfDraft
 from bass.engine import cost
 from bass.engine.assembly import Strategies
 from bass.engine.parts import parts_at
@@ -65,9 +66,11 @@ def methods_of(options: BenchOptions, load_options: LoadOptions) -> dict[str, Lo
 
 
 def constant_length(parts: Strategies) -> int | None:
-    """The number of tokens that every step drafts; None where it varies."""
-    policy = parts.policy
-    whole = isinstance(parts.drafter, ModelDraft | SelfDraft) and parts.stop_rule is None
+    """The number of tokens that every step drafts; None where it varies, or may be less than that
+    of the policy, as with blocks.
+    """
+    policy, by_token = parts.policy, ModelDraft | SelfDraft | Eagle | Mtp
+    whole = isinstance(parts.drafter, by_token) and parts.stop_rule is None
     constant = policy.max_length == 0 or (whole and getattr(policy, "constant_length", False))
     return int(policy.max_length) if constant else None
 
@@ -199,7 +202,8 @@ class Timing:
     def bound_ms(self, machine: Machine, k: float) -> float:
         """The bound of a step of k drafted tokens."""
         target, draft = pass_bytes(self.llm, len(self.groups[0]), self.middle, round(k))
-        return (target + k * draft) / machine.copy_bandwidth * 1e3
+        passes = min(k, 1) if isinstance(self.llm.parts.drafter, Block | Medusa) else k
+        return (target + passes * draft) / machine.copy_bandwidth * 1e3
 
     def parts(self) -> dict[str, float]:
         """`parts_at` the middle of the last call's rows, at its median draft length."""
