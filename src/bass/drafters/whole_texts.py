@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from bass.drafters.block import BlockHead
 from bass.drafters.eagle import ChainHead
 from bass.interfaces import Attend
 from bass.models.decoder import FINAL, CausalDecoder
@@ -46,19 +47,11 @@ class WholeTexts(Attend):
             self.texts[layer] = k, v
             return self._of_text(q, k, v, rule, projection.sinks)
         self.drafts.setdefault(layer, []).append((k, v))
-        grouped = q.unflatten(2, (k.shape[2], -1))
-        keys, values = self.texts[layer]
         own_keys, own_values = (torch.stack(x, 2) for x in zip(*self.drafts[layer], strict=True))
-        # h: key heads, g: the query heads of each, d: drafts of the anchor
-        length = q.shape[1]
-        future = torch.ones(length, length, dtype=torch.bool, device=q.device).triu(1)
-        seen = torch.einsum("bthgc, bshc -> bhgts", grouped, keys)
-        drafted = torch.einsum("bthgc, btdhc -> bhgtd", grouped, own_keys)
-        scores = torch.cat((seen.masked_fill(future, -torch.inf), drafted), -1)
-        weights = (rule.scale * scores).softmax(-1).to(dtype)
-        seen, drafted = weights.split_with_sizes((length, own_keys.shape[2]), -1)
-        out = torch.einsum("bhgts, bshc -> bthgc", seen, values)
-        return (out + torch.einsum("bhgtd, btdhc -> bthgc", drafted, own_values)).flatten(2, 3)
+        anchors = torch.arange(q.shape[1], device=q.device).expand(len(q), -1)
+        every = torch.ones(1, own_keys.shape[2], dtype=torch.bool, device=q.device)
+        own = own_keys, own_values, every
+        return attended(q[:, :, None], self.texts[layer], anchors + 1, own, rule.scale)[:, :, 0]
 
     def _of_text(
         self, q: Tensor, k: Tensor, v: Tensor, rule: AttentionRule, sinks: Tensor | None
@@ -72,6 +65,33 @@ class WholeTexts(Attend):
 
     def store(self, layer: int, projection: Projection) -> None:
         raise NotImplementedError("a whole text is attended to, not stored alone")
+
+
+def attended(
+    q: Float[Tensor, "batch anchors slots heads dim"],
+    text: tuple[Tensor, Tensor],
+    ends: Int[Tensor, "batch anchors"],
+    own: tuple[Tensor, Tensor, Tensor],
+    scale: float,
+) -> Float[Tensor, "batch anchors slots heads dim"]:
+    """Attention of the drafts of each anchor over the text up to it, and over themselves.
+
+    text: keys and values [batch, length, kv_heads, dim], of which an anchor sees those before its
+    end. own: keys and values [batch, anchors, drafts, kv_heads, dim] of the anchor alone, and which
+    of them each slot sees, bool [slots, drafts].
+    """
+    (keys, values), (own_keys, own_values, visible) = text, own
+    # h: key heads, g: the query heads of each, n: drafts of the anchor
+    grouped = q.unflatten(3, (keys.shape[2], -1))
+    seen = torch.einsum("bashgc, blhc -> bhgasl", grouped, keys)
+    drafted = torch.einsum("bashgc, banhc -> bhgasn", grouped, own_keys)
+    behind = torch.arange(keys.shape[1], device=q.device) >= ends[..., None]
+    seen = seen.masked_fill(behind[:, None, None, :, None], -torch.inf)
+    scores = torch.cat((seen, drafted.masked_fill(~visible, -torch.inf)), -1)
+    weights = (scale * scores).softmax(-1).to(q.dtype)
+    seen, drafted = weights.split_with_sizes((keys.shape[1], own_keys.shape[2]), -1)
+    out = torch.einsum("bhgasl, blhc -> bashgc", seen, values)
+    return (out + torch.einsum("bhgasn, banhc -> bashgc", drafted, own_values)).flatten(3, 4)
 
 
 def window_of(tokens: Int[Tensor, "batch length"], first: int = 0) -> Window:
@@ -133,3 +153,60 @@ def unrolled(
         fed = window_of(tokens.roll(-(j + 1), 1), j)
         g = head.states(embedding(fed.tokens, table).to(g.dtype), g, fed, attend)
         yield g
+
+
+@final
+class Blocks(Attend):
+    """Attention of blocks of drafts, one from each anchor: over the context before the anchor, and
+    over the block, of which a slot of a causal layer sees none behind it.
+
+    contexts: keys and values of each layer. anchors: positions of the first slots.
+    """
+
+    def __init__(
+        self, head: BlockHead, contexts: list[tuple[Tensor, Tensor]],
+        anchors: Int[Tensor, "batch anchors"],
+    ) -> None:  # fmt: skip
+        self.head, self.contexts, self.anchors = head, contexts, anchors
+
+    def __call__(
+        self, layer: int, projection: Projection
+    ) -> Float[Tensor, "batch window heads dim"]:
+        dtype, c = projection.partial_sums.dtype, self.head.config
+        q, k, v = (
+            x.to(dtype).unflatten(1, (self.anchors.shape[1], -1)) for x in projection.rotated()
+        )
+        visible = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool, device=q.device)
+        own = k, v, visible.tril() if c.causal[layer] else visible
+        scale = c.rules[layer].scale
+        return attended(q, self.contexts[layer], self.anchors, own, scale).flatten(1, 2)
+
+    def store(self, layer: int, projection: Projection) -> None:
+        raise NotImplementedError("a block is attended to, not stored alone")
+
+
+def blocks_of(
+    head: BlockHead,
+    embed: Float[Tensor, "vocab width"],
+    tokens: Int[Tensor, "batch length"],
+    features: Features,
+    anchors: Int[Tensor, "batch anchors"],
+) -> Float[Tensor, "batch anchors slots width"]:
+    """The final states of blocks whose first slots are the tokens at `anchors`, the last ones that
+    are committed. embed: the target's, for a head without one.
+    """
+    context, contexts = head.context(features), list[tuple[Tensor, Tensor]]()
+    for projection in head.projections(context, window_of(tokens)):
+        _, k, v = (x.to(projection.partial_sums.dtype) for x in projection.rotated())
+        contexts.append((k, v))
+    slots = torch.arange(head.config.block_size, device=tokens.device)
+    positions = anchors[..., None] + slots
+    first = tokens.gather(1, anchors)[..., None]
+    ids = torch.where(slots == 0, first, head.config.mask_token_id)
+    embedded = embedding(ids, embed if head.embed is None else head.embed).to(features[0].dtype)
+    if head.mask is not None:
+        embedded = torch.where(slots[:, None] == 0, embedded, head.mask)
+    span = tokens.shape[1] + len(slots)
+    window = Window(ids.flatten(1), positions.flatten(1), span)
+    attend = Blocks(head, contexts, anchors)
+    return head.states(embedded.flatten(1, 2), window, attend).unflatten(1, positions.shape[1:])

@@ -7,8 +7,8 @@ from typing import final
 from bass.errors import OptionError, unknown_name
 from bass.option import check_options, option
 
-METHODS = ("eagle3",)
-PLANNED = ("mtp", "block", "model")  # nothing trains them yet
+METHODS = ("eagle3", "block")
+PLANNED = ("mtp", "model")  # nothing trains them yet
 _COUNT = "[1, inf)"
 
 
@@ -23,7 +23,10 @@ class TrainOptions:
     steps: int = option(2000, "updates of the weights", within=_COUNT)
     batch_size: int = option(16, "texts of each step", within=_COUNT)
     learning_rate: float = option(4e-4, "of AdamW at its highest", within="(0, inf)")
-    unroll: int = option(5, "successive drafts that are trained", within=_COUNT)
+    unroll: int = option(5, "successive drafts that are trained, slots of a block", within=_COUNT)
+    anchors: int = option(
+        256, "positions of each text from which a step trains drafts", within=_COUNT
+    )
     max_length: int = option(512, "tokens of a text, which is cut there", within="[8, inf)")
     draft_vocab_size: int = option(
         32_000, "token ids that the head drafts, the most frequent of the data", within=_COUNT
@@ -32,6 +35,7 @@ class TrainOptions:
     intermediate_size: int | None = option(
         None, "of the head's MLP, by default the target's", within=_COUNT
     )
+    markov_rank: int = option(64, "of a block's Markov head; 0: without", within="[0, inf)")
     features: list[int] | None = option(
         None, "states of the target that the head reads, the inputs of these layers"
     )

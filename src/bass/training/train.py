@@ -15,12 +15,13 @@ from torch import Tensor, nn
 from bass.api.llm import LLM
 from bass.errors import OptionError
 from bass.models.decoder import CausalDecoder
+from bass.training.block import Blocks
 from bass.training.data import Rows, read_rows
 from bass.training.eagle3 import Eagle3
 from bass.training.options import TrainOptions
 from bass.training.trainee import Lesson, Trainee
 
-TRAINEES = {"eagle3": Eagle3}  # by method; `new` makes one
+TRAINEES = {"eagle3": Eagle3, "block": Blocks}  # by method; `new` makes one
 HELD_OUT, SHARE = 64, 16  # texts that are held out at most, and one of how many
 WARM_UP = 0.04  # share of the steps in which the learning rate rises
 STATE, ROWS, LOG = "state.pt", "rows.safetensors", "log.jsonl"  # in `output`/training
@@ -84,7 +85,8 @@ class Training:
         self.held_out, self.rows = rows[order[:count]], rows[train]
         weights = [p for p in trainee.head.parameters() if p.is_floating_point()]
         rate, betas = options.learning_rate, (0.9, 0.95)
-        self.optimizer = torch.optim.AdamW(weights, rate, betas=betas, weight_decay=0.0)
+        fused = target.embed.device.type == "cuda"
+        self.optimizer = torch.optim.AdamW(weights, rate, betas, weight_decay=0.0, fused=fused)
 
     def run(self, watch: Watch) -> dict[str, Any]:
         """All steps from the last checkpoint on. Returns the last line of the log."""
@@ -108,7 +110,9 @@ class Training:
         rate = min(1.0, (step + 1) / (WARM_UP * steps)) * (1 + math.cos(math.pi * step / steps)) / 2
         for group in self.optimizer.param_groups:
             group["lr"] = self.options.learning_rate * rate
-        loss = self._lesson(self.batch(step)).loss()
+        random = torch.Generator().manual_seed(self.options.seed * 1_000_003 + step)
+        given = self.trainee, self.target, self.batch(step)
+        loss = Lesson.of(*given, self.options.anchors, random).loss()
         loss.backward()
         nn.utils.clip_grad_norm_(self.trainee.head.parameters(), 1.0)
         self.optimizer.step()
@@ -127,14 +131,12 @@ class Training:
         chosen = [orders[place // count][place % count] for place in places]
         return self.rows[torch.stack(chosen)]
 
-    def _lesson(self, rows: Rows) -> Lesson:
-        return Lesson.of(self.trainee, self.target, rows.to(self.target.embed.device))
-
     def acceptance(self) -> dict[str, Any]:
         """Held-out acceptance by position, and tau, at temperatures 0 and 1."""
         total, count = torch.zeros(2, self.trainee.unroll), 0
         for index in torch.arange(len(self.held_out.lens)).split(self.options.batch_size):
-            places, survived = self._lesson(self.held_out[index]).survival()
+            lesson = Lesson.of(self.trainee, self.target, self.held_out[index])
+            places, survived = lesson.survival()
             total += survived[:, :, places].sum(-1).cpu()
             count += int(places.sum())
         survival = total / max(count, 1)

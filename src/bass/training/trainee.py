@@ -24,23 +24,37 @@ class Trainee(ABC):
     """A draft that is trained from states of the target.
 
     From each position t of a text it drafts the tokens t + `first`, t + `first` + 1 ..., `unroll`
-    of them, each as if those before it were the text's. head: its module, with the states that it
-    reads in `config.layer_ids`; `token_ids`: the target's ids of its own ids, None: they are equal.
+    of them, each as if those before it were the text's. head: its module; `token_ids`: the target's
+    ids of its own ids, None: they are equal.
     """
 
     first: ClassVar[int]
     head: Any
     unroll: int
 
+    @property
+    @abstractmethod
+    def layers(self) -> tuple[int, ...]:
+        """The states that it reads, as of `DraftMethod.target_features`."""
+
     @abstractmethod
     def drafts(
-        self, embed: Tensor, tokens: Int[Tensor, "batch length"], features: Features
-    ) -> Iterator[Float[Tensor, "batch length ids"]]:
-        """The logits of each of the successive drafts, from every position."""
+        self, target: CausalDecoder, tokens: Int[Tensor, "batch length"], features: Features,
+        anchors: Int[Tensor, "batch anchors"],
+    ) -> Iterator[Float[Tensor, "batch anchors ids"]]:  # fmt: skip
+        """The logits of each of the successive drafts, from these positions."""
 
     @abstractmethod
     def save(self, folder: Path, target: CausalDecoder, name: str) -> None:
         """Write the folder that `draft=` loads; name: of the target."""
+
+
+def at(x: Tensor, places: Int[Tensor, "batch some"]) -> Tensor:
+    """What x [batch, length, ...] has at some places of each row; those behind its end are its
+    last.
+    """
+    index = places.clamp(max=x.shape[1] - 1)
+    return x.take_along_dim(index if x.ndim == 2 else index[..., None], 1)
 
 
 @final
@@ -48,40 +62,51 @@ class Trainee(ABC):
 class Lesson:
     """A batch of texts with the target's states and logits of them, and the drafts of a trainee.
 
-    logits: of the token after each of `rows.tokens`.
+    anchors: positions that are drafted from. logits: of the token after each of `rows.tokens`.
     """
 
     trainee: Trainee
+    target: CausalDecoder
     rows: Rows
-    embed: Tensor
+    anchors: Int[Tensor, "batch anchors"]
     features: Features
     logits: Float[Tensor, "batch length vocab"]
 
     @classmethod
     @torch.no_grad()
-    def of(cls, trainee: Trainee, target: CausalDecoder, rows: Rows) -> "Lesson":
-        """By one pass of the target. rows: on its device."""
-        *features, final = states_of(target, rows.tokens, (*trainee.head.config.layer_ids, FINAL))
+    def of(
+        cls, trainee: Trainee, target: CausalDecoder, rows: Rows, most: int = 0,
+        random: torch.Generator | None = None,
+    ) -> "Lesson":  # fmt: skip
+        """By one pass of the target. rows: on the CPU. most: anchors of a text, drawn by `random`;
+        0: all positions.
+        """
+        places = torch.arange(rows.tokens.shape[1]).expand_as(rows.tokens)
+        if most:  # chosen on the CPU, which need not wait for a GPU
+            able = _trained(rows, places, trainee.first, trainee.first - 1)
+            drawn = torch.rand(able.shape, generator=random) + able
+            places = drawn.topk(max(1, min(most, int(able.sum(1).max())))).indices
+        device = target.embed.device
+        rows, anchors = rows.to(device), places.to(device, non_blocking=True)
+        *features, final = states_of(target, rows.tokens, (*trainee.layers, FINAL))
         wide = tuple(state.float() for state in features)
-        return cls(trainee, rows, target.embed, wide, target.unembed(final))
+        return cls(trainee, target, rows, anchors, wide, target.unembed(final))
 
     def drafts(self) -> Iterator[tuple[int, Tensor]]:
-        """Of each draft: how far the logits that decide the same token are behind its position,
+        """Of each draft: how far the logits that decide the same token are behind its anchor,
         and its own logits. On a GPU, products are in bfloat16.
         """
-        kind, first = self.embed.device.type, self.trainee.first
+        kind, first = self.logits.device.type, self.trainee.first
         with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda"):
-            drafts = self.trainee.drafts(self.embed, self.rows.tokens, self.features)
-            for behind, own in enumerate(drafts, first - 1):
+            given = self.target, self.rows.tokens, self.features, self.anchors
+            for behind, own in enumerate(self.trainee.drafts(*given), first - 1):
                 yield behind, own.float()
 
-    def trained(self, behind: int) -> Bool[Tensor, "batch length"]:
-        """The positions from which a draft counts: all that it feeds are there, and all that is
+    def trained(self, behind: int) -> Bool[Tensor, "batch anchors"]:
+        """The anchors from which a draft counts: all that it feeds are there, and all that is
         drafted there belongs to what is trained.
         """
-        place, rows = torch.arange(self.rows.tokens.shape[1], device=self.embed.device), self.rows
-        enough = place + behind < rows.lens[:, None]
-        return enough & (place + self.trainee.first >= rows.starts[:, None])
+        return _trained(self.rows, self.anchors, self.trainee.first, behind)
 
     def probs(self, temperature: float) -> Float[Tensor, "batch length ids"]:
         """The target's probabilities of the trainee's token ids, after each token."""
@@ -100,22 +125,21 @@ class Lesson:
         """
         probs = {temperature: self.probs(temperature) for temperature in {*TEMPERATURES, 1.0}}
         total, weight = self.logits.new_zeros((), dtype=torch.float32), 1.0
-        for behind, logits in self.drafts():
-            places = self.trained(behind)
-            own = logits[places]
-            p = {t: x.roll(-behind, 1)[places] for t, x in probs.items()}
-            most = max(len(own), 1)  # a batch of short texts may have none
-            cross_entropy = -(p[1.0] * own.log_softmax(-1)).sum() / most
-            common = [torch.minimum(p[t], (own / t).softmax(-1)).sum() for t in TEMPERATURES]
-            accepted = torch.stack(common).mean() / most
+        for behind, own in self.drafts():
+            p = {t: at(x, self.anchors + behind) for t, x in probs.items()}
+            counts = self.trained(behind).float()
+            counts = counts / counts.sum().clamp(min=1)  # a batch of short texts may have none
+            cross_entropy = -((p[1.0] * own.log_softmax(-1)).sum(-1) * counts).sum()
+            common = [torch.minimum(p[t], (own / t).softmax(-1)).sum(-1) for t in TEMPERATURES]
+            accepted = (torch.stack(common).mean(0) * counts).sum()
             share = (-ETA * accepted.detach()).exp()
             total = total + weight * (share * cross_entropy + (1 - share) * (1 - accepted))
             weight *= LATER
         return total / sum(LATER**j for j in range(self.trainee.unroll))
 
     @torch.no_grad()
-    def survival(self) -> tuple[Bool[Tensor, "batch length"], Tensor]:
-        """Positions from which all drafts count, and [2, drafts, batch, length]: whether the draft
+    def survival(self) -> tuple[Bool[Tensor, "batch anchors"], Tensor]:
+        """Anchors from which all drafts count, and [2, drafts, batch, anchors]: whether the draft
         and all before it are accepted at temperature 0 if the text is greedy; and an unbiased
         estimate of the probability at temperature 1 if the target sampled the text: the product of
         min(1, q / p) of the tokens before, times Σ min(p, q).
@@ -127,12 +151,18 @@ class Lesson:
         own_id[known] = torch.arange(len(known), device=tokens.device)
         found, greedy, sampled, behind = list[Tensor](), 1.0, 1.0, 0
         for behind, logits in self.drafts():
-            p, q = probs.roll(-behind, 1), logits.softmax(-1)
-            hit = known[logits.argmax(-1)] == best.roll(-behind, 1)
+            decided = self.anchors + behind
+            p, q = at(probs, decided), logits.softmax(-1)
+            hit = known[logits.argmax(-1)] == at(best, decided)
             greedy = greedy * hit.float()
             found.append(torch.stack((greedy, sampled * torch.minimum(p, q).sum(-1))))
-            drafted = own_id[tokens.roll(-behind - 1, 1)][..., None]
+            drafted = own_id[at(tokens, decided + 1)][..., None]
             of_text = (x.gather(-1, drafted.clamp(min=0)) for x in (q, p.clamp(min=1e-30)))
             ratio = torch.div(*of_text)
             sampled = sampled * torch.where(drafted < 0, 0, ratio.clamp(max=1))[..., 0]
         return self.trained(behind), torch.stack(found, 1)
+
+
+def _trained(rows: Rows, places: Tensor, first: int, behind: int) -> Tensor:
+    """Whether a draft from each place counts: see `Lesson.trained`."""
+    return (places + behind < rows.lens[:, None]) & (places + first >= rows.starts[:, None])
