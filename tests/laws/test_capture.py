@@ -21,9 +21,11 @@ from bass.engine.cost import NO_WORK
 from bass.engine.graphs import GraphedStep
 from bass.engine.scorer import ModelScorer
 from bass.engine.step import SpeculativeStep
+from bass.engine.step_times import StepTimes
 from bass.errors import BassError, CheckpointError, RequestError
 from bass.interfaces import Verifier
 from bass.models.llama import Llama, LlamaConfig
+from bass.policies import Auto
 from bass.records import CacheBudget, Sequences
 from bass.sampling import RowSampling
 from bass.sampling_params import Sampling
@@ -36,6 +38,7 @@ from unit.checkpoints import write_checkpoint
 
 pytestmark = pytest.mark.gpu
 BATCH, SPAN, K, STEPS = 3, 64, 3, 6
+MEASURED = StepTimes.measured  # other tests take a formula
 
 
 def random_model(seed: int, device: torch.device) -> Llama:
@@ -167,6 +170,21 @@ def test_generating_with_graphs_gives_the_tokens_of_generating_without(
         # passes that no row needs are not counted
         ours, theirs = (sum((s.work for s in r.trace), NO_WORK) for r in (graphed, plain))
         assert ours == theirs
+
+
+def test_steps_that_are_measured_leave_nothing_to_a_batch_wide_drafter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first call of a size measures them."""
+    monkeypatch.setattr(StepTimes, "measured", MEASURED)
+    monkeypatch.setenv("BASS_CACHE", str(tmp_path / "cache"))
+    target = write_checkpoint(tmp_path / "target", None, 32, 2, 53, context=256)
+    options = {"drafter": Suffix(memory=2), "policy": Auto(max_length=4), "device": "cuda"}
+    llm = bass.load(target, cuda_graphs=True, dtype="float32", max_batch_size=2, **options)
+    request: dict[str, Any] = {"max_new_tokens": 30, "temperature": 0, "ignore_eos": True}
+    first, again = (llm.generate([[3, 1, 4], [9], [2, 6]], **request).trace for _ in range(2))
+    assert [*(tmp_path / "cache").iterdir()]
+    assert [s.drafted.tolist() for s in first] == [s.drafted.tolist() for s in again]
 
 
 @torch.inference_mode()

@@ -172,6 +172,26 @@ def test_suffix_proposes_the_continuation_that_matches_share_the_most(
     assert proposed(built, rows, [most] * 2) == expected
 
 
+def test_a_row_finds_all_of_a_longer_text_whatever_span_holds_the_present_ones() -> None:
+    earlier, rows = [9, 9, 9, 9, 5, 6, 7, 8], [[5, 6], [3, 5, 6]]
+    for span in range(3, 25):
+        built = Suffix(memory=2).build(bench(batch=2))
+        proposed(built, [earlier, [3]], [1, 1])
+        built.reserve(RowAssignment(np.full(2, 24), np.arange(2), np.array([0, 24])))
+        assert proposed(built, rows, [2, 2], span) == [[7, 8], [7, 8]]
+
+
+def test_a_memory_of_texts_begins_empty_in_each_call(deep: Path) -> None:
+    """More prompts than rows, one of them first long, then short."""
+    llm = bass.load(deep, drafter=Suffix(memory=2), max_batch_size=2, device="cpu")
+    request: dict[str, Any] = {"max_new_tokens": [20, 3, 11], "temperature": 1.0, "seed": 5}
+    first, again = (llm.generate(PROMPTS, num_return_sequences=3, **request) for _ in range(2))
+    assert [c.token_ids for c in again.completions] == [c.token_ids for c in first.completions]
+    drafted = [[step.drafted.tolist() for step in result.trace] for result in (first, again)]
+    assert drafted[0] == drafted[1]
+    assert first.stats.drafted
+
+
 def test_replay_proposes_the_next_tokens_of_the_first_script_that_a_row_begins() -> None:
     drafter = Replay([[1, 2, 3, 4, 5, 6], [1, 2, 9, 9], [7], [1, 2, 3, 4, 0, 0, 0]]).build(bench())
     rows = [

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bass.drafters import DRAFTERS, Replay
+from bass.drafters import DRAFTERS, Replay, Suffix
 from bass.policies import POLICIES
 from bass.stop_rules import STOP_RULES
 from bass.testing import check_drafter, check_pair, check_policy, check_stop_rule, check_verifier
@@ -46,9 +46,10 @@ def test_every_stop_rule_is_exact(rule: Any) -> None:
     check_stop_rule(rule, examples=FEW)
 
 
-@pytest.mark.parametrize("drafter", some(DRAFTERS))
-def test_every_drafter_is_exact(drafter: str) -> None:
-    check_drafter(ARGUMENTS.get(drafter, drafter), examples=FEW)
+@pytest.mark.parametrize("drafter", [*some(DRAFTERS), night(Suffix(memory=2))], ids=str)
+def test_every_drafter_is_exact(drafter: Any) -> None:
+    made = ARGUMENTS[drafter] if drafter in [*ARGUMENTS] else drafter
+    check_drafter(made, examples=FEW)
 
 
 @pytest.mark.parametrize("verifier", some(VERIFIERS))

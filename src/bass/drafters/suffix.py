@@ -90,38 +90,39 @@ class SuffixDrafter(Drafter):
         # unknown tokens differ from all others
         unknown = -1 - torch.arange(best.shape[1], device=lengths.device)[:, None]
         after = torch.where(ahead <= left[..., None], after, unknown)
-        differ = after[:, :, None] != after[:, None]
-        shared = torch.where(differ, ahead - 1, k).amin(3).minimum(left[..., None])
+        same = after.mT[..., None] == after.mT[:, :, None]  # [batch, k, occurrences, occurrences]
+        shared = same.cumprod(1, dtype=torch.float32).sum(1).minimum(left[..., None])
 
         p = torch.arange(self.longest, 0, -1, device=lengths.device)
         most = torch.minimum((p * self.factor).to(torch.int64), lengths[:, None])  # [batch, p]
         member = matched[:, None] >= p[:, None]  # [batch, p, occurrences]
-        total = torch.minimum(shared[:, None], most[..., None, None]) * member[:, :, None]
-        score = total.sum(3) / member.sum(2, keepdim=True).clamp(min=1)
+        total = torch.minimum(shared[:, None], most[..., None, None]) * member[..., None]
+        score = total.sum(2) / member.sum(2, keepdim=True).clamp(min=1)
         score, chosen = torch.where(member, score, 0).flatten(1).max(1)
         c = chosen % best.shape[1]
         length = torch.minimum(most[row, chosen // best.shape[1]], left[row, c])
         return Draft(after[row, c].clamp(min=0), None, torch.where(score > 0, length, 0))
 
     def searched(self, sequences: Sequences, span: int) -> tuple[Tensor, Tensor]:
-        """The texts [batch or 1, texts, span] that each row searches, and their lengths."""
+        """The texts [batch or 1, texts, slots] that each row searches, and their lengths."""
         if not self.ends.shape[1]:
             return sequences.tokens[:, None, :span], sequences.lens[:, None]
         self.texts[:, 0], self.ends[:, 0] = sequences.tokens, sequences.lens
-        return self.texts.flatten(0, 1)[None, :, :span], self.ends.flatten()[None].clamp(max=span)
+        # whole: the span holds the present texts, of which an earlier one may be longer
+        return self.texts.flatten(0, 1)[None], self.ends.flatten()[None]
 
     def matched(
         self, sequences: Sequences, texts: Tensor, ends: Tensor
-    ) -> Int[Tensor, "batch texts span"]:
+    ) -> Int[Tensor, "batch texts slots"]:
         """How many tokens up to each position are the row's last ones; 0 at the end of a text."""
-        span, longest = texts.shape[2], self.longest
+        slots, longest = texts.shape[2], self.longest
         before = F.pad(texts, (longest - 1, 0), value=-1)
-        same = torch.arange(span, device=ends.device) < ends[..., None] - 1
-        matched = torch.zeros((), dtype=torch.int64, device=ends.device)
+        same = torch.arange(slots, device=ends.device) < ends[..., None] - 1
+        matched = torch.zeros_like(same, dtype=torch.int32)
         for back in range(longest):
             at = sequences.lens[:, None] - 1 - back
             last = torch.where(at >= 0, sequences.tokens.gather(1, at.clamp(min=0)), -2)
             shift = longest - 1 - back
-            same = same & (before[..., shift : shift + span] == last[..., None])
+            same = same & (before[..., shift : shift + slots] == last[..., None])
             matched = matched + same
         return matched

@@ -87,7 +87,8 @@ class StepTimes:
     def of(self, engine: Engine) -> tuple[float, ...]:
         """The seconds of a step that drafts 0, 1, ... `max_length` tokens for all rows.
 
-        They are measured with the engine's graphs, or without graphs on storage of their own.
+        They are measured with the engine's graphs; on storage of their own without graphs, and for
+        a batch-wide drafter, which would keep something of the measured steps.
         """
         batch = len(engine.sequences.lens)
         if batch not in self.known:
@@ -97,7 +98,8 @@ class StepTimes:
             try:
                 seconds = json.loads(file.read_text(encoding="utf-8"))["seconds"]
             except (OSError, ValueError, KeyError):
-                seconds = self.measured(engine if self.graphs else self.scratch(batch))
+                kept = self.graphs and self.parts.drafter.batch_invariant
+                seconds = self.measured(engine if kept else self.scratch(batch))
                 with contextlib.suppress(OSError):  # a folder that cannot be written
                     file.parent.mkdir(parents=True, exist_ok=True)
                     file.write_text(json.dumps(setting | {"seconds": seconds}), encoding="utf-8")
@@ -137,7 +139,7 @@ class StepTimes:
         longest = PROMPT + 2 * sum(k + 1 for k in captured_lengths(self.parts.policy))
         limits = np.full(batch, min(longest, self.models.context))
         budget = CacheBudget.of(limits)
-        return Storage(self.models, parts, budget, 1, False).engine_for(budget, 1)
+        return Storage(self.models, parts, budget, 1, self.graphs).engine_for(budget, 1)
 
     def measured(self, engine: Engine) -> list[float]:
         """The median time of each length; lengths without one lie on the lines between their

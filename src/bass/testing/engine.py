@@ -49,8 +49,9 @@ LONG_PROMPT = tuple(np.random.default_rng(0).integers(0, 3, 40).tolist())
 MANY = 2  # batches of many requests
 NEW = 2  # tokens whose distribution is tested
 BEYOND = 2  # further generated tokens, so that drafts are longer than that
-# rows of a batch of samples, and of one of a large model
-ROWS, LARGE_MODEL_ROWS = 8192, 256
+# rows of a batch of samples, of one of a large model, and of one whose drafter may compare each row
+# with all others
+ROWS, LARGE_MODEL_ROWS, BATCH_WIDE_ROWS = 8192, 256, 64
 PER_EXAMPLE = 768  # samples
 END = 1  # ends a sequence in rows with `min_new_tokens`
 
@@ -216,6 +217,7 @@ def require_law(
     samples, vocab = PER_EXAMPLE * checker.examples, setup.model.vocab
     subsets = subsets or ((*range(new),),)
     rows = ROWS if vocab <= LARGE else LARGE_MODEL_ROWS
+    rows = rows if setup.drafter.batch_invariant else BATCH_WIDE_ROWS
     mixed = setup.but(warp=RowSampling(), batch=min(rows, samples))
     of_rows = kinds[0] if len(kinds) == 1 else f"rows of {len(kinds)} sampling options"
     case = (

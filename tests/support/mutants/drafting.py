@@ -379,7 +379,14 @@ MUTANTS = (
         "a suffix draft is the latest of the longest matches, however rare",
         "SuffixDrafter.propose",
         "member.sum(2, keepdim=True).clamp(min=1)",
-        "total.sum(3).clamp(min=1)",
+        "total.sum(2).clamp(min=1)",
+        (DRAFTERS,),
+    ),
+    Mutant(
+        "earlier texts are searched up to the span of the present ones",
+        "SuffixDrafter.searched",
+        "self.texts.flatten(0, 1)[None], self.ends.flatten()[None]",
+        "self.texts.flatten(0, 1)[None, :, :span], self.ends.flatten()[None].clamp(max=span)",
         (DRAFTERS,),
     ),
     Mutant(
