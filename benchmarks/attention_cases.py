@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bass.attention import BACKENDS
-from bass.attention.reference import Reference, ReferencePaged, ReferenceRagged
+from bass.attention.torch import Reference, ReferencePaged, ReferenceRagged
 from bass.caches import CACHES
 from bass.interfaces import AttentionBackend, KVCache
 from bass.records import AttentionRule, CacheBudget, DecoderShape

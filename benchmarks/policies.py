@@ -19,22 +19,14 @@ from typing import Any
 
 import command_line as cli
 import numpy as np
+from acceptances import Bursty, Drifting, PerPosition, RowRates
 from provenance import commit
 from rich.console import Console
 from rich.table import Column, Table
 
 from bass.interfaces import DraftLengthPolicy
 from bass.policies import POLICIES, Fixed, Oracle
-from bass.policies.simulate import (
-    Acceptance,
-    Bursty,
-    Constant,
-    CostModel,
-    Drifting,
-    PerPosition,
-    RowRates,
-    simulate,
-)
+from bass.policies.simulate import Acceptance, Constant, CostModel, simulate
 
 WARM_UP, STEPS, NOISE, LONGEST = 200, 1000, 0.05, 16
 

@@ -13,32 +13,12 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
-from bass.host_records import AttentionRule, CacheBudget, DecoderShape, Feedback, RowAssignment
+from bass.host_records import AttentionRule as AttentionRule
+from bass.host_records import CacheBudget as CacheBudget
+from bass.host_records import DecoderShape as DecoderShape
+from bass.host_records import Feedback as Feedback
+from bass.host_records import RowAssignment as RowAssignment
 from bass.sampling_params import Sampling
-
-__all__ = [
-    "Angles",
-    "AttentionRule",
-    "CacheBudget",
-    "DecoderShape",
-    "Draft",
-    "Features",
-    "Feedback",
-    "History",
-    "Noise",
-    "Observation",
-    "PaddedView",
-    "PagedView",
-    "Projection",
-    "RaggedView",
-    "Rotation",
-    "RowAssignment",
-    "Scored",
-    "Sequences",
-    "Verdict",
-    "Window",
-    "copied",
-]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from bass.engine.run import EngineRun
 from bass.engine.scorer import ModelScorer
 from bass.errors import PairingError
 from bass.interfaces import Drafter, DrafterContext, DraftMethod, ForwardingRowStore, RowStore
-from bass.models.first_layers import FirstLayers
+from bass.models.decoder import FirstLayers
 from bass.policies import Fixed
 from bass.records import CacheBudget, Draft, Noise, Observation, RowAssignment, Sequences, Window
 from bass.sampling_params import Sampling

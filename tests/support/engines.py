@@ -12,7 +12,7 @@ import numpy as np
 
 from bass.attention import BACKENDS, Flex
 from bass.attention.kernels import KernelBackend
-from bass.attention.reference import Float64
+from bass.attention.torch import Float64
 from bass.caches import CACHES
 from bass.drafters import (
     DRAFTERS,

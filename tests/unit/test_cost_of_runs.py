@@ -13,8 +13,7 @@ from bass.api import generation
 from bass.drafters import Ensemble, ModelDraft, Ngram, NoDrafter, Replay, SelfDraft
 from bass.engine.cost import Peaks
 from bass.engine.schedule import Schedule
-from bass.models.decoder import CausalDecoder
-from bass.models.first_layers import FirstLayers
+from bass.models.decoder import CausalDecoder, FirstLayers
 from bass.policies import Fixed
 from bass.stop_rules import Confidence, Svip
 from bass.testing.doubles import ByRow, OwnPast

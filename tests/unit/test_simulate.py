@@ -1,21 +1,18 @@
 """The simulator against closed forms and the published table, and the regret of `auto`."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from bass.errors import OptionError
 from bass.policies import Auto, BatchAdaptive, Fixed, Goodput, Oracle
-from bass.policies.simulate import (
-    Acceptance,
-    Bursty,
-    Constant,
-    CostModel,
-    Drifting,
-    PerPosition,
-    RowRates,
-    simulate,
-)
+from bass.policies.simulate import Acceptance, Constant, CostModel, simulate
 from support.matrix import matrix
+
+with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    from acceptances import Bursty, Drifting, PerPosition, RowRates
 
 ACCEPTANCES: list[Acceptance] = [Constant(0.6), PerPosition(), RowRates(), Drifting(), Bursty()]
 

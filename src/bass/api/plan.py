@@ -22,8 +22,7 @@ from bass.drafters.mtp import reads_mtp
 from bass.engine.assembly import Strategies, check_features
 from bass.errors import OptionError, PairingError, check_number, unknown_name
 from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod
-from bass.models.decoder import CausalDecoder
-from bass.models.first_layers import FirstLayers
+from bass.models.decoder import CausalDecoder, FirstLayers
 from bass.models.heads import DraftHead
 from bass.ops.dispatch import runs_kernels
 from bass.option import check_options

@@ -3,9 +3,7 @@ default.
 """
 
 from bass.attention.flex import Flex
-from bass.attention.per_row import PerRow
-from bass.attention.reference import Reference, ReferencePaged, ReferenceRagged
-from bass.attention.sdpa import SDPA, Gather
+from bass.attention.torch import SDPA, Gather, PerRow, Reference, ReferencePaged, ReferenceRagged
 from bass.attention.triton import TritonPad, TritonPaged, TritonRagged, TritonSplit
 
 BACKENDS = {

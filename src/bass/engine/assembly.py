@@ -34,8 +34,7 @@ from bass.interfaces import (
     Verifier,
 )
 from bass.interfaces.policy import captured_lengths
-from bass.models.decoder import CausalDecoder
-from bass.models.first_layers import FirstLayers
+from bass.models.decoder import CausalDecoder, FirstLayers
 from bass.models.heads import DraftHead
 from bass.ops.noise import exponential_race
 from bass.ops.sampling import draw

@@ -1,14 +1,18 @@
-"""The common part of all families: embedding, blocks, final norm, head."""
+"""The common part of all families: embedding, blocks, final norm, head; and the first layers of a
+decoder, followed by its norm and head.
+"""
 
 import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from bass.errors import OptionError, counted
 from bass.interfaces import Attend, Decoder
 from bass.models.config import LOCAL, FamilyConfig
 from bass.models.layers import Attention, DecoderBlock, GatedMLP, LayerFactory, PreNorm
@@ -150,3 +154,37 @@ class RotaryDecoder(CausalDecoder):
         names = self.config.rotations
         found = {name: name and getattr(self, name)(positions) for name in {*names}}
         return [found[name] for name in names]
+
+
+@final
+@dataclass(frozen=True)
+class FirstLayers(Decoder):
+    """`decoder` without the layers from `count` on. It shares the decoder's weights.
+
+    Raises `OptionError` if `count` is none or all of the layers.
+    """
+
+    decoder: CausalDecoder
+    count: int
+
+    def __post_init__(self) -> None:
+        layers = self.decoder.shape.layers
+        if not 1 <= self.count < layers:
+            raise OptionError(
+                f"A draft of the first {counted(self.count, 'layer')} needs a larger target than "
+                f"one of {layers}: set 1 to {layers - 1} layers."
+            )
+
+    @property
+    def shape(self) -> DecoderShape:
+        return replace(self.decoder.shape, rules=self.decoder.shape.rules[: self.count])
+
+    def hidden(
+        self, window: Window, attend: Attend, layers: tuple[int, ...] = ()
+    ) -> tuple[Float[Tensor, "batch window hidden"], Features]:
+        assert not layers, "features come from the whole decoder"
+        x, _ = next(itertools.islice(self.decoder.streams(window, attend), self.count, None))
+        return x.normed(self.decoder.norm).tensor(), ()
+
+    def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
+        return self.decoder.unembed(hidden)

@@ -5,8 +5,7 @@
 
 from bass.policies.auto import Auto
 from bass.policies.bandit import Bandit
-from bass.policies.bass_per_row import RowAdaptive
-from bass.policies.batch_adaptive import BatchAdaptive
+from bass.policies.batch_adaptive import BatchAdaptive, RowAdaptive
 from bass.policies.batch_table import BatchTable
 from bass.policies.ema_tiers import EmaTiers
 from bass.policies.fixed import Fixed

@@ -89,63 +89,7 @@ class Constant(Acceptance):
     a: float = within("[0, 1]", 0.8)
 
     def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
-        return _geometric(random, np.full((steps, rows), self.a))
-
-
-@final
-@dataclass(frozen=True)
-class PerPosition(Acceptance):
-    """The i-th token of a draft is accepted with probability rates[i], given all before it; the
-    last rate applies to later tokens.
-    """
-
-    rates: tuple[float, ...] = within("[0, 1]", (0.9, 0.8, 0.7, 0.6))
-
-    def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
-        rates = np.array([self.rates[min(i, len(self.rates) - 1)] for i in range(LONGEST)])
-        return (random.random((steps, rows, LONGEST)) < rates).cumprod(axis=2).sum(axis=2)
-
-
-@final
-@dataclass(frozen=True)
-class RowRates(Acceptance):
-    """Row b accepts with probability rates[b modulo their number]."""
-
-    rates: tuple[float, ...] = within("[0, 1]", (0.5, 0.7, 0.9))
-
-    def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
-        return _geometric(random, np.resize(self.rates, rows) * np.ones((steps, 1)))
-
-
-@final
-@dataclass(frozen=True)
-class Drifting(Acceptance):
-    """One probability for all rows, a sine of the step between low and high."""
-
-    low: float = within("[0, 1]", 0.4)
-    high: float = within("[0, 1]", 0.9)
-    period: int = within("[1, inf)", 800)
-
-    def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
-        wave = (1 + np.sin(2 * np.pi * np.arange(steps) / self.period)) / 2
-        return _geometric(
-            random, (self.low + (self.high - self.low) * wave)[:, None] * np.ones(rows)
-        )
-
-
-@final
-@dataclass(frozen=True)
-class Bursty(Acceptance):
-    """Each row has high or low acceptance, and keeps it with probability `stay` at each step."""
-
-    low: float = within("[0, 1]", 0.3)
-    high: float = within("[0, 1]", 0.9)
-    stay: float = within("[0, 1]", 0.95)
-
-    def draw(self, random: np.random.Generator, steps: int, rows: int) -> np.ndarray:
-        switches = random.random((steps, rows)) >= self.stay
-        easy = (np.cumsum(switches, axis=0) + random.integers(0, 2, rows)) % 2
-        return _geometric(random, np.where(easy, self.high, self.low))
+        return geometric(random, np.full((steps, rows), self.a))
 
 
 @final
@@ -266,7 +210,7 @@ def simulate(
     return Simulation(would, requested, np.minimum(would, requested), milliseconds, cost)
 
 
-def _geometric(random: np.random.Generator, a: np.ndarray) -> np.ndarray:
+def geometric(random: np.random.Generator, a: np.ndarray) -> np.ndarray:
     """The number of successes before the first failure, P(n or more) = a^n, at most `LONGEST`."""
     uniform = 1 - random.random(a.shape)  # in (0, 1]
     n = np.floor(np.log(uniform) / np.log(np.clip(a, 1e-12, 1 - 1e-12)))

@@ -1,7 +1,9 @@
-"""torch's scaled_dot_product_attention over the padded layout, and over copies of the paged one."""
+"""Backends of torch's operations: scaled_dot_product_attention, one attention per row, and softmax
+attention in float64, the reference of all other backends.
+"""
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 import torch.nn.functional as F
@@ -10,9 +12,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bass.attention.kernels import PositionBackend, SpanPlan
+from bass.interfaces import View
 from bass.ops import attention
 from bass.ops.attention import Queries, Sinks
-from bass.records import AttentionRule, PaddedView, PagedView
+from bass.records import AttentionRule, PaddedView, PagedView, RaggedView
 
 
 @final
@@ -96,3 +99,65 @@ def bias_of(
         "batch window span -> batch 1 (group window) span",
         group=groups,
     )
+
+
+@final
+@dataclass(frozen=True)
+class PerRow(PositionBackend[RaggedView]):
+    """softmax(cap(scale q kᵀ)) v, row by row.
+
+    It reads lengths on the host, so no CUDA graph can capture it.
+    """
+
+    paper: ClassVar[str] = "this project, in torch"
+    view_type: ClassVar[type] = RaggedView
+    capturable: ClassVar[bool] = False
+
+    def run(
+        self, q: Queries, view: RaggedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
+    ) -> Queries:
+        out = torch.zeros_like(q)
+        # sync: the rows' lengths shape the loop
+        lengths = plan.shared(None, lambda: (plan.positions.amax(1) + 1).tolist())
+        for row, (start, length) in enumerate(zip(view.starts.tolist(), lengths, strict=True)):
+            if length:
+                own = slice(row, row + 1)
+                k, v = (pool[None, start : start + length] for pool in (view.k, view.v))
+                out[own] = attention.attend(q[own], k, v, plan.positions[own], rule, sinks)
+        return out
+
+
+@dataclass(frozen=True)
+class Float64(PositionBackend[View]):
+    """Slow; needs memory for the keys of the whole span in float64."""
+
+    paper: ClassVar[str] = "this project, in torch"
+
+    def run(
+        self, q: Queries, view: Any, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
+    ) -> Queries:
+        return attention.reference(q, view, plan.positions, plan.span, rule, sinks)
+
+
+@final
+@dataclass(frozen=True)
+class Reference(Float64[PaddedView]):
+    """The reference over the padded layout."""
+
+    view_type: ClassVar[type] = PaddedView
+
+
+@final
+@dataclass(frozen=True)
+class ReferenceRagged(Float64[RaggedView]):
+    """The reference over the split layout."""
+
+    view_type: ClassVar[type] = RaggedView
+
+
+@final
+@dataclass(frozen=True)
+class ReferencePaged(Float64[PagedView]):
+    """The reference over the paged layout."""
+
+    view_type: ClassVar[type] = PagedView
