@@ -6,7 +6,7 @@ from support.mutants.mutant import Mutant
 MUTANTS = (
     Mutant(
         "a query of the padded layout sees one stale key",
-        "sdpa.bias_of",
+        "bias_of",
         "visible = keys <= own",
         "visible = keys <= own + 1",
         (ATTENTION, WRONG),
@@ -14,7 +14,7 @@ MUTANTS = (
     ),
     Mutant(
         "a query of the padded layout sees its whole window",
-        "sdpa.bias_of",
+        "bias_of",
         "visible = keys <= own",
         "visible = keys <= own.amax(1, keepdim=True).expand_as(own)",
         (WRONG,),
@@ -30,14 +30,14 @@ MUTANTS = (
     ),
     Mutant(
         "a window of the padded layout is one position too long",
-        "sdpa.bias_of",
+        "bias_of",
         "keys > own - window",
         "keys >= own - window",
         (ATTENTION,),
     ),
     Mutant(
         "the mask is laid out window by window",
-        "sdpa.bias_of",
+        "bias_of",
         "'batch window span -> batch 1 (group window) span'",
         "'batch window span -> batch 1 (window group) span'",
         (ATTENTION,),
