@@ -9,6 +9,7 @@ import pytest
 import bass
 from bass.api.kinds import KINDS
 from bass.api.resolve import REQUIRED, make, parameters
+from bass.drafters import Block, Eagle
 from bass.policies import BatchAdaptive, Clamped, Fixed, Lagged
 
 HERE = __name__
@@ -41,6 +42,13 @@ def test_a_registered_name_makes_its_class_unless_a_parameter_has_to_be_given(ki
         else:
             assert type(make(kind, name)) is cls
             assert type(make(kind, {"class_path": name})) is cls
+
+
+def test_heads_have_the_names_of_vllm_too() -> None:
+    found = {name: type(make("drafter", name)) for name in ("eagle3", "dflash", "dspark")}
+    assert found == {"eagle3": Eagle, "dflash": Block, "dspark": Block}
+    with pytest.raises(bass.BassError, match="Unknown verifier `dflash`"):
+        make("verifier", "dflash")
 
 
 def test_the_ways_to_say_one_strategy() -> None:

@@ -14,6 +14,8 @@ from bass.errors import BassError, OptionError, flag, imported, unknown_name
 from bass.process import find_object
 
 REQUIRED = inspect.Parameter.empty  # the default of a parameter that has none
+# names of heads, as vLLM's `method` has them, and the drafter that runs them
+ALSO_CALLED = {"drafter": {"eagle3": "eagle", "dflash": "block", "dspark": "block"}}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +47,8 @@ def names(kind: str) -> list[str]:
 
 
 def find_class(kind: str, spec: Any) -> type:
-    """The class for a class, a registered name, an entry point, "package.module:Class" or
-    "package.module.Class".
+    """The class for a class, a registered name or one of `ALSO_CALLED`, an entry point,
+    "package.module:Class" or "package.module.Class".
 
     A registered name of `bass` takes precedence over entry points. Raises `OptionError`.
     """
@@ -60,8 +62,8 @@ def find_class(kind: str, spec: Any) -> type:
             "`package.module:Class`, "
             f"or {form} of `bass.interfaces.{KINDS[kind].interface.__name__}`."
         )
-    if spec in registry:
-        return registry[spec]
+    if (name := ALSO_CALLED.get(kind, {}).get(spec, spec)) in registry:
+        return registry[name]
     if spec in (offered := plugins(KINDS[kind].group)):
         return plugin_class(kind, offered[spec])
     if ":" not in spec and "." not in spec:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 import bass
 from bass.api.kinds import KINDS
-from bass.api.resolve import REQUIRED, distribution, parameters, plugin_class, plugins
+from bass.api.resolve import ALSO_CALLED, REQUIRED, distribution, parameters, plugin_class, plugins
 from bass.cli.options import Parser, console
 from bass.errors import OptionError, imported, printable, unknown_name
 from bass.process import find_object
@@ -146,6 +146,7 @@ def run(argv: list[str]) -> int:
     text = "only this kind, or this strategy, also as module:Class"
     command.add_argument("name", nargs="?", type=str, help=text)
     name, out = command.read(argv).name, console()
+    name = ALSO_CALLED["drafter"].get(name, name)
     found = [one for kind in ABOUT for one in entries(kind)]
     if name is None or name in ABOUT:
         for kind in ABOUT if name is None else (name,):

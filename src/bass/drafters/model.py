@@ -46,7 +46,7 @@ class NamedDraft(DraftMethod):
         if not isinstance(head, kind):
             raise PairingError(
                 f"`{type(self).__name__}` drafts with {called}, and `draft` names a "
-                f"`{type(head).__name__}`."
+                f"`{type(head).__name__}`: give the folder of such a head, or leave out `drafter`."
             )
         return head
 
