@@ -15,6 +15,7 @@ from torch import Tensor
 import bass
 from bass.caches import PaddedCache
 from bass.checkpoints.heads import read_head
+from bass.checkpoints.weights import load_decoder
 from bass.drafters import record_states
 from bass.drafters.eagle import ChainDrafter
 from bass.drafters.whole_texts import states_of, unrolled
@@ -26,7 +27,7 @@ from bass.policies import Fixed
 from bass.records import CacheBudget, Window
 from bass.testing.small_models import SmallLlama
 from bass.training.data import Rows, read_rows
-from bass.training.eagle3 import Eagle3
+from bass.training.heads import Eagle3
 from bass.training.options import METHODS, TrainOptions
 from bass.training.train import TRAINEES, train_draft
 from bass.training.trainee import Lesson
@@ -99,6 +100,7 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> TrainOptions:
 FORMS_TRAINED: list[tuple[str, dict[str, int]]] = [
     *((method, {}) for method in METHODS),
     ("block", {"draft_vocab_size": 10_000, "markov_rank": 0, "anchors": 16}),
+    ("model", {"hidden_size": 16, "layers": 2}),
 ]
 
 
@@ -121,11 +123,14 @@ def test_a_run_accepts_what_the_training_says(
         target, options, torch.ones(target.shape.vocab_size, dtype=torch.int64)
     )
     index = read_head(Path(options.output))
-    assert index is not None
-    head: Any = index.for_target(target.config).load(CPU, torch.float32)
-    assert changes or len(head.token_ids.unique()) == 200
+    if index is None:
+        assert Path(options.output, "tokenizer.json").exists()
+        head: Any = load_decoder(Path(options.output), CPU, torch.float32)
+    else:
+        head = index.for_target(target.config).load(CPU, torch.float32)
     trainee = replace(trainee, head=head)
-    assert trainee.layers == (0, 1)
+    if trainee.token_ids is not None:
+        assert len(trainee.token_ids.unique()) == 200
     pair_of_both = bass.load(pair.target, draft=options.output, policy=Fixed(DRAFTS), device="cpu")
     seen, total = 0, 0
     for prompt in PROMPTS:
@@ -205,12 +210,9 @@ def test_recorded_states_may_have_gradients() -> None:
     assert weight.grad is not None
 
 
-@pytest.mark.parametrize(
-    ("method", "error"), [("model", "`method=model` is not trained yet"), ("eagel3", "`eagle3`")]
-)
-def test_an_unknown_method_is_an_error(method: str, error: str) -> None:
-    with pytest.raises(OptionError, match=error):
-        TrainOptions(method=method)
+def test_an_unknown_method_is_an_error() -> None:
+    with pytest.raises(OptionError, match="`eagle3`"):
+        TrainOptions(method="eagel3")
 
 
 def test_a_batch_of_texts_that_are_too_short_has_a_loss(
@@ -222,7 +224,8 @@ def test_a_batch_of_texts_that_are_too_short_has_a_loss(
     counts = torch.ones(target.shape.vocab_size, dtype=torch.int64)
     trainee = Eagle3.new(target, replace(options, unroll=6), counts)
     lesson = Lesson.of(trainee, target, rows)
-    assert [lesson.trained(behind).sum().item() for behind in range(1, 7)] == [4, 2, 0, 0, 0, 0]
+    counts = [rows.trained(lesson.anchors, 2, behind).sum().item() for behind in range(1, 7)]
+    assert counts == [4, 2, 0, 0, 0, 0]
     loss = lesson.loss()
     loss.backward()
     assert torch.isfinite(loss)

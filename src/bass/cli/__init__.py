@@ -18,7 +18,7 @@ COMMANDS = {
     "bench": "measure latency and throughput of a pair, compared with the bound by bytes",
     "list": "show every strategy, or the parameters of one",
     "info": "describe a checkpoint, and whether a draft is compatible with it",
-    "train-draft": "train a head that drafts from the hidden states of a target",
+    "train-draft": "train a draft for a target: a head, an MTP layer or a small model",
     "convert": "write the weights of pickle files as safetensors, without running their code",
 }
 # module and function of a command that is not `run` of a module of its name

@@ -1,4 +1,4 @@
-"""`bass train-draft`: trains a head that drafts from a target's hidden states."""
+"""`bass train-draft`: trains a draft for a target."""
 
 import sys
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ LOADED = ("target", "lora", "family", "device", "dtype", "max_batch_size")
 
 def run(argv: Sequence[str]) -> int:
     """Train, or continue a training; prints the held-out acceptance."""
-    about = "Trains a head that drafts from a target's hidden states, or continues a training."
+    about = "Trains a draft for a target, or continues a training."
     skip = [f.name for f in fields(LoadOptions) if f.name not in LOADED]
     command = Parser(
         "train-draft", about, EXAMPLES, TrainOptions, LoadOptions, skip=[*skip, "data", "output"]
@@ -28,7 +28,7 @@ def run(argv: Sequence[str]) -> int:
     needed: dict[str, Any] = {"required": True, "type": str}
     text = "text, JSON lines with `text`, `messages` or `prompt`; sets"
     command.add_argument("--data", nargs="+", metavar="FILE", help=text, **needed)
-    text = "of the head; the same command continues its training"
+    text = "of the draft; the same command continues its training"
     command.add_argument("--output", metavar="FOLDER", help=text, **needed)
     config = command.read(argv)
     options = build(TrainOptions, config)

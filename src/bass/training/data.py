@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from bass.api.llm import LLM
@@ -61,9 +61,17 @@ class Rows:
 
     def counts(self, vocabulary: int) -> Int[Tensor, " vocabulary"]:
         """How often each token id is trained."""
-        place = torch.arange(self.tokens.shape[1])
-        trained = (place < self.lens[:, None]) & (place >= self.starts[:, None])
-        return self.tokens[trained].bincount(minlength=vocabulary)
+        places = torch.arange(self.tokens.shape[1]).expand_as(self.tokens)
+        return self.tokens[self.trained(places, 0, 0)].bincount(minlength=vocabulary)
+
+    def trained(
+        self, places: Int[Tensor, "rows some"], first: int, behind: int
+    ) -> Bool[Tensor, "rows some"]:
+        """Whether drafts from these places count, whose first token is `first` behind its place:
+        the token `behind` the place, the last that the draft feeds, is there, and the first that it
+        drafts belongs to what is trained.
+        """
+        return (places + behind < self.lens[:, None]) & (places + first >= self.starts[:, None])
 
 
 def read_rows(options: TrainOptions, llm: LLM, progress: bool = False) -> Rows:

@@ -1,22 +1,36 @@
-"""What heads in training share: sizes and first weights from the target, and their config.json."""
+"""Heads in training: new ones for a target, their drafts, and their folders in the format of
+`speculators`, which vLLM reads.
+"""
 
-from typing import Any, TypeVar
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, final
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.models.decoder import CausalDecoder
-from bass.models.heads import MappedHead
+from bass.checkpoints.heads import save_head
+from bass.drafters.block import BlockConfig, BlockHead
+from bass.drafters.eagle import EagleConfig, EagleHead
+from bass.drafters.mtp import MtpHead
+from bass.drafters.whole_texts import blocks_of, unrolled
+from bass.models.config import SLIDING
+from bass.models.decoder import FINAL, CausalDecoder
+from bass.models.llama import LlamaConfig
 from bass.ops.linear import Linear
 from bass.ops.norms import RMSNorm
+from bass.ops.residual import embedding
 from bass.training.options import TrainOptions
+from bass.training.trainee import Lesson, Trainee, at
 
-H = TypeVar("H", bound=MappedHead)
-# fields of the target's config that a head takes over
+# fields of the target's config that a draft takes over
 SHARED = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads",
           "num_key_value_heads", "head_dim", "max_position_embeddings", "rms_norm_eps",
           "rope_theta", "rope_scaling")  # fmt: skip
+Counts = Int[Tensor, " vocab"]  # how often each token id is trained
 
 
 def default_features(layers: int) -> tuple[int, ...]:
@@ -28,25 +42,27 @@ def default_features(layers: int) -> tuple[int, ...]:
     return usual if usual[0] < usual[1] < usual[2] else tuple(sorted({*few}))
 
 
-def fields_for(target: CausalDecoder, options: TrainOptions, vocabulary: int) -> dict[str, Any]:
-    """Fields of the config of a new head, and `features`, the states that it reads."""
+def shared_fields(target: CausalDecoder, options: TrainOptions) -> dict[str, Any]:
+    """Fields of a decoder's config, as of the target, but for those that the options name."""
     fields = {name: value for name, value in vars(target.config).items() if name in SHARED}
     fields["intermediate_size"] = options.intermediate_size or fields["intermediate_size"]
-    ids = options.draft_vocab_size
-    return fields | {
-        "num_hidden_layers": options.layers, "target_hidden_size": target.config.hidden_size,
+    return fields | {"num_hidden_layers": options.layers}
+
+
+def head_fields(target: CausalDecoder, options: TrainOptions) -> dict[str, Any]:
+    """The same of a head's config, and `features`, the states that it reads."""
+    vocabulary, ids = target.shape.vocab_size, options.draft_vocab_size
+    return shared_fields(target, options) | {
+        "target_hidden_size": target.config.hidden_size,
         "draft_vocab_size": ids if ids < vocabulary else 0,
         "features": tuple(options.features or default_features(target.shape.layers)),
-    }  # fmt: skip
+    }
 
 
 @torch.no_grad()
-def started(
-    head: H, target: CausalDecoder, options: TrainOptions, counts: Int[Tensor, " vocab"]
-) -> H:
+def started(head: Any, target: CausalDecoder, options: TrainOptions, counts: Counts) -> Any:
     """The head with random weights by `options.seed`, on the target's device, in float32; its
-    matrix of logits and last norm begin as the target's. counts: how often each token id is
-    trained.
+    matrix of logits and last norm begin as the target's.
     """
     head.fill_with_random(torch.Generator().manual_seed(options.seed))
     for name, parameter in head.named_parameters():
@@ -64,28 +80,140 @@ def started(
     return head.to(target.embed.device)
 
 
-def speculators_config(
-    kind: str, architecture: str, c: Any, drafts: int, target: CausalDecoder, name: str
-) -> dict[str, Any]:
-    """The config.json of a head in the format of `speculators`, which vLLM reads, with every field
-    that readers have other defaults for. c: the head's config; name: of the target.
-    """
-    verifier = {"name_or_path": name, "architectures": [target.config.architecture]}
-    proposal = {"proposal_type": "greedy", "speculative_tokens": drafts}
-    rope = {} if c.rope_scaling is None else {"rope_scaling": c.rope_scaling.to_json()}
-    layer = {field: getattr(c, field) for field in SHARED if field != "rope_scaling"} | rope | {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": c.hidden_act,
-        "num_hidden_layers": c.num_hidden_layers, "tie_word_embeddings": False,
-        "attention_bias": False, "mlp_bias": False,
-    }  # fmt: skip
+class HeadTrainee(Trainee):
+    """A head, whose matrix of logits is its own or the target's."""
+
+    @property
+    def token_ids(self) -> Tensor | None:
+        return self.head.token_ids
+
+    def logits(self, target: CausalDecoder, x: Tensor) -> Float[Tensor, "batch anchors ids"]:
+        """Of the states that the matrix reads."""
+        own = self.head.head
+        return target.unembed(x.to(target.embed.dtype)) if own is None else own(x)
+
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """The fields of config.json that are not the same for all heads."""
+
+    def save(self, folder: Path, target: CausalDecoder, name: str) -> None:
+        own, greedy = self.config(), {"proposal_type": "greedy", "speculative_tokens": self.unroll}
+        speculators = {
+            "algorithm": own["speculators_model_type"], "default_proposal_method": "greedy",
+            "proposal_methods": [greedy],
+            "verifier": {"name_or_path": name, "architectures": [target.config.architecture]},
+        }  # fmt: skip
+        save_head(self.head, folder, own | {"speculators_config": speculators})
+
+
+def config_of(kind: str, architecture: str, c: Any, **layer: Any) -> dict[str, Any]:
+    """Fields of config.json of EAGLE-3 and block drafters; layer: more of their layers."""
+    of_llama = {name: getattr(c, name) for name in (*SHARED, "num_hidden_layers")}
     return {
-        "architectures": [architecture],
-        "speculators_model_type": kind,
-        "speculators_config": {
-            "algorithm": kind, "default_proposal_method": "greedy",
-            "proposal_methods": [proposal], "verifier": verifier,
-        },
-        "transformer_layer_config": layer,
+        "architectures": [architecture], "speculators_model_type": kind,
+        "transformer_layer_config": LlamaConfig(**of_llama).to_json() | layer,
         "draft_vocab_size": c.draft_vocab_size or c.vocab_size,
         "target_hidden_size": c.target_hidden_size,
     }  # fmt: skip
+
+
+class Unrolled(HeadTrainee):
+    """A head that drafts from its own states, `unroll` tokens from each position of a text."""
+
+    first = 2
+
+    def drafts(self, lesson: Lesson) -> Iterator[Float[Tensor, "batch anchors ids"]]:
+        given = lesson.target.embed, lesson.rows.tokens, lesson.features
+        for u in unrolled(self.head, *given, self.unroll):
+            yield self.logits(lesson.target, self.head.read(at(u, lesson.anchors)))
+
+
+@final
+class Eagle3(Unrolled):
+    """A head of EAGLE-3."""
+
+    @classmethod
+    def new(cls, target: CausalDecoder, options: TrainOptions, counts: Counts) -> "Eagle3":
+        fields = head_fields(target, options)
+        layers = fields.pop("features")
+        head = EagleHead(EagleConfig(**fields, layer_ids=layers, states=len(layers)))
+        return cls(started(head, target, options, counts), options.unroll, layers)
+
+    def config(self) -> dict[str, Any]:
+        c = self.head.config
+        return config_of("eagle3", "Eagle3DraftModel", c) | {
+            "eagle_aux_hidden_state_layer_ids": [*c.layer_ids],
+            "norm_before_residual": c.norm_before_residual,
+            "norm_before_fc": c.norm_before_fc,
+            "norm_output": c.norm_output,
+        }
+
+
+@final
+class Mtp(Unrolled):
+    """An MTP layer of the target's family, with the target's embedding and matrix of logits."""
+
+    @classmethod
+    def new(cls, target: CausalDecoder, options: TrainOptions, counts: Counts) -> "Mtp":
+        size = options.intermediate_size or target.config.intermediate_size
+        layer = replace(target.config, intermediate_size=size).to_json()
+        config = MtpHead.read_config({"transformer_layer_config": layer}, {})
+        head = MtpHead(replace(config, prefix="mtp_layers.0."))
+        return cls(started(head, target, options, counts), options.unroll, (FINAL,))
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "architectures": ["MTPDraftModel"], "speculators_model_type": "mtp",
+            "transformer_layer_config": self.head.config.layer.to_json(),
+            "num_nextn_predict_layers": 1,
+        }  # fmt: skip
+
+
+@final
+class Blocks(HeadTrainee):
+    """A head of DSpark, or without a Markov head of DFlash in DSpark's layout: each of the `unroll`
+    slots drafts, the last committed token's included.
+
+    Its layers are causal, so that a block of fewer slots drafts the same: they have a window of the
+    whole context, since readers take layers with a window as causal. The mask is the target's
+    rarest token. A head of all ids has the target's matrix of logits.
+    """
+
+    first = 1
+
+    @classmethod
+    def new(cls, target: CausalDecoder, options: TrainOptions, counts: Counts) -> "Blocks":
+        fields, layers = head_fields(target, options), options.layers
+        config = BlockConfig(
+            **fields, block_size=options.unroll, sample_from_anchor=True,
+            causal=(True,) * layers, windows=(target.config.context,) * layers,
+            mask_token_id=int(counts.argmin()), markov_rank=options.markov_rank,
+            has_head=fields["draft_vocab_size"] > 0,
+        )  # fmt: skip
+        head = started(BlockHead(config), target, options, counts)
+        return cls(head, options.unroll, config.features)
+
+    def drafts(self, lesson: Lesson) -> Iterator[Float[Tensor, "batch anchors ids"]]:
+        head, tokens, anchors = self.head, lesson.rows.tokens, lesson.anchors
+        states = blocks_of(head, lesson.target.embed, tokens, lesson.features, anchors)
+        for i, x in enumerate(states.unbind(2)):
+            own = self.logits(lesson.target, x)
+            if head.markov_in is not None:
+                own = own + head.markov_out(embedding(at(tokens, anchors + i), head.markov_in))
+            yield own
+
+    def config(self) -> dict[str, Any]:
+        c = self.head.config
+        layer = {
+            "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
+            "layer_types": [SLIDING] * c.num_hidden_layers, "use_sliding_window": True,
+            "sliding_window": c.windows[0],
+        }  # fmt: skip
+        kind = ("dspark", "DSparkDraftModel") if c.markov_rank else ("dflash", "DFlashDraftModel")
+        markov = {"markov_rank": c.markov_rank, "markov_head_type": "vanilla"}
+        markov |= {"enable_confidence_head": False}
+        return config_of(*kind, c, **layer) | (markov if c.markov_rank else {}) | {
+            "block_size": c.block_size, "sample_from_anchor": True,
+            "mask_token_id": c.mask_token_id, "aux_hidden_state_layer_ids": [*c.features],
+            "sliding_window_non_causal": False,
+        }  # fmt: skip

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from bass.errors import OptionError, unknown_name
+from bass.errors import unknown_name
 from bass.option import check_options, option
 
-METHODS = ("eagle3", "block")
-PLANNED = ("mtp", "model")  # nothing trains them yet
+METHODS = ("eagle3", "mtp", "block", "model")
 _COUNT = "[1, inf)"
 
 
@@ -18,7 +17,7 @@ class TrainOptions:
     """What is trained, on which texts, and for how long."""
 
     data: Sequence[str] = option((), "texts, chats or prompts, by `bass.training.data`")
-    output: str = option("", "folder of the head; the same command continues a training in it")
+    output: str = option("", "folder of the draft; the same command continues a training in it")
     method: str = option("eagle3", f"of {', '.join(METHODS)}")
     steps: int = option(2000, "updates of the weights", within=_COUNT)
     batch_size: int = option(16, "texts of each step", within=_COUNT)
@@ -29,11 +28,16 @@ class TrainOptions:
     )
     max_length: int = option(512, "tokens of a text, which is cut there", within="[8, inf)")
     draft_vocab_size: int = option(
-        32_000, "token ids that the head drafts, the most frequent of the data", within=_COUNT
+        32_000,
+        "token ids that EAGLE-3 and block drafters draft, the most frequent of the data",
+        within=_COUNT,
     )
-    layers: int = option(1, "of the head", within=_COUNT)
+    layers: int = option(1, "of the draft; of an MTP layer, 1", within=_COUNT)
+    hidden_size: int | None = option(
+        None, "of a small model, by default as of the target", within=_COUNT
+    )
     intermediate_size: int | None = option(
-        None, "of the head's MLP, by default the target's", within=_COUNT
+        None, "of its MLPs, by default as of the target", within=_COUNT
     )
     markov_rank: int = option(64, "of a block's Markov head; 0: without", within="[0, inf)")
     features: list[int] | None = option(
@@ -49,9 +53,5 @@ class TrainOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
-        if self.method in PLANNED:
-            raise OptionError(
-                f"`method={self.method}` is not trained yet: give one of {', '.join(METHODS)}."
-            )
         if self.method not in METHODS:
             raise unknown_name("method", self.method, METHODS)

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from bass.api.llm import LLM
 from bass.errors import OptionError
 from bass.models.decoder import CausalDecoder
-from bass.training.block import Blocks
 from bass.training.data import Rows, read_rows
-from bass.training.eagle3 import Eagle3
+from bass.training.heads import Blocks, Eagle3, Mtp
+from bass.training.model import SmallModel
 from bass.training.options import TrainOptions
 from bass.training.trainee import Lesson, Trainee
 
-TRAINEES = {"eagle3": Eagle3, "block": Blocks}  # by method; `new` makes one
+TRAINEES = {"eagle3": Eagle3, "mtp": Mtp, "block": Blocks, "model": SmallModel}  # by method
 HELD_OUT, SHARE = 64, 16  # texts that are held out at most, and one of how many
 WARM_UP = 0.04  # share of the steps in which the learning rate rises
 STATE, ROWS, LOG = "state.pt", "rows.safetensors", "log.jsonl"  # in `output`/training

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, final
 
@@ -14,35 +15,44 @@ from bass.drafters.whole_texts import states_of
 from bass.models.decoder import FINAL, CausalDecoder
 from bass.records import Features
 from bass.training.data import Rows
+from bass.training.options import TrainOptions
 
 TEMPERATURES = (0.2, 1.0)  # at which the acceptance is trained
 ETA = 3.0  # how fast the loss turns from the cross-entropy to the acceptance
 LATER = 0.9  # the weight of a draft, as a share of that of the draft before
 
 
+@dataclass(frozen=True)
 class Trainee(ABC):
     """A draft that is trained from states of the target.
 
     From each position t of a text it drafts the tokens t + `first`, t + `first` + 1 ..., `unroll`
-    of them, each as if those before it were the text's. head: its module; `token_ids`: the target's
-    ids of its own ids, None: they are equal.
+    of them, each as if those before it were the text's. head: its module. layers: the states that
+    it reads, as of `DraftMethod.target_features`. rounds: how many of the drafts are trained; None:
+    all.
     """
 
     first: ClassVar[int]
+    rounds: ClassVar[int | None] = None
     head: Any
     unroll: int
+    layers: tuple[int, ...]
+
+    @classmethod
+    @abstractmethod
+    def new(
+        cls, target: CausalDecoder, options: TrainOptions, counts: Int[Tensor, " vocab"]
+    ) -> "Trainee":
+        """A new one for a target, on its device; counts: how often each token id is trained."""
 
     @property
     @abstractmethod
-    def layers(self) -> tuple[int, ...]:
-        """The states that it reads, as of `DraftMethod.target_features`."""
+    def token_ids(self) -> Tensor | None:
+        """The target's ids of its own token ids; None: they are equal."""
 
     @abstractmethod
-    def drafts(
-        self, target: CausalDecoder, tokens: Int[Tensor, "batch length"], features: Features,
-        anchors: Int[Tensor, "batch anchors"],
-    ) -> Iterator[Float[Tensor, "batch anchors ids"]]:  # fmt: skip
-        """The logits of each of the successive drafts, from these positions."""
+    def drafts(self, lesson: "Lesson") -> Iterator[Float[Tensor, "batch anchors ids"]]:
+        """The logits of each of the successive drafts, from the anchors."""
 
     @abstractmethod
     def save(self, folder: Path, target: CausalDecoder, name: str) -> None:
@@ -83,7 +93,7 @@ class Lesson:
         """
         places = torch.arange(rows.tokens.shape[1]).expand_as(rows.tokens)
         if most:  # chosen on the CPU, which need not wait for a GPU
-            able = _trained(rows, places, trainee.first, trainee.first - 1)
+            able = rows.trained(places, trainee.first, trainee.first - 1)
             drawn = torch.rand(able.shape, generator=random) + able
             places = drawn.topk(max(1, min(most, int(able.sum(1).max())))).indices
         device = target.embed.device
@@ -98,19 +108,12 @@ class Lesson:
         """
         kind, first = self.logits.device.type, self.trainee.first
         with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda"):
-            given = self.target, self.rows.tokens, self.features, self.anchors
-            for behind, own in enumerate(self.trainee.drafts(*given), first - 1):
+            for behind, own in enumerate(self.trainee.drafts(self), first - 1):
                 yield behind, own.float()
-
-    def trained(self, behind: int) -> Bool[Tensor, "batch anchors"]:
-        """The anchors from which a draft counts: all that it feeds are there, and all that is
-        drafted there belongs to what is trained.
-        """
-        return _trained(self.rows, self.anchors, self.trainee.first, behind)
 
     def probs(self, temperature: float) -> Float[Tensor, "batch length ids"]:
         """The target's probabilities of the trainee's token ids, after each token."""
-        ids, logits = self.trainee.head.token_ids, self.logits.float() / temperature
+        ids, logits = self.trainee.token_ids, self.logits.float() / temperature
         own = logits if ids is None else logits.index_select(-1, ids)
         return (own - logits.logsumexp(-1, keepdim=True)).exp()
 
@@ -124,18 +127,19 @@ class Lesson:
         acceptance the mean over `TEMPERATURES`.
         """
         probs = {temperature: self.probs(temperature) for temperature in {*TEMPERATURES, 1.0}}
-        total, weight = self.logits.new_zeros((), dtype=torch.float32), 1.0
-        for behind, own in self.drafts():
+        total, weights = self.logits.new_zeros((), dtype=torch.float32), 0.0
+        for behind, own in islice(self.drafts(), self.trainee.rounds):
             p = {t: at(x, self.anchors + behind) for t, x in probs.items()}
-            counts = self.trained(behind).float()
+            counts = self.rows.trained(self.anchors, self.trainee.first, behind).float()
             counts = counts / counts.sum().clamp(min=1)  # a batch of short texts may have none
             cross_entropy = -((p[1.0] * own.log_softmax(-1)).sum(-1) * counts).sum()
             common = [torch.minimum(p[t], (own / t).softmax(-1)).sum(-1) for t in TEMPERATURES]
             accepted = (torch.stack(common).mean(0) * counts).sum()
             share = (-ETA * accepted.detach()).exp()
-            total = total + weight * (share * cross_entropy + (1 - share) * (1 - accepted))
-            weight *= LATER
-        return total / sum(LATER**j for j in range(self.trainee.unroll))
+            own_weight = LATER ** (behind + 1 - self.trainee.first)
+            total = total + own_weight * (share * cross_entropy + (1 - share) * (1 - accepted))
+            weights += own_weight
+        return total / weights
 
     @torch.no_grad()
     def survival(self) -> tuple[Bool[Tensor, "batch anchors"], Tensor]:
@@ -144,7 +148,7 @@ class Lesson:
         estimate of the probability at temperature 1 if the target sampled the text: the product of
         min(1, q / p) of the tokens before, times Σ min(p, q).
         """
-        tokens, ids, probs = self.rows.tokens, self.trainee.head.token_ids, self.probs(1.0)
+        tokens, ids, probs = self.rows.tokens, self.trainee.token_ids, self.probs(1.0)
         vocab, best = self.logits.shape[-1], self.logits.argmax(-1)
         known = torch.arange(vocab, device=tokens.device) if ids is None else ids
         own_id = torch.full((vocab,), -1, device=tokens.device)
@@ -160,9 +164,5 @@ class Lesson:
             of_text = (x.gather(-1, drafted.clamp(min=0)) for x in (q, p.clamp(min=1e-30)))
             ratio = torch.div(*of_text)
             sampled = sampled * torch.where(drafted < 0, 0, ratio.clamp(max=1))[..., 0]
-        return self.trained(behind), torch.stack(found, 1)
-
-
-def _trained(rows: Rows, places: Tensor, first: int, behind: int) -> Tensor:
-    """Whether a draft from each place counts: see `Lesson.trained`."""
-    return (places + behind < rows.lens[:, None]) & (places + first >= rows.starts[:, None])
+        counted = self.rows.trained(self.anchors, self.trainee.first, behind)
+        return counted, torch.stack(found, 1)
