@@ -2,6 +2,7 @@
 `speculators`, which vLLM reads.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
@@ -43,26 +44,37 @@ def default_features(layers: int) -> tuple[int, ...]:
 
 
 def shared_fields(target: CausalDecoder, options: TrainOptions) -> dict[str, Any]:
-    """Fields of a decoder's config, as of the target, but for those that the options name."""
+    """Fields of a decoder's config, as of the target, or in another width with as many heads of
+    the same size as fit.
+    """
     fields = {name: value for name, value in vars(target.config).items() if name in SHARED}
-    fields["intermediate_size"] = options.intermediate_size or fields["intermediate_size"]
-    return fields | {"num_hidden_layers": options.layers}
+    of_target = fields["hidden_size"]
+    width = options.hidden_size or of_target
+    heads = max(1, fields["num_attention_heads"] * width // of_target)
+    return fields | {
+        "hidden_size": width, "num_hidden_layers": options.layers, "num_attention_heads": heads,
+        "num_key_value_heads": math.gcd(heads, fields["num_key_value_heads"]),
+        "intermediate_size":
+            options.intermediate_size or fields["intermediate_size"] * width // of_target,
+    }  # fmt: skip
 
 
 def head_fields(target: CausalDecoder, options: TrainOptions) -> dict[str, Any]:
     """The same of a head's config, and `features`, the states that it reads."""
     vocabulary, ids = target.shape.vocab_size, options.draft_vocab_size
-    return shared_fields(target, options) | {
-        "target_hidden_size": target.config.hidden_size,
+    fields, of_target = shared_fields(target, options), target.config.hidden_size
+    return fields | {
+        "target_hidden_size": of_target, "has_embed": fields["hidden_size"] != of_target,
         "draft_vocab_size": ids if ids < vocabulary else 0,
         "features": tuple(options.features or default_features(target.shape.layers)),
-    }
+    }  # fmt: skip
 
 
 @torch.no_grad()
 def started(head: Any, target: CausalDecoder, options: TrainOptions, counts: Counts) -> Any:
-    """The head with random weights by `options.seed`, on the target's device, in float32; its
-    matrix of logits and last norm begin as the target's.
+    """The head with random weights by `options.seed`, on the target's device, in float32. Its
+    matrix of logits and last norm begin as the target's; in another width its matrix, and its own
+    embedding, as the best approximations.
     """
     head.fill_with_random(torch.Generator().manual_seed(options.seed))
     for name, parameter in head.named_parameters():
@@ -73,9 +85,15 @@ def started(head: Any, target: CausalDecoder, options: TrainOptions, counts: Cou
     rows: Any = slice(None) if ids is None else ids
     of_target = target.embed if target.head is None else target.head
     weight = of_target.weight if type(of_target) is Linear else of_target
-    if isinstance(weight, Tensor) and isinstance(head.head, Linear):
-        head.head.weight.copy_(weight.cpu()[rows])
-    if type(target.norm) is RMSNorm and isinstance(head.norm, RMSNorm):
+    if isinstance(weight, Tensor):
+        weight = weight.float().cpu()
+        if head.embed is not None:
+            base = torch.linalg.eigh(weight.T @ weight).eigenvectors[:, -head.embed.shape[1] :]
+            head.embed.copy_(target.embed.float().cpu() @ base)
+            weight = weight @ base
+        if isinstance(head.head, Linear):
+            head.head.weight.copy_(weight[rows])
+    if type(target.norm) is RMSNorm and isinstance(head.norm, RMSNorm) and head.embed is None:
         head.norm.weight.copy_(target.norm.weight)
     return head.to(target.embed.device)
 
@@ -188,7 +206,7 @@ class Blocks(HeadTrainee):
             **fields, block_size=options.unroll, sample_from_anchor=True,
             causal=(True,) * layers, windows=(target.config.context,) * layers,
             mask_token_id=int(counts.argmin()), markov_rank=options.markov_rank,
-            has_head=fields["draft_vocab_size"] > 0,
+            has_head=fields["has_embed"] or fields["draft_vocab_size"] > 0,
         )  # fmt: skip
         head = started(BlockHead(config), target, options, counts)
         return cls(head, options.unroll, config.features)

@@ -2,7 +2,6 @@
 distributions, and its ordinary folder, with the target's tokenizer.
 """
 
-import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,14 +38,9 @@ class SmallModel(Trainee):
 
     @classmethod
     def new(cls, target: CausalDecoder, options: TrainOptions, counts: Counts) -> "SmallModel":
-        fields, of = shared_fields(target, options), target.config
-        width = fields["hidden_size"] = options.hidden_size or of.hidden_size
-        heads = max(1, of.num_attention_heads * width // of.hidden_size)
-        kv_heads = math.gcd(heads, of.num_key_value_heads)
-        fields |= {"num_attention_heads": heads, "num_key_value_heads": kv_heads}
-        if options.intermediate_size is None:
-            fields["intermediate_size"] = of.intermediate_size * width // of.hidden_size
-        model = Llama(LlamaConfig(**fields, tie_word_embeddings=of.tie_word_embeddings))
+        fields = shared_fields(target, options)
+        tied = target.config.tie_word_embeddings
+        model = Llama(LlamaConfig(**fields, tie_word_embeddings=tied))
         random = torch.Generator().manual_seed(options.seed)
         with torch.no_grad():
             for name, _ in model.named_parameters():

@@ -34,7 +34,7 @@ class TrainOptions:
     )
     layers: int = option(1, "of the draft; of an MTP layer, 1", within=_COUNT)
     hidden_size: int | None = option(
-        None, "of a small model, by default as of the target", within=_COUNT
+        None, "of the draft, by default the target's; an MTP layer has the target's", within=_COUNT
     )
     intermediate_size: int | None = option(
         None, "of its MLPs, by default as of the target", within=_COUNT
