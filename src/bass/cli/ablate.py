@@ -57,7 +57,7 @@ def run(argv: Sequence[str]) -> int:
 
     from bass.analysis.tables import SUFFIXES, to_text
     from bass.experiments import runner
-    from bass.experiments.executors import Local, Ray
+    from bass.experiments.executors import Ray, local
     from bass.experiments.grid import plan, read_config
 
     suffix = Path(options.table or "").suffix
@@ -79,7 +79,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         with progress_bar() as bar:
             watch = _Bar(bar, [cell for cell, _ in left])
-            executor = ray if options.executor == "ray" else Local()
+            executor = ray if options.executor == "ray" else local
             found = runner.run(grid, folder, executor, watch, retry)
     except KeyboardInterrupt:
         say(f"Interrupted. The same command continues; `bass table {folder}` shows what has ended.")

@@ -8,7 +8,7 @@ import importlib
 import itertools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
@@ -20,19 +20,16 @@ from bass.experiments.cell import Cell, Watch, Worker, end
 RETRIES = 3  # of a turn whose process was ended
 POLL_SECONDS = 1.0
 Turn = tuple[Cell, int]  # and the repeat
+Executor = Callable[[Sequence[Turn], Path, Watch], None]
 
 
-@final
-@dataclass(frozen=True)
-class Local:
+def local(turns: Sequence[Turn], folder: Path, watch: Watch) -> None:
     """One turn at a time, in this process."""
-
-    def run(self, turns: Sequence[Turn], folder: Path, watch: Watch) -> None:
-        worker, ended = Worker(folder), set[str]()
-        for cell, repeat in turns:
-            if cell.id not in ended and (summary := worker.turn(cell, repeat, watch)) is not None:
-                ended.add(cell.id)
-                watch(cell, cell.settings.repeats, summary)
+    worker, ended = Worker(folder), set[str]()
+    for cell, repeat in turns:
+        if cell.id not in ended and (summary := worker.turn(cell, repeat, watch)) is not None:
+            ended.add(cell.id)
+            watch(cell, cell.settings.repeats, summary)
 
 
 @final
@@ -48,16 +45,15 @@ class Ray:
     cpus: float = 1
     gpus: float = 0
 
-    def run(self, turns: Sequence[Turn], folder: Path, watch: Watch) -> None:
+    def __call__(self, turns: Sequence[Turn], folder: Path, watch: Watch) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
             ray: Any = importlib.import_module("ray")
+            ray.init(address=self.address, log_to_driver=False, logging_level="ERROR")
         except ImportError as error:
             raise OptionError(
                 f"`--executor ray` needs Ray, which is not installed: {install('ray')}."
             ) from error
-        try:
-            ray.init(address=self.address, log_to_driver=False, logging_level="ERROR")
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise OptionError(
                 f"`--address {self.address}` has no Ray cluster ({error}): start one with `ray "
@@ -88,22 +84,21 @@ class Ray:
                 if cell.id not in ended
             }
             while waiting:
-                ready, _ = ray.wait(list(waiting), timeout=POLL_SECONDS)
-                for reference in ready:
-                    cell, place = waiting[reference], folder / "cells" / waiting.pop(reference).id
+                for reference in ray.wait([*waiting], timeout=POLL_SECONDS)[0]:
+                    cell = waiting.pop(reference)
                     try:
                         summary = ray.get(reference)
                     except ray.exceptions.RayTaskError:
                         raise
                     except ray.exceptions.RayError as error:
-                        times = f"Its process was ended {RETRIES + 1} times"
-                        summary = end(cell, place, f"{times} ({str(error).splitlines()[0]}).")
+                        reason = f"({str(error).splitlines()[0]})"
+                        reason = f"Its process was ended {RETRIES + 1} times {reason}."
+                        summary = end(cell, folder / "cells" / cell.id, reason)
                     if summary is not None:
                         ended.add(cell.id)
                     watch(cell, repeat + 1 if summary is None else cell.settings.repeats, summary)
 
 
-Executor = Local | Ray
 _WORKERS: dict[Path, Worker] = {}  # of a process of the cluster
 
 

@@ -14,7 +14,7 @@ from bass.analysis.frames import MANIFEST, REQUESTS, STEPS, SUMMARY, TEXTS, Run
 from bass.api.loading import ModelSpec
 from bass.checkpoints.hub import resolve
 from bass.experiments.cell import ERROR, Cell, Watch, write_json
-from bass.experiments.executors import Executor, Local
+from bass.experiments.executors import Executor, local
 from bass.experiments.grid import Plan, as_json, changed_settings, digest, identity
 from bass.experiments.provenance import device_name, files_of, here
 from bass.experiments.settings import SAMPLING
@@ -29,13 +29,13 @@ Pair = tuple[ModelSpec, ModelSpec | None]
 def run(
     plan: Plan,
     folder: str | Path,
-    executor: Executor | None = None,
+    executor: Executor = local,
     watch: Watch = lambda cell, repeats, summary: None,
     retry_failed: bool = False,
 ) -> Run:
     """Run the cells that the folder lacks, and return the run.
 
-    executor: by default `Local()`. A failing cell does not stop the others; it runs again with
+    executor: `local`, or a `Ray`. A failing cell does not stop the others; it runs again with
     `retry_failed`, or when a file that it depends on has changed.
     """
     folder, states = Path(folder), preview(plan, folder)
@@ -53,7 +53,7 @@ def run(
     left = {cell.id: _begin(cell, folder, made) for cell, state in states if state not in ended}
     pending = [cell for cell in plan.cells if cell.id in left]
     begun = {works[cell.id] for cell in plan.cells if left.get(cell.id, 1)}
-    (executor or Local()).run(turns(pending, left, works, begun), folder, watch)
+    executor(turns(pending, left, works, begun), folder, watch)
     return Run(folder)
 
 
