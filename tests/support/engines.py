@@ -46,8 +46,7 @@ from bass.testing import engine
 from bass.testing.doubles import ByRow, OwnPast, Unsure
 from bass.testing.engine import same_prompt
 from bass.testing.small_models import Pairing, SmallLlama, SmallModel
-from bass.verifiers import VERIFIERS
-from bass.verifiers.coupled import Coupled
+from bass.verifiers import VERIFIERS, Coupled
 from support.block_heads import WithHead
 from support.doubles import Cycle, Scripted
 from support.heads import Headed

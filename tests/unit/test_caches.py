@@ -121,17 +121,3 @@ def test_writes_move_no_storage(allocate: Make) -> None:
     both.reserve(np.array([6, 4]))
     both.copy_rows(np.array([0, 0]))
     assert before == addresses()
-
-
-def test_a_cache_says_what_its_tensors_take(allocate: Make) -> None:
-    cache = allocate(SHAPE, CacheBudget.of(np.array([4, 6])), CPU, torch.float32)
-    assert cache.nbytes == sum(
-        tensor.nbytes for tensor in vars(cache).values() if isinstance(tensor, torch.Tensor)
-    )
-    assert cache.nbytes > 2 * 10 * SHAPE.layers * SHAPE.kv_heads * SHAPE.head_dim * 4
-    assert (
-        cache.nbytes
-        == allocate(
-            SHAPE, CacheBudget.of(np.array([4, 6])), torch.device("meta"), torch.float32
-        ).nbytes
-    )

@@ -33,15 +33,6 @@ class KVCache(ABC, Generic[View]):
         If rows share positions, the engine calls `reserve` before the first write.
         """
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of its tensors and of the caches that it wraps."""
-        return sum(
-            value.nbytes
-            for value in vars(self).values()
-            if isinstance(value, Tensor) or KVCache in type(value).__mro__
-        )
-
     @abstractmethod
     def write(
         self,

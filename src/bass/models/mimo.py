@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from typing import final
 
-from bass.models.decoder import RotaryDecoder
-from bass.models.layers import Attention, GatedMLP, LayerFactory, PreNorm
-from bass.models.qwen2 import Qwen2Config
+from bass.models.qwen2 import Qwen2, Qwen2Config
 
 
 @dataclass(frozen=True)
@@ -17,10 +15,7 @@ class MiMoConfig(Qwen2Config):
 
 
 @final
-class MiMo(RotaryDecoder):
+class MiMo(Qwen2):
     """A decoder of the MiMo family."""
 
     config_type = MiMoConfig
-
-    def block(self, c: MiMoConfig, make: LayerFactory, layer: int) -> PreNorm:
-        return PreNorm(make, Attention(make, bias=True, out_bias=False), GatedMLP(make))

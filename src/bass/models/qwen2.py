@@ -5,7 +5,7 @@ Qwen2.5-Coder, DeepSeek-R1-Distill-Qwen.
 """
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any
 
 from bass.models.config import WindowedConfig
 from bass.models.decoder import RotaryDecoder
@@ -20,11 +20,10 @@ class Qwen2Config(WindowedConfig):
     architecture = "Qwen2ForCausalLM"
 
 
-@final
 class Qwen2(RotaryDecoder):
     """A decoder of the Qwen2 family."""
 
     config_type = Qwen2Config
 
-    def block(self, c: Qwen2Config, make: LayerFactory, layer: int) -> PreNorm:
+    def block(self, c: Any, make: LayerFactory, layer: int) -> PreNorm:
         return PreNorm(make, Attention(make, bias=True, out_bias=False), GatedMLP(make))

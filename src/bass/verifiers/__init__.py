@@ -1,8 +1,7 @@
 """Verifiers by their names for `verifier=`."""
 
 from bass.verifiers.block import Block
-from bass.verifiers.coupled import Coupled
-from bass.verifiers.exact_match import ExactMatch
+from bass.verifiers.exact_match import Coupled, ExactMatch
 from bass.verifiers.rejection import Rejection
 from bass.verifiers.synthetic import Synthetic
 from bass.verifiers.typical import Typical
