@@ -254,7 +254,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "phi": ({"qk_layernorm": True}, "qk_layernorm"),
     "stablelm": ({"qk_layernorm": True}, "qk_layernorm"),
     "olmo3": ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0}}, "olmo3 has objects for"),
-    "smollm3": ({"no_rope_layers": [1, 0]}, "no_rope_layers"),
+    "smollm3": ({"no_rope_layers": [1, 0]}, "2 layers of"),
     "cohere2": ({"use_parallel_block": False}, "parallel_block"),
     "exaone4": ({"layer_types": [FULL]}, "1 layer of"),
     "ernie4_5": ({"compression_ratio": 2.0}, "compression_ratio"),
@@ -263,9 +263,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "olmoe": ({"clip_qkv": 8.0}, "clip_qkv"),
     "gpt_oss": ({"swiglu_limit": 5.0}, "swiglu_limit"),
     "gpt2": (GPT | {"add_cross_attention": True}, "add_cross_attention"),
-    "gptj": (GPT | {"rotary_dim": 7}, "rotary dimensions"),
-    "codegen": (GPT | {"n_head": 6, "rotary_dim": 4}, "6 heads"),
-    "gpt_neox": ({"rotary_pct": 1.5}, "rotary"),
 }
 
 

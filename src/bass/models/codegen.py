@@ -5,7 +5,6 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from bass.errors import CheckpointError
 from bass.models.config import Assumed
 from bass.models.gptj import GPTJ, GPTJConfig
 from bass.models.sources import fused_rows
@@ -21,14 +20,6 @@ class CodeGenConfig(GPTJConfig):
     architecture = "CodeGenForCausalLM"
     # CodeGen2 has the same `model_type`, but needs its own code.
     assumes: ClassVar[Assumed] = {"auto_map": (None,)}
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.num_attention_heads % PARTS:
-            raise CheckpointError(
-                f"config.json has {self.num_attention_heads} heads: CodeGen stores them in {PARTS} "
-                "equal parts."
-            )
 
     @property
     def qkv_rows(self) -> np.ndarray:

@@ -14,7 +14,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bass.errors import CheckpointError
 from bass.interfaces import Attend
 from bass.models.rope import RopeScaling, Rotary
 from bass.ops.activation import ACTIVATIONS
@@ -124,14 +123,7 @@ class SparseMLP(nn.Module):
         act: str | None = None,
         bias: bool = False,
     ) -> None:
-        """`inner` and `act`: of each expert, by default of the config; the others as for
-        `Experts`. Raises `CheckpointError` if a token cannot choose so many.
-        """
-        if chosen > count:
-            raise CheckpointError(
-                f"config.json has {chosen} of {count} experts for each token: download the "
-                "checkpoint again."
-            )
+        """`inner` and `act`: of each expert, by default of the config; others: of `Experts`."""
         super().__init__()
         c, how = make.config, ACTIVATIONS[act or make.config.hidden_act]
         self.router: nn.Module = make.linear(c.hidden_size, count, bias)

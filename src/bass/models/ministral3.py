@@ -7,7 +7,6 @@ which their factor is 1.
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from bass.errors import CheckpointError
 from bass.models.decoder import RotaryDecoder
 from bass.models.fields import Size
 from bass.models.mistral import MistralConfig
@@ -31,15 +30,6 @@ class Ministral3Config(MistralConfig):
     rms_norm_eps: float = 1e-5
     sliding_window: int | None = None
     llama_4_scaling_beta: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        rope, beta = self.rope_scaling, self.llama_4_scaling_beta
-        if beta and (rope is None or rope.original_max_position_embeddings is None):
-            raise CheckpointError(
-                f"config.json has `{BETA}={beta}` without the original context that it needs: "
-                "download the checkpoint again."
-            )
 
     def to_json(self) -> dict[str, Any]:
         found = super().to_json()

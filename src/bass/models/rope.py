@@ -71,13 +71,7 @@ class RopeScaling:
             # An explicit 1 is a factor. Without one, the factor is the ratio of the contexts.
             rope = rope | {"attention_factor": 1.0}
         names = {f.name: f.name for f in fields(cls)}
-        scaling = read(cls, rope | {"kind": kind}, names, "The rope scaling of config.json")
-        if kind == "llama3" and scaling.low_freq_factor >= scaling.high_freq_factor:
-            raise CheckpointError(
-                f"config.json has the rope factors {scaling.low_freq_factor} for low and "
-                f"{scaling.high_freq_factor} for high frequencies: the latter must be larger."
-            )
-        return scaling
+        return read(cls, rope | {"kind": kind}, names, "The rope scaling of config.json")
 
     def to_json(self) -> dict[str, Any]:
         """The object of config.json."""
@@ -115,11 +109,6 @@ def frequencies(
         fast = ((rotations - s.low_freq_factor) / width).clamp(0, 1)
         return plain * (fast + (1 - fast) / s.factor), 1.0
     if s.kind == "longrope":
-        if len(s.short_factor) != len(plain):
-            raise CheckpointError(
-                f"config.json has {len(s.short_factor)} short rope factors for {len(plain)} pairs "
-                "of dimensions."
-            )
         ratio = trained / original if s.factor == 1.0 else s.factor
         stretch = math.sqrt(1 + math.log(ratio) / math.log(original)) if ratio > 1 else 1.0
         return plain / torch.tensor(s.short_factor), s.attention_factor or stretch

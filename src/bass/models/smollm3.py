@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, final
 
-from bass.errors import CheckpointError
 from bass.models.config import FULL, GLOBAL, SLIDING, Base, WindowedConfig
 from bass.models.fields import Size
 from bass.models.llama import Llama
@@ -31,21 +30,13 @@ class SmolLM3Config(WindowedConfig):
     attention_bias: bool = False
     mlp_bias: bool = False
 
-    def __post_init__(self) -> None:
-        if len(self.rotations) != self.num_hidden_layers:
-            raise CheckpointError(
-                f"config.json has {len(self.rotations)} `no_rope_layers` for "
-                f"{self.num_hidden_layers} layers: download the checkpoint again."
-            )
-        super().__post_init__()
-
     @cached_property
     def rotations(self) -> tuple[str | None, ...]:
         every, layers = self.no_rope_layer_interval, range(self.num_hidden_layers)
         rotated = self.no_rope_layers
         if rotated is None:
             rotated = tuple((layer + 1) % every for layer in layers)
-        return tuple(GLOBAL if one else None for one in rotated)
+        return tuple(GLOBAL if one else None for one in rotated[: len(layers)])
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
