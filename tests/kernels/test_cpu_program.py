@@ -124,28 +124,6 @@ def test_a_pass_with_other_operations_is_not_recorded() -> None:
 
 
 @torch.inference_mode()
-def test_a_weight_with_other_memory_is_recorded_again() -> None:
-    """The old memory stays as long as a program reads it."""
-    model = SmallLlama(seed=4).models["target"]
-    with cpu_kernels():
-        score, given = scorer(model, 2), windows(2, 1, 6)
-        for window in given[:3]:
-            score(window)
-        [program] = score.passes._programs.values()
-        for parameter in model.parameters():
-            parameter.data = parameter.data * 1.5
-        assert program.stale
-        computed = scorer(model, 2)
-        for ours, theirs in zip(computed.cache._slots, score.cache._slots, strict=True):
-            for one, other in zip(ours, theirs, strict=True):
-                one.copy_(other)
-        assert torch.equal(score(given[3]).logits[:-1], computed._scored(given[3]).logits[:-1])
-        [recorded] = score.passes._programs.values()
-        assert recorded is not program
-        assert not recorded.stale
-
-
-@torch.inference_mode()
 def test_threads_record_at_the_same_time() -> None:
     found: dict[int, list[torch.Tensor]] = {}
     together = threading.Barrier(3)

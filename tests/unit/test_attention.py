@@ -2,8 +2,7 @@
 windows, poison.
 """
 
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,12 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bass.api.plan import backend_for, cache_for, check_sinks
+from bass.api.plan import backend_for, cache_for
 from bass.attention import BACKENDS
-from bass.attention.kernels import KernelBackend
 from bass.engine.scorer import CachedAttend
 from bass.errors import PairingError
-from bass.models import FAMILIES
 from bass.records import AttentionRule, CacheBudget, DecoderShape, Projection
 from bass.testing.small_models import dense_attention, poisoned
 from support.engines import EVERY_PAIRING, PAIRINGS, SLOW
@@ -72,7 +69,7 @@ def compare_with_dense(pairing: str, data: st.DataObject, device: torch.device) 
     other, rule = (data.draw(st.sampled_from([AttentionRule(dim**-0.5), *RULES])) for _ in range(2))
     shape = DecoderShape(5, kv_heads * groups, kv_heads, dim, 64, (other, rule))
     cache = poisoned(cache_type.allocate(shape, CacheBudget.of(capacities), device, torch.float32))
-    with_sinks = backend.supports_sinks and data.draw(st.booleans())
+    with_sinks = data.draw(st.booleans())
     sinks = torch.randn(kv_heads * groups, generator=random) if with_sinks else None
 
     def part(values: torch.Tensor, first: list[int], count: int) -> torch.Tensor:
@@ -150,25 +147,3 @@ def test_every_backend_has_a_layout_and_every_other_pair_is_refused_by_name() ->
                     PairingError, match=f"Cannot pair `{backend.__name__}` with `{cache.__name__}`"
                 ):
                     backend_for(backend(), cache, torch.device("cpu"))
-
-
-def test_a_model_with_sinks_needs_a_backend_that_has_them() -> None:
-    @dataclass(frozen=True)
-    class Plain(KernelBackend[Any]):
-        supports_sinks: ClassVar[bool] = False
-
-        def run(self, q: torch.Tensor, view: Any, plan: Any, rule: AttentionRule) -> torch.Tensor:
-            return q
-
-    def model(family: str) -> Any:
-        sizes = ("vocab_size", "hidden_size", "num_attention_heads", "num_hidden_layers")
-        sizes += ("intermediate_size", "num_key_value_heads")
-        raw = dict.fromkeys(sizes, 2) | {"model_type": family, "head_dim": 2}
-        kind: Any = FAMILIES[family]
-        return kind(kind.config_type.from_json(raw), "meta")
-
-    check_sinks(model("llama"), Plain())
-    with pytest.raises(PairingError, match="`Plain` has no sinks, which `gpt_oss` needs"):
-        check_sinks(model("gpt_oss"), Plain())
-    for backend in BACKENDS.values():
-        check_sinks(model("gpt_oss"), backend())

@@ -125,8 +125,6 @@ class LoadPlan:
         check_features(self.parts.drafter.with_head(head, layers), layers)
         if first := self.parts.drafter.target_layers:
             FirstLayers(target, first)  # raises
-        for decoder in decoders:
-            check_sinks(decoder, self.parts.attention)
         context = target.shape.max_positions
         if (requested := self.max_model_len) is not None and requested > context:
             raise OptionError(
@@ -164,16 +162,6 @@ def check_used(options: LoadOptions, method: DraftMethod) -> None:
             raise OptionError(
                 f"`{option}={str(value)!r:.60}` would not be used: {why}; leave it out."
             )
-
-
-def check_sinks(decoder: CausalDecoder, backend: AttentionBackend[Any, Any]) -> None:
-    """Raise a `PairingError` for a model with sinks, if the backend has none."""
-    if any(rule.sinks for rule in decoder.shape.rules) and not backend.supports_sinks:
-        raise PairingError(
-            f"The attention backend `{type(backend).__name__}` has no sinks, which "
-            f"`{decoder.config.model_type}` needs: leave the choice to "
-            '`attention="auto"`, or let its `run` support them (`supports_sinks`).'
-        )
 
 
 def _specs(options: LoadOptions, device: torch.device) -> tuple[ModelSpec, ModelSpec | None]:

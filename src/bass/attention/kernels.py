@@ -38,7 +38,6 @@ class PositionBackend(AttentionBackend[View, SpanPlan]):
     """A backend without a plan of its own."""
 
     capturable: ClassVar[bool] = True
-    supports_sinks: ClassVar[bool] = True
     # stores keys and values and attends in one kernel, or gives None
     fused: ClassVar[Callable[..., Queries | None]] = staticmethod(lambda *_: None)
 

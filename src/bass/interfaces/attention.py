@@ -20,14 +20,12 @@ class AttentionBackend(ABC, Generic[View, Plan]):
     on the host, so a CUDA graph can capture them. `reads_lengths`: its work follows the rows'
     lengths on the device, and hardly depends on the span, so two spans are enough for all lengths.
     `replayable`: on a CPU its passes may consist of kernels, which are recorded and replayed.
-    `supports_sinks`: `run` has the argument `sinks`; models with sinks need it.
     """
 
     view_type: ClassVar[type]
     capturable: ClassVar[bool]
     reads_lengths: ClassVar[bool] = False
     replayable: ClassVar[bool] = False
-    supports_sinks: ClassVar[bool] = False
     paper: ClassVar[str] = ""
 
     def check(self, device: torch.device) -> None:

@@ -23,7 +23,7 @@ Pass = Callable[[Tensor, Tensor], Tensors]  # of tokens and positions
 
 @final
 class RecordedPasses:
-    """The programs of one model on one cache; a weight that has moved is recorded again."""
+    """The programs of one model on one cache, as long as no weight moves (`EngineCache`)."""
 
     def __init__(self) -> None:
         # by shape: None if the pass cannot be recorded
@@ -48,8 +48,7 @@ class RecordedPasses:
         if key not in self._seen:
             self._seen.add(key)
             return run(tokens, positions)
-        program = self._programs.get(key)
-        if key not in self._programs or (program is not None and program.stale):
+        if key not in self._programs:
             if len(self._programs) >= MOST_PROGRAMS:
                 self._programs.clear()
             inputs = tokens.clone(), positions.clone()
@@ -57,6 +56,7 @@ class RecordedPasses:
                 outputs = run(*inputs)
             self._programs[key] = recording.program(inputs, outputs)
             return tuple(one.clone() for one in outputs)  # a program's own are written again
+        program = self._programs[key]
         if program is None:
             return run(tokens, positions)
         return program((tokens, positions))

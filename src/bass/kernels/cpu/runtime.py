@@ -288,11 +288,6 @@ class Program:
         self._memory, self._read = recording.memory, recording.read
         self._inputs, self._outputs = inputs, outputs
 
-    @property
-    def stale(self) -> bool:
-        """Whether a weight has other memory than at the recording."""
-        return any(tensor.data_ptr() != address for address, tensor in self._read.items())
-
     def __call__(self, inputs: Tensors) -> Tensors:
         """The outputs for these inputs."""
         for own, given in zip(self._inputs, inputs, strict=True):

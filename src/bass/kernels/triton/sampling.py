@@ -417,11 +417,6 @@ def warp(
     read on the device.
     """
     (batch, window, vocab), bits = logits.shape, 8 * logits.element_size()
-    if bits > 32:
-        raise ValueError(
-            f"`warp` was given {logits.dtype}, and supports logits of up to 32 bits: call "
-            "torch on float64."
-        )
     flat = _rows(logits)
     columns, device = drafted.shape[1], logits.device
     tops, totals = _parts(flat)
