@@ -60,11 +60,4 @@ MUTANTS = (
         "ended |= False",
         (BY_CPU_STEP,),
     ),
-    Mutant(
-        "a recorded pass reads the old memory of a weight",
-        "RecordedPasses.__call__",
-        "program.stale",
-        "False",
-        (BY_CPU_PROGRAM,),
-    ),
 )
