@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import bass
-from bass.api.kinds import KINDS
+from bass.api.options import KINDS
 from bass.api.resolve import REQUIRED, parameters
 from bass.cli.list_ import ABOUT, FAMILY, entries
 from bass.models import FAMILIES

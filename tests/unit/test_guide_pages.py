@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import bass
-from bass.api.kinds import KINDS
-from bass.api.options import COUNTERPARTS, ChatOptions, LoadOptions
+from bass.api.options import COUNTERPARTS, KINDS, ChatOptions, LoadOptions
 from bass.option import help_of
 
 SOURCE = Path(bass.__file__).parent

@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from bass import pair as embedded
-from bass.api.kinds import KINDS
+from bass.api.options import KINDS
 from bass.models import FAMILIES
 from support.matrix import night
 from support.pages import (

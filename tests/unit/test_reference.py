@@ -9,7 +9,7 @@ import pytest
 
 import bass
 from bass import errors
-from bass.api.kinds import KINDS
+from bass.api.options import KINDS
 from bass.models import FAMILIES
 from support.pages import PYTHON, blocks, pages
 from unit.test_docs import REFERENCE, named, public

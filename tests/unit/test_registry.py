@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import bass
-from bass.api.kinds import KINDS
+from bass.api.options import KINDS
 from bass.api.resolve import REQUIRED, make, parameters
 from bass.drafters import Block, Eagle
 from bass.policies import BatchAdaptive, Clamped, Fixed, Lagged

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import pytest
 
 import bass
-from bass.api.kinds import KINDS
+from bass.api.options import KINDS
 from bass.api.resolve import find_class, make, names
 from bass.attention import BACKENDS
 from bass.caches import CACHES

@@ -11,7 +11,7 @@ from bass.ops.noise import exponential_race
 from bass.records import Draft, Noise
 from bass.verifiers import VERIFIERS, Block, Coupled, ExactMatch, Synthetic, Typical
 from bass.verifiers.block import pass_probs, prefix_probs
-from bass.verifiers.typical import typical
+from bass.verifiers.lossy import typical
 
 TARGET = torch.tensor([[[0.5, 0.3, 0.2], [0.2, 0.2, 0.6], [0.0, 1.0, 0.0]]], dtype=torch.float64)
 GUESS = torch.tensor([[[0.25, 0.75, 0.0], [0.0, 0.5, 0.5]]], dtype=torch.float64)

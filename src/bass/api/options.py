@@ -1,19 +1,20 @@
 """The options of `bass.load`, `LLM.generate` and `LLM.chat`, which the command line, ablations,
-their help and the tables of the documentation share; and the types of their values.
+their help and the tables of the documentation share; the types of their values; and the table of
+kinds of strategies, for registries, options, `bass list`, plugins and messages.
 """
 
 import functools
+import importlib
 import inspect
 import re
 from argparse import ArgumentError
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, ParamSpec, TypedDict, TypeVar
+from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, final
 
 from jsonargparse import ArgumentParser
 
-from bass.api.kinds import KINDS
 from bass.errors import BassError, OptionError, hyphened, unknown_name
 from bass.option import help_of, option
 from bass.sampling_params import SamplingFields, SamplingParams
@@ -26,6 +27,57 @@ DEFAULT_POLICY = "auto"
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
+
+
+@final
+@dataclass(frozen=True)
+class Kind:
+    """One kind of strategy; its classes load torch, so they are imported on use.
+
+    base: its interface in `bass.interfaces`. group: the package of its classes, and the entry-point
+    group of installed packages. table: the package's registry. about: what such a strategy decides.
+    as_class: the class itself is used, since the engine creates the objects.
+    """
+
+    name: str
+    base: str
+    group: str
+    table: str
+    about: str
+    as_class: bool = False
+
+    @property
+    def words(self) -> str:
+        """The name with spaces, for messages."""
+        return self.name.replace("_", " ")
+
+    @property
+    def interface(self) -> type:
+        """The base class of its classes."""
+        return getattr(importlib.import_module("bass.interfaces"), self.base)
+
+    @property
+    def registry(self) -> Mapping[str, type]:
+        """The classes of bass by name."""
+        return getattr(importlib.import_module(self.group), self.table)
+
+
+_ROWS = (
+    Kind("policy", "DraftLengthPolicy", "bass.policies", "POLICIES", "how many tokens to draft"),
+    Kind("stop_rule", "StopRule", "bass.stop_rules", "STOP_RULES", "what ends a draft early"),
+    Kind("drafter", "DraftMethod", "bass.drafters", "DRAFTERS", "what proposes tokens"),
+    Kind("verifier", "Verifier", "bass.verifiers", "VERIFIERS", "which drafted tokens to accept"),
+    Kind("cache", "KVCache", "bass.caches", "CACHES", "layout of keys and values", as_class=True),
+    Kind(
+        *("attention", "AttentionBackend", "bass.attention", "BACKENDS"),
+        "backend that attends to the cache",
+    ),
+    Kind(
+        *("quantization", "Quantization", "bass.quantization", "QUANTIZATIONS"),
+        "how weights are held in fewer bytes",
+    ),
+)
+KINDS = {kind.name: kind for kind in _ROWS}
 
 
 def strategy(default: T, kind: str, more: str = "") -> T:

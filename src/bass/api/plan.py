@@ -9,9 +9,8 @@ from typing import Any, final
 import torch
 
 from bass import pair
-from bass.api.kinds import KINDS
 from bass.api.loading import Checkpoint, ModelCache, Models, ModelSpec, check_family, check_pair
-from bass.api.options import DEFAULT_POLICY, LoadOptions
+from bass.api.options import DEFAULT_POLICY, KINDS, LoadOptions
 from bass.api.resolve import make
 from bass.attention import ON_CUDA
 from bass.checkpoints.families import family_class

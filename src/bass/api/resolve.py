@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from bass.api.kinds import KINDS
-from bass.api.options import typed
+from bass.api.options import KINDS, typed
 from bass.errors import BassError, OptionError, flag, imported, unknown_name
 from bass.process import find_object
 

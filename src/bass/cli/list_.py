@@ -13,7 +13,7 @@ from typing import Any
 from rich.text import Text
 
 import bass
-from bass.api.kinds import KINDS
+from bass.api.options import KINDS
 from bass.api.resolve import ALSO_CALLED, REQUIRED, distribution, parameters, plugin_class, plugins
 from bass.cli.options import Parser, console
 from bass.errors import OptionError, imported, printable, unknown_name

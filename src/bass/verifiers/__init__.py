@@ -2,9 +2,8 @@
 
 from bass.verifiers.block import Block
 from bass.verifiers.exact_match import Coupled, ExactMatch
+from bass.verifiers.lossy import Synthetic, Typical
 from bass.verifiers.rejection import Rejection
-from bass.verifiers.synthetic import Synthetic
-from bass.verifiers.typical import Typical
 
 VERIFIERS = {
     "rejection": Rejection,
