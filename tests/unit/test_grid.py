@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from bass import pair
+from bass.api.options import LoadOptions
+from bass.api.plan import LoadPlan
 from bass.errors import BassError, OptionError, ProblemsError
 from bass.experiments.cell import Cell
 from bass.experiments.grid import CONFIGS, Plan, plan, read_config
@@ -180,6 +183,19 @@ def test_the_packaged_configs_have_every_policy_and_every_verifier() -> None:
     assert policies - {"plain"} == set(POLICIES) - {"clamped", "lagged"}  # wrappers of the others
     verifiers = {cell.labels["method"] for cell in plan(read_config("verifiers")).cells}
     assert verifiers - {"plain", "plain-coupled"} == set(VERIFIERS) - {"synthetic"}
+
+
+def test_the_embedded_target_has_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = {cell.labels["method"]: cell.load_plan for cell in plan(read_config("drafters")).cells}
+    drafts = {name: one.draft for name, one in plans.items()}
+    for name, head in {"eagle3": "eagle3", "block": "block", "ensemble": "eagle3"}.items():
+        assert (found := drafts[name]) is not None
+        assert found.checkpoint == str(pair.HEADS[head])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "block").mkdir()  # a folder of the user's
+    own = LoadPlan.of(LoadOptions(draft="block")).draft
+    assert own is not None
+    assert own.checkpoint == "block"
 
 
 CONFIG = """

@@ -164,10 +164,11 @@ def check_used(options: LoadOptions, method: DraftMethod) -> None:
 
 
 def _specs(options: LoadOptions, device: torch.device) -> tuple[ModelSpec, ModelSpec | None]:
-    """The target and the draft; without both, the embedded pair."""
+    """The target and the draft; without both, the embedded pair, which has heads too."""
     target, draft = options.target, options.draft
     if target is None:
         target, draft = pair.TARGET, pair.DRAFT if draft is None else draft
+        draft = draft if Path(draft).exists() else pair.HEADS.get(str(draft), draft)
     dtype = str(options.dtype).removeprefix("torch.")
     if dtype not in (known := [*DTYPES, "auto"]):
         raise unknown_name("dtype", dtype, known)
