@@ -57,7 +57,7 @@ class Rows:
         return Rows(self.tokens[index, : int(lens.max())], lens, self.starts[index])
 
     def to(self, device: torch.device) -> "Rows":
-        return Rows(*(x.to(device, non_blocking=True) for x in vars(self).values()))
+        return Rows(*(sent(x, device) for x in vars(self).values()))
 
     def counts(self, vocabulary: int) -> Int[Tensor, " vocabulary"]:
         """How often each token id is trained."""
@@ -72,6 +72,11 @@ class Rows:
         drafts belongs to what is trained.
         """
         return (places + behind < self.lens[:, None]) & (places + first >= self.starts[:, None])
+
+
+def sent(x: Tensor, device: torch.device) -> Tensor:
+    """On a device, to which the host sends it without waiting for the work before."""
+    return (x.pin_memory() if device.type == "cuda" else x).to(device, non_blocking=True)
 
 
 def read_rows(options: TrainOptions, llm: LLM, progress: bool = False) -> Rows:

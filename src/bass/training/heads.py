@@ -78,8 +78,8 @@ def started(head: Any, target: CausalDecoder, options: TrainOptions, counts: Cou
     """
     head.fill_with_random(torch.Generator().manual_seed(options.seed))
     for name, parameter in head.named_parameters():
-        if name.endswith(("attention.out.weight", "mlp.down.weight", "markov_out.weight")):
-            parameter.zero_()  # at first, each layer passes its input on
+        if name.endswith(("mlp.down.weight", "markov_out.weight")):
+            parameter.zero_()  # at first, a head is its attention alone
     if (ids := head.token_ids) is not None:
         ids.copy_(counts.topk(len(ids)).indices.sort()[0])
     rows: Any = slice(None) if ids is None else ids
@@ -148,14 +148,18 @@ class Unrolled(HeadTrainee):
 
 @final
 class Eagle3(Unrolled):
-    """A head of EAGLE-3."""
+    """A head of EAGLE-3, with the norms that `speculators` trains with: the target's states differ
+    in scale, and a draft continues from a state after the last norm.
+    """
 
     @classmethod
     def new(cls, target: CausalDecoder, options: TrainOptions, counts: Counts) -> "Eagle3":
         fields = head_fields(target, options)
         layers = fields.pop("features")
-        head = EagleHead(EagleConfig(**fields, layer_ids=layers, states=len(layers)))
-        return cls(started(head, target, options, counts), options.unroll, layers)
+        config = EagleConfig(
+            **fields, layer_ids=layers, states=len(layers), norm_before_fc=True, norm_output=True
+        )
+        return cls(started(EagleHead(config), target, options, counts), options.unroll, layers)
 
     def config(self) -> dict[str, Any]:
         c = self.head.config

@@ -48,10 +48,6 @@ class SmallModel(Trainee):
                 fill_with_random(model.get_submodule(path), own, random)
         return cls(model.to(target.embed.device), options.unroll, ())
 
-    @property
-    def token_ids(self) -> None:
-        return None
-
     def drafts(self, lesson: Lesson) -> Iterator[Float[Tensor, "batch anchors ids"]]:
         attend = WholeTexts(self.head.shape.rules)
         hidden, _ = self.head.hidden(window_of(lesson.rows.tokens), attend)

@@ -14,7 +14,7 @@ from torch import Tensor
 from bass.drafters.whole_texts import states_of
 from bass.models.decoder import FINAL, CausalDecoder
 from bass.records import Features
-from bass.training.data import Rows
+from bass.training.data import Rows, sent
 from bass.training.options import TrainOptions
 
 TEMPERATURES = (0.2, 1.0)  # at which the acceptance is trained
@@ -46,9 +46,9 @@ class Trainee(ABC):
         """A new one for a target, on its device; counts: how often each token id is trained."""
 
     @property
-    @abstractmethod
     def token_ids(self) -> Tensor | None:
         """The target's ids of its own token ids; None: they are equal."""
+        return None
 
     @abstractmethod
     def drafts(self, lesson: "Lesson") -> Iterator[Float[Tensor, "batch anchors ids"]]:
@@ -96,8 +96,7 @@ class Lesson:
             able = rows.trained(places, trainee.first, trainee.first - 1)
             drawn = torch.rand(able.shape, generator=random) + able
             places = drawn.topk(max(1, min(most, int(able.sum(1).max())))).indices
-        device = target.embed.device
-        rows, anchors = rows.to(device), places.to(device, non_blocking=True)
+        rows, anchors = rows.to(target.embed.device), sent(places, target.embed.device)
         *features, final = states_of(target, rows.tokens, (*trainee.layers, FINAL))
         wide = tuple(state.float() for state in features)
         return cls(trainee, target, rows, anchors, wide, target.unembed(final))
