@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bass.engine.cost import Pass, PassCost, Work, pass_cost, work_of
+from bass.engine.cost import Pass, PassCost, PassLog, Work, pass_cost, work_of
 from bass.models.qwen3_moe import Qwen3Moe, Qwen3MoeConfig
 
 TARGET = PassCost(1000, flops_per_token=100, kv_bytes_per_position=10, windows=(None, None))
@@ -12,7 +12,17 @@ LENS, ACTIVE = np.array([16, 9, 12]), np.array([True, False, True])
 
 # Two rows of three are active. One drafted 3 tokens and kept 2, the other drafted 1 and kept none.
 DRAFTED, EMITTED = np.array([3, 0, 1]), np.array([3, 0, 1])
-PASSES: tuple[Pass, ...] = ((DRAFT, 2), (DRAFT, 1), (DRAFT, 1))
+
+
+def passes_of(*columns: int) -> tuple[Pass, ...]:
+    """Those of the draft."""
+    log = PassLog()
+    for count in columns:
+        log.add(DRAFT, count)
+    return log.take()
+
+
+PASSES = passes_of(2, 1, 1)
 
 
 def work(
@@ -48,15 +58,15 @@ def test_a_pass_that_no_active_row_needs_costs_nothing() -> None:
     """So a graph, in which all k passes run, is counted as a loop that ends with the longest
     draft.
     """
-    assert work((*PASSES, (DRAFT, 1), (DRAFT, 1))) == work(PASSES)
+    assert work(passes_of(2, 1, 1, 1, 1)) == work(PASSES)
 
 
 def test_a_pass_in_which_a_drafter_caught_up_is_one_of_the_step() -> None:
-    more, alone = work(PASSES, caught_up=((DRAFT, 3),)), work(PASSES)
+    more, alone = work(PASSES, caught_up=passes_of(3)), work(PASSES)
     assert more.bytes - alone.bytes == 70 + 28 * 3
     assert more.flops - alone.flops == more.flops_kept - alone.flops_kept == 6 * 7
     # of 14 tokens in parts of 8 and 6 columns, a row of 12 has 6 in each
-    parts = work(PASSES, caught_up=((DRAFT, 8), (DRAFT, 6)))
+    parts = work(PASSES, caught_up=passes_of(8, 6))
     assert parts.bytes - alone.bytes == 2 * 70 + (10 + 6 + 28) * 3
     assert parts.flops - alone.flops == (8 + 6 + 6 + 6) * 7
 

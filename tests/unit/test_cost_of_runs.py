@@ -2,22 +2,28 @@
 sees.
 """
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import bass
 from bass.api import generation
 from bass.drafters import Ensemble, ModelDraft, Ngram, NoDrafter, Replay, SelfDraft
-from bass.engine.cost import Peaks
+from bass.engine.cost import Peaks, pass_cost
 from bass.engine.schedule import Schedule
 from bass.models.decoder import CausalDecoder, FirstLayers
 from bass.policies import Fixed
 from bass.stop_rules import Confidence, Svip
 from bass.testing.doubles import ByRow, OwnPast
+from bass.testing.small_models import SmallLlama
+from support import block_heads, heads
 from support.doubles import Cycle
+from support.engines import By, Setup, mixed_requests
 from unit.checkpoints import Pair
 
 PROMPTS = [[5, 6, 7, 5, 6], [9], [30, 2, 4, 8, 30, 2], [11, 12, 11, 12]]
@@ -147,3 +153,91 @@ def test_the_positions_of_a_step_are_by_the_lengths_drafted(silent_pair: Pair) -
     result = llm.generate([[1, 2, 3, 4]], temperature=1.0, max_new_tokens=6, ignore_eos=True)
     assert result.stats.drafted == 0
     assert [step.positions for step in result.trace] == [4, 5, 6, 7, 8, 9]
+
+
+WORLD = SmallLlama(layers=3)
+QKV, INNER = r"self_attn\.[qkv]_(proj|norm)\.", r"self_attn|mlp|layernorm"
+Fed = tuple[str, Any, Any]  # tensors' names, tokens of each row, positions that they see
+
+
+def of_chain(fusing: str, layer: str, logits: str) -> Any:
+    """The passes of a head that drafts token by token."""
+
+    def passes(lens: Any, drafted: Any, emitted: Any) -> Iterator[Fed]:
+        for i in range(max(drafted)):
+            yield logits, drafted > i, None
+            if i:
+                yield layer, drafted > i, lens - 1 + i
+        yield fusing, emitted, None
+        yield layer, emitted, lens - 1 + emitted
+
+    return passes
+
+
+def of_block(layers: str, unread: int, by_token: tuple[str, ...] = ()) -> Any:
+    """The passes of a block drafter; by_token: what each token is drawn with."""
+
+    def passes(lens: Any, drafted: Any, emitted: Any) -> Iterator[Fed]:
+        yield layers, (drafted > 0) * (drafted + unread), lens - 1 + drafted + unread
+        yield "lm_head", drafted, None
+        for i in range(max(drafted)):
+            yield from ((name, drafted > i, None) for name in by_token)
+        yield rf"fc\.|hidden_norm|{QKV}", emitted, None
+
+    return passes
+
+
+def of_medusa(lens: Any, drafted: Any, emitted: Any) -> Iterator[Fed]:
+    for i in range(max(drafted)):
+        yield rf"{i}\.\d\.", drafted > i, None
+
+
+MTP = of_chain("nothing", rf"{INNER}|input_proj|layernorm", "lm_head")
+BLOCKS = rf"{INNER}|^norm"
+# of each form, by the names that its producer gives to tensors
+PASSES = {
+    "eagle3, reduced vocabulary": of_chain(r"fc\.", rf"{INNER}|hidden_norm|^norm", "lm_head"),
+    "eagle3, norms of states, two layers": of_chain(
+        r"fc\.|fc_norm", rf"{INNER}|hidden_norm|^norm", "lm_head"
+    ),
+    "eagle": of_chain("nothing", rf"{INNER}|fc\.", "lm_head"),
+    "mtp of speculators": MTP,
+    "FasterDecoding": of_medusa,
+    "z-lab": of_block(BLOCKS, 1),
+    "DeepSpec, DSpark": of_block(BLOCKS, 0, ("markov_w2", "confidence")),
+}
+
+
+@pytest.mark.parametrize("form", PASSES)
+def test_a_heads_bytes_and_flops_are_those_of_its_passes(form: str) -> None:
+    """By a count of the stored tensors; where a head has no matrix of logits, of the target's."""
+    module, method = (
+        (heads, heads.Headed) if form in heads.FORMS else (block_heads, block_heads.WithHead)
+    )
+    target, requests = WORLD.models["target"], mixed_requests(WORLD, count=6, longest=12)
+    tensors = dict(module.published(form, WORLD.vocab, 32).tensors)
+    tensors.setdefault("lm_head.weight", target.head.weight)  # type: ignore[union-attr]
+    for name, x in tensors.items():  # which all heads share in the file
+        if found := re.search(r"([qk])_norm", name):
+            tensors[name] = x.tile((heads.HEADS if found[1] == "q" else heads.KV_HEADS,))
+    layers = len({name.split("self_attn")[0] for name in tensors if "q_proj" in name})
+    setup = Setup(WORLD, torch.device("cpu"), policy=ByRow(4), drafter=By(method(form)), batch=3)
+    outcome, done = setup.outcome(requests), [0] * len(requests)
+    own, all_drafted = pass_cost(target), 0
+    for step in outcome.steps:
+        active = step.requests >= 0
+        lens = np.array([len(requests[r].prompt) + done[r] for r in step.requests])
+        moved, flops, kv = 0, 0, 2 * layers * heads.KV_HEADS * heads.DIM * 4
+        drafted, emitted = step.drafted * active, step.emitted * active
+        for names, tokens, seen in PASSES[form](lens, drafted, emitted):
+            used = [x for name, x in tensors.items() if re.search(names, name)]
+            if count := int((tokens * active).sum()):
+                moved += sum(4 * x.numel() for x in used)
+                flops += 2 * count * sum(x.numel() for x in used if x.ndim > 1)
+                moved += 0 if seen is None else kv * int((seen * active * (tokens > 0)).sum())
+        for row in np.flatnonzero(active):
+            done[step.requests[row]] += int(emitted[row])
+        whole = own.work(drafted + 1, lens + drafted, active, lens)
+        assert (step.work.bytes, step.work.flops) == (whole.bytes + moved, whole.flops + flops)
+        all_drafted += int(drafted.sum())
+    assert all_drafted > 20

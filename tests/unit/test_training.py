@@ -19,7 +19,6 @@ from bass.checkpoints.weights import load_decoder
 from bass.drafters import record_states
 from bass.drafters.eagle import ChainDrafter
 from bass.drafters.whole_texts import states_of, unrolled
-from bass.engine.cost import PassLog
 from bass.engine.scorer import CachedLayers
 from bass.errors import OptionError
 from bass.models.decoder import FINAL
@@ -64,7 +63,7 @@ def test_the_states_of_training_are_those_of_a_run(form: str) -> None:
     for anchor in range(9 - DRAFTS):
         budget = CacheBudget.of(np.array([12]))
         cache = PaddedCache.allocate(head.shape, budget, CPU, torch.float32)
-        kept = CachedLayers(cache, FIRST_PAIRING[1](), head.shape.rules, 1, PassLog(None), None)
+        kept = CachedLayers(cache, FIRST_PAIRING[1](), head.shape.rules, 1)
         drafter: Any = ChainDrafter(head, kept, OnlyEmbedding(target.embed), None, None)
         seen = torch.arange(anchor + 1)[None]
         fed = Window(tokens[:, 1 : anchor + 2], seen, 12)

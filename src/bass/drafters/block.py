@@ -117,6 +117,7 @@ class BlockHead(MappedHead):
 
     def setup(self, c: BlockConfig, make: LayerFactory) -> None:
         inputs = len(c.features) * (c.target_hidden_size or c.hidden_size)
+        self.fusing = "fc", "hidden_norm"
         self.fc, self.hidden_norm = make.linear(inputs, c.hidden_size), make.norm()
         self.rotary = make.rotary(c.rope_theta, c.max_position_embeddings, c.rope_scaling)
         blocks = [
@@ -260,30 +261,18 @@ class Block(NamedDraft):
 
 @final
 @dataclass(frozen=True)
-class LayerGroup:
-    """The cache of the layers that are causal, or of those that are not."""
+class ByLayer(Attend):
+    """The attention of each layer."""
 
-    cache: LayerCache
-    layers: tuple[int, ...]
-    causal: bool
-
-
-@final
-@dataclass(frozen=True)
-class GroupedAttend(Attend):
-    """The attention of each layer, and its number in its group."""
-
-    by_layer: dict[int, tuple[Attend, int]]
+    attends: tuple[Attend, ...]
 
     def __call__(
         self, layer: int, projection: Projection
     ) -> Float[Tensor, "batch window heads dim"]:
-        attend, own = self.by_layer[layer]
-        return attend(own, projection)
+        return self.attends[layer](layer, projection)
 
     def store(self, layer: int, projection: Projection) -> None:
-        attend, own = self.by_layer[layer]
-        attend.store(own, projection)
+        self.attends[layer].store(layer, projection)
 
 
 @final
@@ -291,47 +280,44 @@ class GroupedAttend(Attend):
 class BlockDrafter(Drafter):
     """Drafts by one pass over a block, on the cached context.
 
-    anchor: whether the slot of the last committed token drafts. confidence: as of `Block`.
+    causal: of each layer. anchor: whether the slot of the last committed token drafts.
+    confidence: as of `Block`.
     """
 
     head: BlockHead
     context: DrafterContext
     chain: Chain
-    groups: tuple[LayerGroup, ...]
+    cache: LayerCache
+    causal: tuple[bool, ...]
     anchor: bool
     confidence: float = 0.0
 
     @classmethod
     def of(cls, head: BlockHead, context: DrafterContext, method: Block) -> "BlockDrafter":
         """The drafter of a run."""
-        c, groups = head.config, list[LayerGroup]()
+        c, anchor, cache = head.config, method.sample_from_anchor, context.cache(head.shape)
         causal = c.causal if method.causal is None else (method.causal,) * len(c.causal)
-        anchor = c.sample_from_anchor
-        for kind in sorted({*causal}):
-            layers = tuple(i for i, one in enumerate(causal) if one == kind)
-            shape = replace(c.shape, rules=tuple(c.shape.rules[i] for i in layers))
-            cache = context.cache(shape, nn.ModuleList(head.blocks[i] for i in layers))
-            groups.append(LayerGroup(cache, layers, kind))
-        if method.sample_from_anchor is not None:
-            anchor = method.sample_from_anchor
-        return cls(head, context, Chain.of(context), tuple(groups), anchor, method.confidence)
+        anchor = c.sample_from_anchor if anchor is None else anchor
+        return cls(head, context, Chain.of(context), cache, causal, anchor, method.confidence)
 
     @property
     def label(self) -> str:
         return "the head"
 
     def reserve(self, assignment: RowAssignment) -> None:
-        for group in self.groups:
-            group.cache.reserve(assignment)
+        self.cache.reserve(assignment)
 
     def copy_rows(self, assignment: RowAssignment) -> None:
-        for group in self.groups:
-            group.cache.copy_rows(assignment)
+        self.cache.copy_rows(assignment)
 
     def observe(self, seen: Observation) -> None:
         """Write the context of committed tokens to the cache of each layer."""
-        context, attend = self.head.context(seen.features), self._attend(seen.window, None)
-        for layer, projection in enumerate(self.head.projections(context, seen.window)):
+        head, attend = self.head, self.cache.attend(seen.window)
+        attentions: Any = [block.attention for block in head.blocks]
+        projected = [x for one in attentions for x in (one.qkv, one.qk_norm) if x is not None]
+        self.context.count((*head.fusion, *projected))
+        projections = head.projections(head.context(seen.features), seen.window)
+        for layer, projection in enumerate(projections):
             attend.store(layer, projection)
 
     def propose(
@@ -341,7 +327,7 @@ class BlockDrafter(Drafter):
         k = min(k, head.config.block_size - (not self.anchor))
         lengths = lengths.clamp(max=k)
         hidden, ends = self.states(sequences, lengths, k, span), lengths
-        logits = self.context.unembed(hidden) if head.head is None else head.head(hidden)
+        logits = self.context.unembed(hidden, head.head)
         last = batch_state.last(sequences, 1)
 
         def logits_after(fed: Fed | None) -> Tensor:
@@ -349,9 +335,11 @@ class BlockDrafter(Drafter):
             i += 1
             own, before = logits[:, i : i + 1], None
             if head.markov_in is not None and head.markov_out is not None:
+                self.context.count((head.markov_out,), range(i, i + 1))
                 before = embedding((last if fed is None else fed)[0], head.markov_in)
                 own = own + head.markov_out(before)
             if self.confidence and head.confidence is not None:
+                self.context.count((head.confidence,), range(i, i + 1))
                 doubtful = self._confidence(hidden[:, i : i + 1], before) < self.confidence
                 ends = torch.where(doubtful, ends.clamp(max=i), ends)
             return over_vocabulary(own, head.token_ids, self.context.vocab_size)
@@ -375,7 +363,11 @@ class BlockDrafter(Drafter):
         embedded = embedding(window.tokens, table)
         if head.mask is not None:
             embedded = torch.where(slots[:, None] > 0, head.mask, embedded)
-        attend = self._attend(window, torch.where(fed, at + used - 1, -1))
+        visible = torch.where(fed, at + used - 1, -1)
+        kinds = {one: self.cache.attend(window, None if one else visible) for one in {*self.causal}}
+        attend = ByLayer(tuple(kinds[one] for one in self.causal))
+        modules = head.drafting("head", "markov_out", "confidence")
+        self.context.count(modules, range(len(slots)), unread - 1, head.shape)
         return head.states(embedded, window, attend)[:, unread:]
 
     def _confidence(self, hidden: Hidden, before: Tensor | None) -> Float[Tensor, " batch"]:
@@ -385,11 +377,3 @@ class BlockDrafter(Drafter):
         if before is not None and head.config.confidence > hidden.shape[-1]:
             hidden = torch.cat((hidden, before), -1)
         return head.confidence(hidden)[:, 0, 0].float().sigmoid()
-
-    def _attend(self, window: Window, visible: Int[Tensor, "batch window"] | None) -> GroupedAttend:
-        """visible: the last position that a layer sees that is not causal."""
-        by_layer: dict[int, tuple[Attend, int]] = {}
-        for group in self.groups:
-            attend = group.cache.attend(window, None if group.causal else visible)
-            by_layer |= {layer: (attend, own) for own, layer in enumerate(group.layers)}
-        return GroupedAttend(by_layer)

@@ -106,6 +106,7 @@ class EagleHead(MappedHead, ChainHead):
     }
 
     def setup(self, c: EagleConfig, make: LayerFactory) -> None:
+        self.fusing = ("input_norm", "state_norms", "fc") if c.version == 3 else ()
         of_target = c.target_hidden_size or c.hidden_size
         inputs = c.states * of_target if c.version == 3 else c.hidden_size + of_target
         self.input_norm = RMSNorm(inputs, c.rms_norm_eps, *make.at) if c.norm_before_fc else None
@@ -304,7 +305,7 @@ class ChainDrafter(Drafter):
     @classmethod
     def of(cls, head: ChainHead, context: DrafterContext) -> "ChainDrafter":
         """The drafter of a run."""
-        cache = context.cache(head.shape, head.blocks)
+        cache = context.cache(head.shape)
         last = LastStates.empty(context.batch, head.config.hidden_size, context.embed)
         return cls(head, cache, context, Chain.of(context), last)
 
@@ -322,17 +323,22 @@ class ChainDrafter(Drafter):
     def observe(self, seen: Observation) -> None:
         """Feed the committed tokens with their true features."""
         fed = replace(seen.window, tokens=seen.following)
+        self.context.count(self.head.fusion)
+        self.context.count(self.head.drafting("head"), shape=self.head.shape)
         self.last.observe(seen, self._states(fed, self.head.fused_features(seen.features)))
 
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
     ) -> Draft:
-        u = self.last.values[:, None]
+        u, place = self.last.values[:, None], 0  # of the feature to come
 
         def logits_after(fed: Fed | None) -> Tensor:
-            nonlocal u
+            nonlocal u, place
             if fed is not None:
                 tokens, positions = fed
+                alone = range(place, place + 1)
+                self.context.count(self.head.drafting("head"), alone, -2, self.head.shape)
+                place += 1
                 before = torch.where(positions > 0, positions - 1, -1)  # a feature's own position
                 u = self._states(Window(tokens, before, span), u)
             return self.logits(u)
@@ -348,5 +354,5 @@ class ChainDrafter(Drafter):
     def logits(self, u: Hidden) -> Float[Tensor, "batch window vocab"]:
         """Logits over the target's vocabulary; -inf for ids that the head does not know."""
         head, read = self.head, self.head.read(u)
-        own = self.context.unembed(read) if head.head is None else head.head(read)
+        own = self.context.unembed(read, head.head)
         return over_vocabulary(own, head.token_ids, self.context.vocab_size)

@@ -169,6 +169,8 @@ class MedusaDrafter(Drafter):
 
     def logits(self, i: int) -> Float[Tensor, "batch 1 vocab"]:
         """Logits of head i over the target's vocabulary."""
-        head, x = self.head, self.head.blocks[i](self.last.values[:, None])
-        own = head.lm_heads[i](x) if head.config.has_head else self.context.unembed(x)
+        head, block = self.head, self.head.blocks[i]
+        self.context.count((block,), range(i, i + 1))
+        x = block(self.last.values[:, None])
+        own = self.context.unembed(x, head.lm_heads[i] if head.config.has_head else None)
         return over_vocabulary(own, None, self.context.vocab_size)

@@ -4,7 +4,7 @@ share.
 
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -15,7 +15,16 @@ from torch import Tensor, nn
 
 from bass.drafters.ensemble import is_ours
 from bass.drafters.validity import built
-from bass.engine.cost import LoggedScorer, PassCost, PassLog, head_cost, module_cost, pass_cost
+from bass.engine.cost import (
+    ALL,
+    LoggedScorer,
+    Pass,
+    PassCost,
+    PassLog,
+    head_cost,
+    module_cost,
+    pass_cost,
+)
 from bass.engine.graphs import GraphedStep
 from bass.engine.requests import RunStatus
 from bass.engine.scorer import CachedLayers, ModelScorer, WidenedScorer
@@ -195,16 +204,28 @@ class RunContext(DrafterContext):
             )
         return head
 
-    def unembed(self, hidden: Tensor) -> Tensor:
-        columns = hidden.shape[1] if hidden.ndim > 2 else 1
-        self.log.passes.append((self.storage.head_cost, columns))
-        return self.storage.models.target.unembed(hidden)
+    def unembed(self, hidden: Tensor, head: nn.Module | None = None) -> Tensor:
+        columns, storage = hidden.shape[1] if hidden.ndim > 2 else 1, self.storage
+        cost = storage.head_cost if head is None else storage.module_cost((head,), None, self.dtype)
+        before = sum(one.columns for one in self.log.passes if one.cost == cost)
+        self.log.passes.append(Pass(cost, columns, before))
+        return storage.models.target.unembed(hidden) if head is None else head(hidden)
 
-    def cache(self, shape: DecoderShape, module: nn.Module) -> LayerCache:
-        place, backend = next(self.places), self.storage.parts.attention
-        cost = module_cost(module, shape, self.dtype)
-        cache = self.storage.cache(place, shape, self.batch)
-        return CachedLayers(cache, backend, shape.rules, self.batch, self.log, cost)
+    def cache(self, shape: DecoderShape) -> LayerCache:
+        cache = self.storage.cache(next(self.places), shape, self.batch)
+        return CachedLayers(cache, self.storage.parts.attention, shape.rules, self.batch)
+
+    def count(
+        self,
+        modules: Sequence[nn.Module],
+        fed: range | None = None,
+        last: int = -1,
+        shape: DecoderShape | None = None,
+    ) -> None:
+        cost = self.storage.module_cost(tuple(modules), shape, self.dtype)
+        observed = Pass(cost, ALL, observed=True)
+        one = observed if fed is None else Pass(cost, len(fed), fed.start, last)
+        self.log.passes.append(one)
 
     def first_layers(self, count: int) -> Scorer:
         """A scorer of the target's first `count` layers, which shares the target's cache.
@@ -246,7 +267,7 @@ class Storage:
         self.weights = [tensor.data_ptr() for tensor in models.tensors]
         self.windows_fed = False  # windows of all kinds, by a warm-up
         self.status = RunStatus(over=True)  # of the call that uses it
-        self.cost_of = functools.cache(pass_cost)
+        self.cost_of, self.module_cost = functools.cache(pass_cost), functools.cache(module_cost)
         self._caches: list[KVCache[Any]] = []
         self._engines: dict[int, Engine] = {}
         # by the place of the cache and the number of rows, with their recorded passes

@@ -12,21 +12,22 @@ Of a mixture of experts, a pass reads the expected number of those that its toke
                                                       |
     lengths of the rows, from the step's report ------+--> bytes and FLOPs
 
-A scorer records a pass when it launches it, or when a graph captures it. A drafter needs no code
-for this: the scorers of its `DrafterContext` are logged. Its pass i, counted from 0, is taken to
-feed the rows that drafted more than i tokens; the first one feeds all rows, from their last
-committed tokens on. That is what a drafter does that feeds one token after the other. Of an
-ensemble it is an estimate: rows that another part drafted count too. A CUDA graph runs all k draft
-passes for any lengths; only those that some active row needed are counted.
+A scorer records a pass when it launches it, or when a graph captures it. A drafter with a model
+needs no code for this: the scorers of its `DrafterContext` are logged. Its pass i, counted from 0,
+is taken to feed the rows that drafted more than i tokens; the first one feeds all rows, from their
+last committed tokens on. That is what a drafter does that feeds one token after the other. A head
+counts its own passes (`DrafterContext.count`). Of an ensemble it is an estimate: rows that another
+part drafted count too. A CUDA graph runs all k draft passes for any lengths; only those that some
+active row needed are counted.
 """
 
 import functools
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TypeVar, final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, TypeVar, final
 
 import numpy as np
 import torch
@@ -128,13 +129,13 @@ def pass_cost(
     decoder: CausalDecoder | DraftHead, layers: int | None = None, has_head: bool = True
 ) -> PassCost:
     """Cost of a pass through the first `layers` layers (None: all), then the norm and head if
-    `has_head`; of a `DraftHead` always all of it.
+    `has_head`; of a `DraftHead`, of all that a pass which drafts runs.
 
     All weights of these count except lookup tables, and experts apart. Bytes are those of the
     stored, possibly quantized weights; FLOPs follow the unquantized shapes.
     """
     if isinstance(decoder, DraftHead):
-        return module_cost(decoder, decoder.shape, next(decoder.parameters()).dtype)
+        return module_cost(decoder.drafting(), decoder.shape, next(decoder.parameters()).dtype)
     layers = decoder.shape.layers if layers is None else layers
     blocks = tuple(f"blocks.{i}." for i in range(layers))
     whole = type(decoder)(decoder.config, torch.device("meta"), torch.float32)  # pyright: ignore[reportCallIssue]
@@ -153,18 +154,9 @@ def pass_cost(
         named = one.named_modules()
         return [m for name, m in named if isinstance(m, Experts) and name.startswith(blocks)]
 
-    sparse = experts(decoder)
-    expert_bytes = sum(p.nbytes for m in sparse for p in m.parameters())
-    unused = sum(
-        p.numel() * (m.count - m.chosen) // m.count for m in experts(whole) for p in m.parameters()
-    )
-    return PassCost(
-        sum(p.nbytes for p in read(decoder)) - expert_bytes,
-        2 * (sum(p.numel() for p in read(whole)) - unused),
-        kv_bytes(decoder.shape, layers, decoder.embed.dtype),
-        tuple(rule.window for rule in decoder.shape.rules[:layers]),
-        expert_bytes,
-        *((sparse[0].count, sparse[0].chosen) if sparse else ()),
+    shape = replace(decoder.shape, rules=decoder.shape.rules[:layers])
+    return _cost(
+        (read(decoder), experts(decoder)), (read(whole), experts(whole)), shape, decoder.embed.dtype
     )
 
 
@@ -174,14 +166,38 @@ def head_cost(decoder: CausalDecoder) -> PassCost:
     return PassCost(matrix.nbytes, 2 * decoder.shape.vocab_size * decoder.embed.shape[1], 0)
 
 
-def module_cost(module: nn.Module, shape: DecoderShape, dtype: torch.dtype) -> PassCost:
-    """Cost of a pass of a drafter's own layers: all parameters of the module."""
-    parameters = [*module.parameters()]
+def module_cost(
+    modules: Sequence[nn.Module], shape: DecoderShape | None, dtype: torch.dtype
+) -> PassCost:
+    """Cost of a pass of a drafter's own modules: all of their parameters, and experts apart.
+
+    shape: of those that attend to a cache. FLOPs are those of matrix products.
+    """
+    stored = [p for one in modules for p in one.parameters()]
+    experts = [m for one in modules for m in one.modules() if isinstance(m, Experts)]
+    matrices = [p for p in stored if p.ndim > 1]
+    return _cost((stored, experts), (matrices, experts), shape, dtype)
+
+
+Weights = tuple[Sequence[torch.Tensor], list[Experts]]  # and the experts among them
+
+
+def _cost(
+    stored: Weights, counted: Weights, shape: DecoderShape | None, dtype: torch.dtype
+) -> PassCost:
+    """Cost of a pass that reads `stored`; FLOPs are those of `counted`, without unused experts."""
+    (weights, experts), (numbers, all_experts) = stored, counted
+    expert_bytes = sum(p.nbytes for m in experts for p in m.parameters())
+    unused = sum(
+        p.numel() * (m.count - m.chosen) // m.count for m in all_experts for p in m.parameters()
+    )
     return PassCost(
-        sum(p.nbytes for p in parameters),
-        2 * sum(p.numel() for p in parameters if p.ndim > 1),
-        kv_bytes(shape, shape.layers, dtype),
-        tuple(rule.window for rule in shape.rules),
+        sum(p.nbytes for p in weights) - expert_bytes,
+        2 * (sum(p.numel() for p in numbers) - unused),
+        0 if shape is None else kv_bytes(shape, shape.layers, dtype),
+        () if shape is None else tuple(rule.window for rule in shape.rules),
+        expert_bytes,
+        *((experts[0].count, experts[0].chosen) if experts else ()),
     )
 
 
@@ -190,7 +206,24 @@ def kv_bytes(shape: DecoderShape, layers: int, dtype: torch.dtype) -> int:
     return 2 * layers * shape.kv_heads * shape.head_dim * dtype.itemsize
 
 
-Pass = tuple[PassCost, int]  # and its number of columns
+ALL = 2**32  # `Pass.last` where every column feeds each row; more columns than there are
+
+
+class Pass(NamedTuple):
+    """A forward pass in a step: its cost, and which of its columns feed a token of a row.
+
+        committed | drafted                     of a row that drafted n tokens
+        ...  -1 0 | 1  2 .. n                   places
+
+    Column i is of place `first` + i. It feeds a row up to the place n + `last`; n is the number of
+    its drafted tokens or, if `observed`, of those that the step committed.
+    """
+
+    cost: PassCost
+    columns: int
+    first: int = 0
+    last: int = -1
+    observed: bool = False
 
 
 @final
@@ -203,6 +236,11 @@ class PassLog:
 
     target: PassCost | None = None
     passes: list[Pass] = field(default_factory=list)
+
+    def add(self, cost: PassCost, columns: int) -> None:
+        """Record the next pass of a scorer, after those of the same cost."""
+        before = sum(one.cost == cost for one in self.passes)
+        self.passes.append(Pass(cost, columns, before + 1 - columns, -1 if before else ALL))
 
     def take(self) -> tuple[Pass, ...]:
         """Return the recorded passes and clear the log."""
@@ -231,11 +269,11 @@ class LoggedScorer(ForwardingRowStore, Scorer):
 
     def fill(self, window: Window) -> Features:
         if self.fill_cost is not None:
-            self.log.passes.append((self.fill_cost, window.positions.shape[1]))
+            self.log.add(self.fill_cost, window.positions.shape[1])
         return super().fill(window)
 
     def __call__(self, window: Window) -> Scored:
-        self.log.passes.append((self.cost, window.positions.shape[1]))
+        self.log.add(self.cost, window.positions.shape[1])
         return self.scorer(window)
 
 
@@ -254,17 +292,20 @@ def work_of(
     committed tokens of each row, the earliest first. The target's pass covers each row's window.
     """
     work, ends = NO_WORK, lens + emitted - 1
-    after = sum(columns for _, columns in caught_up)
-    for cost, columns in caught_up:
-        after -= columns
-        work += cost.work(columns, lens - after, active, ends)
-    widths: dict[PassCost, list[int]] = {}
-    for cost, columns in passes:
-        widths.setdefault(cost, []).append(columns)
-    for cost, columns in widths.items():
-        i = np.arange(len(columns))[:, None]
-        fed = active & ((drafted > i) | (i == 0))
-        work += cost.work(np.array(columns)[:, None], lens + i, fed, ends)
+    after = sum(one.columns for one in caught_up)
+    for one in caught_up:
+        after -= one.columns
+        work += one.cost.work(one.columns, lens - after, active, ends)
+    same: dict[PassCost, list[Pass]] = {}
+    for one in passes:
+        same.setdefault(one.cost, []).append(one)
+    for cost, alike in same.items():
+        numbers = np.array([one[1:] for one in alike])[..., None]
+        columns, first, last, observed = numbers.swapaxes(0, 1)
+        new = np.where(observed, emitted, drafted)
+        end = np.minimum(first + columns - 1, new + last)
+        fed = active & ((new > 0) | (last == ALL))
+        work += cost.work((end - first + 1).clip(0), lens + end, fed, ends)
     return work if target is None else work + target.work(drafted + 1, lens + drafted, active, ends)
 
 

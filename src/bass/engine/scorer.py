@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.engine.cost import PassCost, PassLog
 from bass.errors import PairingError
 from bass.interfaces import (
     Attend,
@@ -41,11 +40,10 @@ class CachedAttend(Attend):
     def __call__(
         self, layer: int, projection: Projection
     ) -> Float[Tensor, "batch window heads dim"]:
-        cache, rule = self.cache, self.rules[layer]
-        if not self.ahead:
-            return self.backend.attend(cache, layer, projection, self.positions, self.plan, rule)
-        q = cache.store(layer, projection, self.positions)
-        return self.backend.run(q, cache.view(layer), self.plan, rule)
+        # a backend's own kernel takes the positions for what the queries see
+        attend = AttentionBackend.attend if self.ahead else type(self.backend).attend
+        given = self.cache, layer, projection, self.positions, self.plan, self.rules[layer]
+        return attend(self.backend, *given)
 
     def store(self, layer: int, projection: Projection) -> None:
         self.cache.store(layer, projection, self.positions)
@@ -127,14 +125,12 @@ def attend_to(
 @final
 @dataclass(frozen=True)
 class CachedLayers(LayerCache):
-    """The cache of a drafter's own layers; `log` records each pass, of this `cost`."""
+    """The cache of a drafter's own layers."""
 
     cache: KVCache[Any]
     backend: AttentionBackend[Any, Any]
     rules: tuple[AttentionRule, ...]
     batch: int
-    log: PassLog
-    cost: PassCost
 
     def reserve(self, assignment: RowAssignment) -> None:
         self.cache.reserve(assignment)
@@ -145,7 +141,6 @@ class CachedLayers(LayerCache):
     def attend(
         self, window: Window, visible: Int[Tensor, "batch window"] | None = None
     ) -> CachedAttend:
-        self.log.passes.append((self.cost, window.positions.shape[1]))
         return attend_to(self.cache, self.backend, self.rules, self.batch, window, visible)
 
 

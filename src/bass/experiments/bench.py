@@ -104,6 +104,8 @@ def pass_bytes(llm: LLM, batch: int, length: int, k: int = 0) -> tuple[int, int]
     tokens. Of a mixture of experts it depends on the k drafted tokens in the target's pass.
     """
     drafting = [] if llm.models.draft is None else [cost.pass_cost(llm.models.draft)]
+    if llm.models.head is not None and not llm.models.head.config.has_head:
+        drafting.append(cost.head_cost(llm.models.target))
     if layers := llm.parts.drafter.target_layers:
         drafting.append(cost.pass_cost(llm.models.target, layers))
 

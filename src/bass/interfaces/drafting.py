@@ -1,7 +1,7 @@
 """The contracts of drafters, of what they are built from, and of stop rules."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import torch
@@ -86,19 +86,38 @@ class DrafterContext(ABC):
     def norm(self) -> nn.Module: ...
 
     @abstractmethod
-    def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
-        """The target's logits of final states, as its last norm leaves them."""
+    def unembed(
+        self, hidden: Float[Tensor, "*rows hidden"], head: nn.Module | None = None
+    ) -> Float[Tensor, "*rows ids"]:
+        """The target's logits of final states, as its last norm leaves them, or those of the
+        drafter's own matrix `head`. Bytes and FLOPs are counted, as those of the next drafted
+        tokens.
+        """
 
     @abstractmethod
     def head(self) -> nn.Module:
         """The head that `draft=` names, with its weights."""
 
     @abstractmethod
-    def cache(self, shape: DecoderShape, module: nn.Module) -> LayerCache:
-        """A cache for the drafter's own layers.
+    def cache(self, shape: DecoderShape) -> LayerCache:
+        """A cache for the drafter's own layers."""
 
-        module: what a pass over these layers runs; its bytes and FLOPs count for each call of
-        `LayerCache.attend`.
+    @abstractmethod
+    def count(
+        self,
+        modules: Sequence[nn.Module],
+        fed: range | None = None,
+        last: int = -1,
+        shape: DecoderShape | None = None,
+    ) -> None:
+        """Count the bytes and FLOPs of a pass of these modules in the step.
+
+            committed | drafted          of a row that drafted n tokens
+            ...  -1 0 | 1  2 .. n        places
+
+        fed: places of the columns; of a row, those up to `n + last` feed a token, and none if it
+        drafts nothing. None: the committed tokens that `observe` receives. shape: of the layers
+        among the modules, whose queries read the keys and values up to their own position.
         """
 
     @abstractmethod

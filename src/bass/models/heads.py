@@ -33,10 +33,12 @@ class DraftHead(nn.Module):
     """A head that `draft=` names. Parameters start empty.
 
     `config`: has `shape`, of the head's own layers. `names`: the checkpoint's modules, after the
-    drafter's own renaming. `setup` makes the parameters, and `method` is the drafter that runs it.
+    drafter's own renaming. `fusing`: the modules that read the target's states, and draft nothing.
+    `setup` makes the parameters, and `method` is the drafter that runs it.
     """
 
     names: ClassVar[Names] = {}
+    fusing: tuple[str, ...] = ()
 
     def __init__(
         self, config: Any, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
@@ -80,6 +82,16 @@ class DraftHead(nn.Module):
     @property
     def shape(self) -> DecoderShape:
         return self.config.shape
+
+    @property
+    def fusion(self) -> tuple[nn.Module, ...]:
+        """The modules that `fusing` names."""
+        return tuple(one for name, one in self.named_children() if name in self.fusing)
+
+    def drafting(self, *but: str) -> tuple[nn.Module, ...]:
+        """The modules of a pass that drafts, but these."""
+        excluded = *self.fusing, *but
+        return tuple(one for name, one in self.named_children() if name not in excluded)
 
     def finish(self) -> None:
         """Complete the parameters, once they are filled."""

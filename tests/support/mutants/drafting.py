@@ -26,6 +26,13 @@ PRODUCED = "laws/test_8_heads.py::test_each_producers_form_is_read"
 
 MUTANTS = (
     Mutant(
+        "the layers of a head are counted for rows that end one token earlier",
+        "ChainDrafter.propose",
+        'self.context.count(self.head.drafting("head"), alone, -2, self.head.shape)',
+        'self.context.count(self.head.drafting("head"), alone, -1, self.head.shape)',
+        ("unit/test_cost_of_runs.py::test_a_heads_bytes_and_flops_are_those_of_its_passes",),
+    ),
+    Mutant(
         "the heads of Medusa draft in the reverse order",
         "MedusaDrafter.propose",
         "iter(range(k))",
@@ -41,15 +48,15 @@ MUTANTS = (
     ),
     Mutant(
         "a block that is not causal is",
-        "BlockDrafter._attend",
-        "None if group.causal else visible",
+        "BlockDrafter.states",
+        "None if one else visible",
         "None",
         (BLOCKS,),
     ),
     Mutant(
         "a causal layer of a block is not",
-        "BlockDrafter._attend",
-        "None if group.causal else visible",
+        "BlockDrafter.states",
+        "None if one else visible",
         "visible",
         (BLOCKS,),
     ),
