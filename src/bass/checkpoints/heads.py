@@ -16,6 +16,7 @@ from bass.drafters import BlockHead, EagleHead, MedusaHead, MtpHead
 from bass.errors import BassError, CheckpointError
 from bass.files import write_atomically
 from bass.models.heads import DraftHead
+from bass.models.sources import fill_all_with_random
 
 _CLASSES = ("architectures", "model_type", "speculators_model_type")  # fields of config.json
 # Kinds of heads, the special ones first: a word in the names of their classes, fields or tensors
@@ -84,7 +85,7 @@ class HeadIndex:
         head = type(self.decoder)(self.decoder.config, device, dtype)
         reader, sources = TensorReader(self.files, device), head.sources()
         if self.dummy:
-            head.fill_with_random(torch.Generator(device).manual_seed(0))
+            fill_all_with_random(head, torch.Generator(device).manual_seed(0))
         for name, parameter in () if self.dummy else head.named_parameters():
             sources[name].fill(parameter, [reader[t] for t in sources[name].tensors])
         head.finish()

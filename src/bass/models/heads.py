@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from bass.errors import CheckpointError
 from bass.interfaces import DraftMethod
 from bass.models.layers import LayerFactory
-from bass.models.sources import Names, WeightSource, fill_with_random, named_sources
+from bass.models.sources import Names, WeightSource, named_sources
 from bass.ops.norms import RMSNorm
 from bass.records import DecoderShape
 
@@ -95,16 +95,6 @@ class DraftHead(nn.Module):
 
     def finish(self) -> None:
         """Complete the parameters, once they are filled."""
-
-    @torch.no_grad()
-    def fill_with_random(self, generator: torch.Generator) -> None:
-        """Fill the parameters with random values, and token ids with the first ones."""
-        for name, parameter in self.named_parameters():
-            path, _, own = name.rpartition(".")
-            if parameter.is_floating_point():
-                fill_with_random(self.get_submodule(path), own, generator)
-            else:
-                parameter.zero_()
 
     def sources(self) -> dict[str, WeightSource]:
         """The checkpoint tensors of each parameter."""

@@ -189,6 +189,17 @@ def fill_with_random(module: nn.Module, own: str, generator: torch.Generator) ->
         parameter.fill_(0 if own.endswith("bias") or stores_distance(module) else 1)
 
 
+@torch.no_grad()
+def fill_all_with_random(decoder: nn.Module, generator: torch.Generator) -> None:
+    """Fill all parameters so, and token ids with 0."""
+    for name, parameter in decoder.named_parameters():
+        path, _, own = name.rpartition(".")
+        if parameter.is_floating_point():
+            fill_with_random(decoder.get_submodule(path), own, generator)
+        else:
+            parameter.zero_()
+
+
 def stores_distance(module: nn.Module) -> bool:
     """Whether a norm stores its weights as their distance from 1."""
     return isinstance(module, OffsetRMSNorm) or (isinstance(module, HeadNorm) and module.offset)

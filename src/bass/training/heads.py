@@ -21,6 +21,7 @@ from bass.drafters.whole_texts import blocks_of, unrolled
 from bass.models.config import SLIDING
 from bass.models.decoder import FINAL, CausalDecoder
 from bass.models.llama import LlamaConfig
+from bass.models.sources import fill_all_with_random
 from bass.ops.linear import Linear
 from bass.ops.norms import RMSNorm
 from bass.ops.residual import embedding
@@ -76,7 +77,7 @@ def started(head: Any, target: CausalDecoder, options: TrainOptions, counts: Cou
     matrix of logits and last norm begin as the target's; in another width its matrix, and its own
     embedding, as the best approximations.
     """
-    head.fill_with_random(torch.Generator().manual_seed(options.seed))
+    fill_all_with_random(head, torch.Generator().manual_seed(options.seed))
     for name, parameter in head.named_parameters():
         if name.endswith(("mlp.down.weight", "markov_out.weight")):
             parameter.zero_()  # at first, a head is its attention alone

@@ -17,7 +17,7 @@ from bass.checkpoints.weights import save_decoder
 from bass.drafters.whole_texts import WholeTexts, window_of
 from bass.models.decoder import CausalDecoder
 from bass.models.llama import Llama, LlamaConfig
-from bass.models.sources import fill_with_random
+from bass.models.sources import fill_all_with_random
 from bass.training.heads import Counts, shared_fields
 from bass.training.options import TrainOptions
 from bass.training.trainee import Lesson, Trainee, at
@@ -41,11 +41,7 @@ class SmallModel(Trainee):
         fields = shared_fields(target, options)
         tied = target.config.tie_word_embeddings
         model = Llama(LlamaConfig(**fields, tie_word_embeddings=tied))
-        random = torch.Generator().manual_seed(options.seed)
-        with torch.no_grad():
-            for name, _ in model.named_parameters():
-                path, _, own = name.rpartition(".")
-                fill_with_random(model.get_submodule(path), own, random)
+        fill_all_with_random(model, torch.Generator().manual_seed(options.seed))
         return cls(model.to(target.embed.device), options.unroll, ())
 
     def drafts(self, lesson: Lesson) -> Iterator[Float[Tensor, "batch anchors ids"]]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from bass.drafters.whole_texts import states_of
 from bass.models.decoder import FINAL, CausalDecoder
+from bass.models.heads import over_vocabulary
 from bass.records import Features
 from bass.training.data import Rows, sent
 from bass.training.options import TrainOptions
@@ -60,9 +61,7 @@ class Trainee(ABC):
 
 
 def at(x: Tensor, places: Int[Tensor, "batch some"]) -> Tensor:
-    """What x [batch, length, ...] has at some places of each row; those behind its end are its
-    last.
-    """
+    """What x [batch, length, ...] has at some places of each row, or behind its end at its last."""
     index = places.clamp(max=x.shape[1] - 1)
     return x.take_along_dim(index if x.ndim == 2 else index[..., None], 1)
 
@@ -147,21 +146,16 @@ class Lesson:
         estimate of the probability at temperature 1 if the target sampled the text: the product of
         min(1, q / p) of the tokens before, times Σ min(p, q).
         """
-        tokens, ids, probs = self.rows.tokens, self.trainee.token_ids, self.probs(1.0)
-        vocab, best = self.logits.shape[-1], self.logits.argmax(-1)
-        known = torch.arange(vocab, device=tokens.device) if ids is None else ids
-        own_id = torch.full((vocab,), -1, device=tokens.device)
-        own_id[known] = torch.arange(len(known), device=tokens.device)
+        probs, best = self.logits.float().softmax(-1), self.logits.argmax(-1)
         found, greedy, sampled, behind = list[Tensor](), 1.0, 1.0, 0
         for behind, logits in self.drafts():
+            logits = over_vocabulary(logits, self.trainee.token_ids, probs.shape[-1])
             decided = self.anchors + behind
             p, q = at(probs, decided), logits.softmax(-1)
-            hit = known[logits.argmax(-1)] == at(best, decided)
-            greedy = greedy * hit.float()
+            greedy = greedy * (logits.argmax(-1) == at(best, decided)).float()
             found.append(torch.stack((greedy, sampled * torch.minimum(p, q).sum(-1))))
-            drafted = own_id[at(tokens, decided + 1)][..., None]
-            of_text = (x.gather(-1, drafted.clamp(min=0)) for x in (q, p.clamp(min=1e-30)))
-            ratio = torch.div(*of_text)
-            sampled = sampled * torch.where(drafted < 0, 0, ratio.clamp(max=1))[..., 0]
+            drafted = at(self.rows.tokens, decided + 1)[..., None]
+            ratio = q.gather(-1, drafted) / p.gather(-1, drafted).clamp(min=1e-30)
+            sampled = sampled * ratio.clamp(max=1)[..., 0]
         counted = self.rows.trained(self.anchors, self.trainee.first, behind)
         return counted, torch.stack(found, 1)
