@@ -96,29 +96,30 @@ class CausalDecoder(nn.Module, Decoder):
     def hidden(
         self, window: Window, attend: Attend, layers: tuple[int, ...] = ()
     ) -> tuple[Float[Tensor, "batch window hidden"], Features]:
-        features: dict[int, Tensor] = {}
+        streams: dict[int, Residual] = {}
         x = None
         for layer, (x, _) in enumerate(self.streams(window, attend)):
             if layer in layers:
-                features[layer] = x.tensor()
+                streams[layer] = x
         assert x is not None
-        features[FINAL] = x.normed(self.norm).tensor()
-        return features[FINAL], tuple(features[layer] for layer in layers)
+        final = x.normed(self.norm).tensor()
+        # by now the blocks have completed the streams: read at once, each would need a kernel
+        return final, tuple(final if i == FINAL else streams[i].tensor() for i in layers)
 
     def fill(self, window: Window, attend: Attend, layers: tuple[int, ...] = ()) -> Features:
         """As `Decoder.fill`. The last block computes only keys and values, unless `layers` includes
         what leaves it.
         """
-        last, features = len(self.blocks) - 1, dict[int, Tensor]()
+        last, streams = len(self.blocks) - 1, dict[int, Residual]()
         if layers and (max(layers) > last or FINAL in layers):
             return self.hidden(window, attend, layers)[1]
         for layer, (x, rotation) in enumerate(self.streams(window, attend)):
             if layer in layers:
-                features[layer] = x.tensor()
+                streams[layer] = x
             if layer == last and isinstance(block := self.blocks[last], DecoderBlock):
                 attend.store(last, block.project(x, rotation))
                 break
-        return tuple(features[layer] for layer in layers)
+        return tuple(streams[i].tensor() for i in layers)
 
     def streams(self, window: Window, attend: Attend) -> Iterator[tuple[Residual, Rotation | None]]:
         """The residual stream before each block, with the block's rotary embedding; then the stream

@@ -148,8 +148,8 @@ MUTANTS = (
     Mutant(
         "a head reads states after the last norm",
         "CausalDecoder.hidden",
-        "features[layer] = x.tensor()",
-        "features[layer] = x.normed(self.norm).tensor()",
+        "streams[layer] = x",
+        "streams[layer] = Residual(x.normed(self.norm).tensor())",
         (HEADED,),
     ),
     Mutant(
@@ -210,8 +210,8 @@ MUTANTS = (
     Mutant(
         "a state is that of the layer after",
         "CausalDecoder.hidden",
-        "if layer in layers:\n    features[layer] = x.tensor()",
-        "if layer - 1 in layers:\n    features[layer - 1] = x.tensor()",
+        "if layer in layers:\n    streams[layer] = x",
+        "if layer - 1 in layers:\n    streams[layer - 1] = x",
         (STATES,),
     ),
     Mutant(
