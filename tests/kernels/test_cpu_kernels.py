@@ -121,6 +121,14 @@ def test_a_norm_adds_the_product_before_it(
     assert close(y, module(stream))
 
 
+@given(st.integers(1, 5), st.lists(counts, min_size=1, max_size=3), st.integers(0, 9))
+def test_rows_are_joined_and_added(rows: int, sizes: list[int], seed: int) -> None:
+    parts = [made(seed + i, rows, size) for i, size in enumerate(sizes)]
+    whole = cpu.rows.joined(*parts)
+    assert torch.equal(whole, torch.cat(parts, 1))
+    assert torch.equal(cpu.rows.added(whole, 2 * whole), whole + 2 * whole)
+
+
 @given(
     st.integers(1, 3),
     st.integers(1, 4),

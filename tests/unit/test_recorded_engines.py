@@ -8,6 +8,7 @@ from unittest import mock
 import pytest
 
 import bass
+from bass.engine.scorer import CachedLayers
 from bass.kernels.cpu.runtime import Recording
 from bass.policies import Fixed
 from bass.testing.doubles import ByRow
@@ -82,6 +83,17 @@ def test_later_calls_record_nothing_and_emit_the_tokens_of_a_fresh_pair(
         found = [tokens(llm, prompts, new) for prompts, new in calls]
     assert recordings == []
     assert found == [tokens(load(long_pair, **options), prompts, new) for prompts, new in calls]
+
+
+def test_passes_of_a_head_are_recorded() -> None:
+    llm, fresh = (bass.load(draft="eagle3", policy=Fixed(3), device="cpu") for _ in range(2))
+    found = [tokens(llm, PROMPTS[0]) for _ in range(3)]
+    storage = llm._engines.storage
+    assert storage is not None
+    [passes] = (s.passes for s in storage._scorers.values() if isinstance(s, CachedLayers))
+    assert {kind for *_, (kind, _), _ in passes._programs} == {"observe", "draft"}
+    assert None not in passes._programs.values()
+    assert found == [tokens(fresh, PROMPTS[0])] * 3
 
 
 def test_a_warm_up_for_prompts_changes_no_token(long_pair: Pair) -> None:

@@ -28,7 +28,7 @@ from bass.models.heads import DraftHead, MappedHead, OpenRule, over_vocabulary
 from bass.models.layers import Attention, GatedMLP, LayerFactory, PreNorm
 from bass.models.sources import LLAMA
 from bass.ops.norms import RMSNorm
-from bass.ops.residual import Residual, embedding
+from bass.ops.residual import Residual, embedding, joined
 from bass.records import Draft, Features, Noise, Observation, RowAssignment, Sequences, Window
 
 MOST_STATES = 16  # with a norm of their own
@@ -56,8 +56,8 @@ class EagleBlock(nn.Module):
     def __call__(
         self, embedded: Hidden, g: Hidden, rotation: Any, attend: Attend, layer: int
     ) -> Residual:
-        normed = self.hidden_norm(g)
-        read = torch.cat((self.embed_norm(embedded), normed), -1)
+        normed = Residual(g).normed(self.hidden_norm).tensor()
+        read = joined(Residual(embedded).normed(self.embed_norm).tensor(), normed)
         x = Residual(normed if self.norm_before_residual else g)
         x = x.plus(self.attention(read, rotation, attend, layer))
         return x.plus(self.mlp(x.normed(self.mlp_norm)))
@@ -178,7 +178,7 @@ class EagleHead(MappedHead, ChainHead):
             return features[0]
         norms = self.state_norms
         parts = [norm(x) for norm, x in zip(norms, features, strict=True)] if norms else features
-        both = torch.cat([*parts], -1)
+        both = joined(*parts)
         both = both if self.input_norm is None else self.input_norm(both)
         return both if self.fc is None else self.fc(both)
 
@@ -188,7 +188,7 @@ class EagleHead(MappedHead, ChainHead):
             x = self.blocks[0](embedded, g, rotation, attend, 0)
         else:
             assert self.fc is not None
-            x = Residual(self.fc(torch.cat((embedded, g), -1)))
+            x = Residual(self.fc(joined(embedded, g)))
             x = self.blocks[0](x, rotation, attend, 0)
         for layer, block in enumerate([*self.blocks][1:], 1):
             x = block(x, rotation, attend, layer)
@@ -197,7 +197,8 @@ class EagleHead(MappedHead, ChainHead):
 
     def read(self, u: Hidden) -> Hidden:
         c = self.config
-        x = u if self.norm is None or c.norm_output else self.norm(u)
+        done = self.norm is None or c.norm_output
+        x = u if done else Residual(u).normed(self.norm).tensor()
         return x if c.logit_scale == 1 else x * c.logit_scale
 
 
@@ -325,23 +326,33 @@ class ChainDrafter(Drafter):
         fed = replace(seen.window, tokens=seen.following)
         self.context.count(self.head.fusion)
         self.context.count(self.head.drafting("head"), shape=self.head.shape)
-        self.last.observe(seen, self._states(fed, self.head.fused_features(seen.features)))
+
+        def run(fed: Window, *features: Tensor) -> tuple[Tensor]:
+            return (self._states(fed, self.head.fused_features(features)),)
+
+        self.last.observe(seen, *self.cache.replayed("observe", run, fed, *seen.features))
 
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
     ) -> Draft:
         u, place = self.last.values[:, None], 0  # of the feature to come
+        read = self.head.read(u)
+
+        def run(fed: Window, before: Tensor) -> tuple[Tensor, Tensor]:
+            states = self._states(fed, before)
+            return states, self.head.read(states)
 
         def logits_after(fed: Fed | None) -> Tensor:
-            nonlocal u, place
+            nonlocal u, read, place
             if fed is not None:
                 tokens, positions = fed
                 alone = range(place, place + 1)
                 self.context.count(self.head.drafting("head"), alone, -2, self.head.shape)
                 place += 1
                 before = torch.where(positions > 0, positions - 1, -1)  # a feature's own position
-                u = self._states(Window(tokens, before, span), u)
-            return self.logits(u)
+                window = Window(tokens, before, span)
+                u, read = self.cache.replayed("draft", run, window, u)
+            return self.logits(read)
 
         requested = self.last.lengths(sequences, lengths)
         return self.chain.drawn(logits_after, sequences, requested, k, noise)
@@ -351,8 +362,8 @@ class ChainDrafter(Drafter):
         embedded = embedding(window.tokens, self.context.embed if own is None else own)
         return self.head.states(embedded, g, window, self.cache.attend(window))
 
-    def logits(self, u: Hidden) -> Float[Tensor, "batch window vocab"]:
+    def logits(self, read: Hidden) -> Float[Tensor, "batch window vocab"]:
         """Logits over the target's vocabulary; -inf for ids that the head does not know."""
-        head, read = self.head, self.head.read(u)
+        head = self.head
         own = self.context.unembed(read, head.head)
         return over_vocabulary(own, head.token_ids, self.context.vocab_size)

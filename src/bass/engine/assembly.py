@@ -4,7 +4,7 @@ share.
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, final
@@ -212,8 +212,7 @@ class RunContext(DrafterContext):
         return storage.models.target.unembed(hidden) if head is None else head(hidden)
 
     def cache(self, shape: DecoderShape) -> LayerCache:
-        cache = self.storage.cache(next(self.places), shape, self.batch)
-        return CachedLayers(cache, self.storage.parts.attention, shape.rules, self.batch)
+        return self.storage.layers(next(self.places), shape, self.batch)
 
     def count(
         self,
@@ -271,7 +270,7 @@ class Storage:
         self._caches: list[KVCache[Any]] = []
         self._engines: dict[int, Engine] = {}
         # by the place of the cache and the number of rows, with their recorded passes
-        self._scorers: dict[tuple[int, int], ModelScorer] = {}
+        self._scorers: dict[tuple[int, int], ModelScorer | CachedLayers] = {}
 
     @functools.cached_property
     def head_cost(self) -> PassCost:
@@ -362,11 +361,21 @@ class Storage:
     ) -> ModelScorer:
         """The scorer on the first `batch` rows of the cache at this place."""
         cache = self.cache(place, decoder.shape, batch)
+        new = functools.partial(ModelScorer, decoder, cache, self.parts.attention, batch, layers)
+        return self._kept(place, batch, new)
+
+    def layers(self, place: int, shape: DecoderShape, batch: int) -> CachedLayers:
+        """The layers of a drafter on the first `batch` rows of the cache at this place."""
+        cache = self.cache(place, shape, batch)
+        new = functools.partial(CachedLayers, cache, self.parts.attention, shape.rules, batch)
+        return self._kept(place, batch, new)
+
+    def _kept(self, place: int, batch: int, new: Callable[[], Any]) -> Any:
+        """What earlier calls made for these rows of this cache, with its recorded passes."""
         if (place, batch) not in self._scorers:
             if len(self._scorers) >= MOST_SCORERS:
                 self._scorers.clear()
-            found = ModelScorer(decoder, cache, self.parts.attention, batch, layers)
-            self._scorers[place, batch] = found
+            self._scorers[place, batch] = new()
         return self._scorers[place, batch]
 
     def cache(self, place: int, shape: DecoderShape, batch: int) -> KVCache[Any]:

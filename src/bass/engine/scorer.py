@@ -18,7 +18,7 @@ from bass.interfaces import (
     RowStore,
     Scorer,
 )
-from bass.ops.recorded import RecordedPasses
+from bass.ops.recorded import Pass, RecordedPasses
 from bass.records import AttentionRule, Features, Projection, RowAssignment, Scored, Window
 
 
@@ -83,7 +83,7 @@ class ModelScorer(Scorer):
             scored = self._scored(replace(window, tokens=tokens, positions=positions))
             return scored.logits, *scored.features
 
-        logits, *features = self.passes(run, window.tokens, window.positions, window.start)
+        logits, *features = self.passes(run, window.start, window.tokens, window.positions)
         return Scored(logits, tuple(features))
 
     def _scored(self, window: Window) -> Scored:
@@ -131,6 +131,7 @@ class CachedLayers(LayerCache):
     backend: AttentionBackend[Any, Any]
     rules: tuple[AttentionRule, ...]
     batch: int
+    passes: RecordedPasses = field(init=False, compare=False, default_factory=RecordedPasses)
 
     def reserve(self, assignment: RowAssignment) -> None:
         self.cache.reserve(assignment)
@@ -142,6 +143,16 @@ class CachedLayers(LayerCache):
         self, window: Window, visible: Int[Tensor, "batch window"] | None = None
     ) -> CachedAttend:
         return attend_to(self.cache, self.backend, self.rules, self.batch, window, visible)
+
+    def replayed(self, name: str, run: Pass, window: Window, *inputs: Tensor) -> tuple[Tensor, ...]:
+        if not self.backend.replayable or not RecordedPasses.supports(window.tokens):
+            return run(window, *inputs)
+
+        def recorded(tokens: Tensor, positions: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
+            return run(replace(window, tokens=tokens, positions=positions), *inputs)
+
+        kind = name, window.start
+        return self.passes(recorded, kind, window.tokens, window.positions, *inputs)
 
 
 @final

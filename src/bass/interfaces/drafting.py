@@ -55,6 +55,16 @@ class LayerCache(RowStore):
         to its own, or up to `visible`, which may be later ones of the window.
         """
 
+    def replayed(
+        self, name: str, run: Callable[..., tuple[Tensor, ...]], window: Window, *inputs: Tensor
+    ) -> tuple[Tensor, ...]:
+        """`run(window, *inputs)`, which a CPU may record and replay if it consists of kernels.
+
+        It must depend on the window and the inputs alone, do the same work for windows of one
+        shape, and read no value on the host. name: of the pass among those on this cache.
+        """
+        return run(window, *inputs)
+
 
 class DrafterContext(ABC):
     """What a run provides to build its drafter.

@@ -44,6 +44,12 @@ def embedding(
     return F.embedding(tokens, table)
 
 
+def joined(*parts: Float[Tensor, "*rows size"]) -> Float[Tensor, "*rows sizes"]:
+    """The parts one after the other; in a step on a CPU by a kernel, as `embedding`."""
+    cpu = dispatch.cpu_step_kernels(*parts)
+    return torch.cat(parts, -1) if cpu is None else cpu.rows.joined(*parts)
+
+
 class Summand(NamedTuple):
     """A pending summand of a stream: scale · through(product)."""
 
@@ -95,7 +101,9 @@ class Residual:
         if self._pending and self._added_by_norm():
             self._complete(kernels.residual_norm.add_norm(self._flat, **self._summands())[0])
         for summand in self._pending:
-            self._base = self._base + summand.tensor()
+            y = summand.tensor()
+            cpu = dispatch.cpu_step_kernels(self._base, y)
+            self._base = self._base + y if cpu is None else cpu.rows.added(self._base, y)
         self._pending = ()
         return self._base
 

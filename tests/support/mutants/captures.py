@@ -29,7 +29,7 @@ MUTANTS = (
     ),
     Mutant(
         "each call on a CPU records its passes anew",
-        "Storage.scorer",
+        "Storage._kept",
         "(place, batch) not in self._scorers",
         "True",
         (

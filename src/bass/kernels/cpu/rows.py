@@ -33,6 +33,41 @@ def embedded(table: Tensor, tokens: Tensor) -> Tensor:
 
 @compiled
 @no_type_check
+def _copied(argument):
+    part, out, rows, size, first, whole, threads = unpacked(argument, "FFiiiii")
+    for row in own_share(rows, threads):
+        for i in range(size):
+            out[row * whole + first + i] = part[row * size + i]
+
+
+def joined(*parts: Tensor) -> Tensor:
+    """The parts of each row, one after the other."""
+    rows, sizes = parts[0].shape[:-1], [part.shape[-1] for part in parts]
+    out = empty(*rows, sum(sizes))
+    for i, part in enumerate(parts):
+        whole = part.contiguous()
+        _copied(0, whole, out, rows.numel(), sizes[i], sum(sizes[:i]), sum(sizes))
+    return out
+
+
+@compiled
+@no_type_check
+def _added(argument):
+    x, y, out, size, threads = unpacked(argument, "FFFii")
+    for i in own_share(size, threads):
+        out[i] = x[i] + y[i]
+
+
+def added(x: Tensor, y: Tensor) -> Tensor:
+    """x + y, of equal shapes."""
+    x, y = x.contiguous(), y.contiguous()
+    out = torch.empty_like(x)
+    _added(0, x, y, out, x.numel())
+    return out
+
+
+@compiled
+@no_type_check
 def _add_norm(argument):
     base, add, stream, y, weight, bias, rows, size, kind, eps, threads = unpacked(
         argument, "FiFFiiiiidi"
