@@ -197,8 +197,9 @@ class EagleHead(MappedHead, ChainHead):
 
     def read(self, u: Hidden) -> Hidden:
         c = self.config
-        done = self.norm is None or c.norm_output
-        x = u if done else Residual(u).normed(self.norm).tensor()
+        x = u
+        if self.norm is not None and not c.norm_output:
+            x = Residual(u).normed(self.norm).tensor()
         return x if c.logit_scale == 1 else x * c.logit_scale
 
 
@@ -349,13 +350,12 @@ class ChainDrafter(Drafter):
                 alone = range(place, place + 1)
                 self.context.count(self.head.drafting("head"), alone, -2, self.head.shape)
                 place += 1
-                before = torch.where(positions > 0, positions - 1, -1)  # a feature's own position
-                window = Window(tokens, before, span)
+                window = Window(tokens, positions, span)
                 u, read = self.cache.replayed("draft", run, window, u)
             return self.logits(read)
 
         requested = self.last.lengths(sequences, lengths)
-        return self.chain.drawn(logits_after, sequences, requested, k, noise)
+        return self.chain.drawn(logits_after, sequences, requested, k, noise, behind=1)
 
     def _states(self, window: Window, g: Hidden) -> Hidden:
         own = self.head.embed

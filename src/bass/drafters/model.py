@@ -133,15 +133,17 @@ class Chain:
         lengths: Int[Tensor, " batch"],
         k: int,
         noise: Noise,
+        behind: int = 0,
     ) -> Draft:
         """A draft of up to k tokens.
 
         logits_after: of the next token, after the last drafted token; None: after the committed
-        ones. Positions are -1 in rows whose draft has ended.
+        ones. Positions are -1 in rows whose draft has ended, else `behind` before the token's own.
         """
         drafted, fed = sequences.tokens.new_empty(len(lengths), k), None
         probs: list[Tensor] = []
-        later = batch_state.draft_positions(sequences.lens, lengths, k)
+        lens = sequences.lens - behind if behind else sequences.lens
+        later = batch_state.draft_positions(lens, lengths, k)
         for i in range(k):
             logits = logits_after(fed)
             warped = self.warp(logits, sequences.history(drafted[:, :i]))
@@ -154,7 +156,7 @@ class Chain:
                 what = f"The answer of `{type(self.stop_rule).__name__}`"
                 check_tensor(ends, what, "truth values", own.shape[:1], own.device)
                 lengths = torch.where(ends, lengths.clamp(max=i + 1), lengths)
-                later = batch_state.draft_positions(sequences.lens, lengths, k)
+                later = batch_state.draft_positions(lens, lengths, k)
             if lengths.device.type == "cpu" and int(lengths.max()) <= i + 1:
                 break
             fed = drafted[:, i : i + 1], later[:, i : i + 1]
