@@ -105,9 +105,9 @@ MUTANTS = (
     Mutant(
         "a head does not read committed tokens again with their true states",
         "ChainDrafter.observe",
-        "self.last.observe(seen, self._states(fed, self.head.fused_features(seen.features)))",
+        'self.last.observe(seen, *self.cache.replayed("observe", run, fed, *seen.features))',
         "if seen.accepted is None:\n"
-        "    self.last.observe(seen, self._states(fed, self.head.fused_features(seen.features)))",
+        '    self.last.observe(seen, *self.cache.replayed("observe", run, fed, *seen.features))',
         (HEADED,),
     ),
     Mutant(
