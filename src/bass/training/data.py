@@ -76,7 +76,8 @@ class Rows:
 
 def sent(x: Tensor, device: torch.device) -> Tensor:
     """On a device, to which the host sends it without waiting for the work before."""
-    return (x.pin_memory() if device.type == "cuda" else x).to(device, non_blocking=True)
+    pinned = x.contiguous().pin_memory() if device.type == "cuda" else x
+    return pinned.to(device, non_blocking=True)
 
 
 def read_rows(options: TrainOptions, llm: LLM, progress: bool = False) -> Rows:
