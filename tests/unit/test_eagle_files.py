@@ -163,13 +163,23 @@ def test_harmless_fields_are_ignored(tmp_path: Path) -> None:
     plain = read_head(HEAD.write(tmp_path / "plain"))
     assert same is not None
     assert plain is not None
-    assert replace(same.decoder.config, sliding_window=None) == plain.decoder.config
+    assert same.decoder.config == plain.decoder.config
     dummy = read_head(
         by_speculators(HEAD, "qwen3").write(tmp_path / "dummy"),
         TensorFiles(tmp_path / "dummy", (), {}),
     )
     assert dummy is not None
     assert dummy.decoder.config.qk_norm
+
+
+def test_a_head_has_the_angles_of_more_positions_than_it_was_trained_with(tmp_path: Path) -> None:
+    scaled = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 5000.0}
+    index = read_head(HEAD.but(rope_scaling=scaled).write(tmp_path))
+    assert index is not None
+    trained, more = (index.load(torch.device("cpu"), torch.float32, n) for n in (0, 4096))
+    for own, further in zip(trained.rotary.tables, more.rotary.tables, strict=True):
+        assert (len(own), len(further)) == (2048, 4096)
+        assert torch.equal(own, further[:2048])
 
 
 # bass info

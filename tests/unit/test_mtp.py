@@ -1,6 +1,7 @@
 """MTP layers in the folder of their target, and alone."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,31 @@ from safetensors.torch import load_file, save_file
 
 import bass
 from bass.checkpoints.weights import save_decoder
+from bass.drafters import Ensemble, Mtp, Ngram
 from bass.errors import CheckpointError, OptionError
+from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.models import FAMILIES
 from support.heads import Published, loaded, published
 from support.mtp import PRODUCERS
 
 VOCAB, WIDTH = 40, 32
 PROMPTS = [[5, 17, 3], [8], [9, 9, 2, 31, 20, 7, 33, 12, 1]]
+
+
+@dataclass(frozen=True)
+class Own(DraftMethod):
+    """A method of a user's, with the layer in the target's folder."""
+
+    needs_draft = True
+    draft_in_target = True
+    target_features = (-1,)
+
+    def build(self, context: DrafterContext) -> Drafter:
+        return Mtp().build(context)
+
+
+# the others: `mtp`
+DRAFTERS: dict[str, DraftMethod] = {"deepseek": Ensemble((Ngram(longest=9), Mtp())), "qwen": Own()}
 
 
 def target_of(head: Published, folder: Path) -> Path:
@@ -43,7 +62,7 @@ def test_a_layer_is_read_from_its_target_s_folder_or_alone(producer: str, tmp_pa
     else:
         file, plain = target / "model.safetensors", load_file(target / "model.safetensors")
         save_file(plain | head.tensors, file, metadata={"format": "pt"})
-        llm = bass.load(target, drafter="mtp", **options)
+        llm = bass.load(target, drafter=DRAFTERS.get(producer, "mtp"), **options)
     assert llm.models.head is not None
     expected = dict(loaded(head, torch.device("cpu"), torch.float32).named_parameters())
     found = dict(llm.models.head.named_parameters())

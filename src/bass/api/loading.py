@@ -64,7 +64,8 @@ class Models(ModelPair):
         first, device = checkpoints[0], target.device
         kind, drafting = _dtype(target.dtype, device, first.model), None
         if draft is not None and isinstance(index := checkpoints[1].index, HeadIndex):
-            drafting = index.for_target(first.model.decoder.config).load(device, kind)
+            positions = first.model.decoder.shape.max_positions
+            drafting = index.load(device, kind, positions)
         elif draft is not None:
             drafting = checkpoints[1].model.load(device, kind, draft.quantization)
             drafting = narrow(drafting, first.model.decoder.shape.vocab_size)
@@ -102,17 +103,16 @@ class Checkpoint:
     def of(cls, spec: ModelSpec, draft: bool = False) -> "Checkpoint":
         """Find the folder (downloaded if it is a hub id) and read all but the weights."""
         folder = resolve(spec.checkpoint, weights=not spec.dummy)
-        files, kind = None, "MTP" if spec.mtp else None
+        raw, files, kind = read_config(folder), None, "MTP" if spec.mtp else None
         if draft:
-            read_config(folder)  # its errors come first
             files = TensorFiles(folder, (), {}) if spec.dummy else TensorFiles.read(folder)
-            if (head := read_head(folder, files, kind)) is not None:
+            if (head := read_head(folder, files, kind, raw)) is not None:
                 return cls(head, None)
         if spec.dummy:
-            index = dummy_index(folder, spec.family)
+            index = dummy_index(folder, spec.family, raw)
         else:
             adapter = None if spec.lora is None else Adapter.read(resolve(spec.lora))
-            index = read_index(folder, spec.family, adapter, files)
+            index = read_index(folder, spec.family, adapter, files, raw)
         return cls(index, Tokenizer.read(folder))
 
     @property

@@ -17,7 +17,6 @@ from bass.checkpoints.families import family_class
 from bass.checkpoints.folder import DTYPES
 from bass.checkpoints.heads import HeadIndex
 from bass.drafters import NoDrafter
-from bass.drafters.mtp import reads_mtp
 from bass.engine.assembly import Strategies, check_features
 from bass.errors import OptionError, PairingError, check_number, unknown_name
 from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod
@@ -63,7 +62,7 @@ class LoadPlan:
         backend.check(device)
         use_graphs(options.cuda_graphs, device, parts)  # raises if not supported
         target, draft = _specs(options, device)
-        if reads_mtp(method):  # by default in the target's folder
+        if method.draft_in_target:
             plain = {"quantization": None, "lora": None, "family": None}
             draft = replace(target if draft is None else draft, mtp=True, **plain)
         limits = options.max_batch_size, options.cuda_graphs, options.max_model_len
@@ -152,7 +151,7 @@ def check_used(options: LoadOptions, method: DraftMethod) -> None:
     if not method.needs_draft:
         of_draft = ("draft", "draft_lora", "draft_quantization")
         unused |= dict.fromkeys(of_draft, f"`{name}` runs no draft model")
-    if reads_mtp(method):
+    if method.draft_in_target:
         unused |= dict.fromkeys(("draft_lora", "draft_quantization"), _AS_STORED)
     if not method.obeys_stop_rules:
         unused["stop_rule"] = f"`{name}` does not apply stop rules"

@@ -50,9 +50,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     return raw
 
 
-def read_text_config(folder: Path) -> tuple[dict[str, Any], str | None]:
-    """A folder's config.json, and None; of a multimodal one the text half's, and its model_type."""
-    raw = read_config(folder)
+def text_config(raw: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
+    """A config.json, and None; of a multimodal one the text half's, and its model_type."""
     name = raw.get("model_type")
     if name in MULTIMODAL:
         return MULTIMODAL[name].config(raw), name

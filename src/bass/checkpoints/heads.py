@@ -16,6 +16,7 @@ from bass.drafters import BlockHead, EagleHead, MedusaHead, MtpHead
 from bass.errors import BassError, CheckpointError
 from bass.files import write_atomically
 from bass.models.heads import DraftHead
+from bass.models.rope import Rotary
 from bass.models.sources import fill_all_with_random
 
 _CLASSES = ("architectures", "model_type", "speculators_model_type")  # fields of config.json
@@ -74,14 +75,9 @@ class HeadIndex:
         kinds = (FLOATS[t.kind] for t in self.files.stored.values() if t.kind in FLOATS)
         return [*dict.fromkeys(kinds)] or [stored_dtype(self.raw) or torch.bfloat16]
 
-    def for_target(self, target: Any) -> "HeadIndex":
-        """The head with what it takes from a target's config."""
-        config = self.decoder.config.for_target(target)
-        return replace(self, decoder=_empty(self.folder, type(self.decoder), config))
-
     @torch.no_grad()
-    def load(self, device: torch.device, dtype: torch.dtype) -> DraftHead:
-        """The head with its weights, on `device` in `dtype`."""
+    def load(self, device: torch.device, dtype: torch.dtype, positions: int = 0) -> DraftHead:
+        """The head with its weights, on `device` in `dtype`, for a target of so many positions."""
         head = type(self.decoder)(self.decoder.config, device, dtype)
         reader, sources = TensorReader(self.files, device), head.sources()
         if self.dummy:
@@ -89,20 +85,26 @@ class HeadIndex:
         for name, parameter in () if self.dummy else head.named_parameters():
             sources[name].fill(parameter, [reader[t] for t in sources[name].tensors])
         head.finish()
+        for module in head.modules():
+            if isinstance(module, Rotary):
+                module.context = max(module.context, positions)
         return head.requires_grad_(False).eval()
 
 
 def read_head(
-    folder: Path, files: TensorFiles | None = None, kind: str | None = None
+    folder: Path,
+    files: TensorFiles | None = None,
+    kind: str | None = None,
+    raw: dict[str, Any] | None = None,
 ) -> HeadIndex | None:
     """Read a head's config, and no weights; None if the folder holds no head.
 
-    files: its headers, if they have been read; without tensors the weights are random. kind: of
-    `KINDS`, for the head in the folder of a whole model.
+    files, raw: its headers and config.json, if they have been read; without tensors the weights are
+    random. kind: of `KINDS`, for the head in the folder of a whole model.
 
     Raises one `CheckpointError` that names all missing, unexpected and wrongly shaped tensors.
     """
-    raw = read_config(folder)
+    raw = read_config(folder) if raw is None else raw
     files = files or TensorFiles.read(folder)
     kind, dummy = kind or kind_of_head(raw, files.stored), not files.paths
     if kind is None:
@@ -122,9 +124,10 @@ def read_head(
     files = replace(files, stored=stored)
     try:
         config = head.read_config(raw, {name: t.shape for name, t in stored.items()})
+        empty = head(config, torch.device("meta")).requires_grad_(False).eval()
     except BassError as error:
         raise CheckpointError(f"`{folder}`: {error}") from error
-    index = HeadIndex(folder, kind, raw, files, _empty(folder, head, config), dummy)
+    index = HeadIndex(folder, kind, raw, files, empty, dummy)
     if not dummy:
         _account(index)
     return index
@@ -143,13 +146,6 @@ def save_head(
     text = json.dumps({**raw, "dtype": kind, "torch_dtype": kind}, indent=2)
     write_atomically(folder / "config.json", text + "\n")
     save_file(tensors, folder / SINGLE, metadata={"format": "pt"})
-
-
-def _empty(folder: Path, head: type[DraftHead], config: Any) -> DraftHead:
-    try:
-        return head(config, torch.device("meta")).requires_grad_(False).eval()
-    except BassError as error:
-        raise CheckpointError(f"`{folder}`: {error}") from error
 
 
 def _account(index: HeadIndex) -> None:

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from bass.checkpoints.families import family_of, refuse_head
-from bass.checkpoints.folder import SINGLE, read_config, read_text_config, some, stored_dtype
+from bass.checkpoints.folder import SINGLE, read_config, some, stored_dtype, text_config
 from bass.checkpoints.lora import Adapter
 from bass.checkpoints.names import is_unused, named_as_stored, of_stacks, renamed, text_half
 from bass.checkpoints.quantized.formats import declared, described
@@ -166,21 +166,23 @@ def read_index(
     family: Family | None = None,
     adapter: Adapter | None = None,
     files: TensorFiles | None = None,
+    raw: dict[str, Any] | None = None,
 ) -> CheckpointIndex:
     """Read a checkpoint's config and headers, and no weights.
 
     family: a class of the user's for its own model_type. adapter: merged into the weights at load.
-    files: the headers, if they have been read.
+    files, raw: the headers and config.json, if they have been read.
 
     It accounts for every tensor before it allocates memory: one `CheckpointError` names all
     missing, unexpected and wrongly shaped ones.
     """
-    raw, half_of = read_text_config(folder)
+    whole = read_config(folder) if raw is None else raw
+    raw, half_of = text_config(whole)
     family = family_of(folder, raw, family)
     files = files or TensorFiles.read(folder)
     if family in FAMILIES.values():
         refuse_head(folder, raw, files.stored)
-    files = described(files, read_config(folder), raw)
+    files = described(files, whole, raw)
     if files.method and adapter is not None:
         raise CheckpointError(
             f"`{folder}` holds quantized weights, into which no adapter can be merged: use the "
@@ -192,10 +194,13 @@ def read_index(
     return found if adapter is None else replace(found, adapter=adapter.checked(found))
 
 
-def dummy_index(folder: Path, family: Family | None = None) -> CheckpointIndex:
+def dummy_index(
+    folder: Path, family: Family | None = None, raw: dict[str, Any] | None = None
+) -> CheckpointIndex:
     """Read a config.json alone, for random weights. Raises `CheckpointError` if it is quantized."""
-    raw, half_of = read_text_config(folder)
-    if declared(read_config(folder)) is not None:
+    whole = read_config(folder) if raw is None else raw
+    raw, half_of = text_config(whole)
+    if declared(whole) is not None:
         raise CheckpointError(
             f"`{folder}` has the config of quantized weights, and random ones are not: take its "
             "`quantization_config` out, or give one without, and `quantization=` if wanted."

@@ -15,7 +15,7 @@ DSpark's Markov head adds W2[W1[token before]] to the logits, so each q depends 
 before it. Its confidence head may end a draft before a token is drawn.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
@@ -25,23 +25,33 @@ from torch import Tensor, nn
 
 from bass.drafters.model import Chain, Fed, NamedDraft
 from bass.errors import CheckpointError
-from bass.interfaces import Attend, Drafter, DrafterContext, LayerCache
-from bass.models.config import SLIDING, RotaryConfig
+from bass.interfaces import (
+    Attend,
+    Drafter,
+    DrafterContext,
+    ForwardingRowStore,
+    LayerCache,
+    RowStore,
+)
 from bass.models.fields import Size
-from bass.models.heads import MappedHead, over_vocabulary
-from bass.models.layers import Attention, GatedMLP, LayerFactory, PreNorm
-from bass.models.sources import LLAMA
+from bass.models.heads import (
+    HeadConfig,
+    MappedHead,
+    Shapes,
+    flattened,
+    layers_of,
+    over_vocabulary,
+)
+from bass.models.layers import LayerFactory
 from bass.ops import batch_state
 from bass.ops.residual import Residual, embedding
 from bass.option import within
 from bass.records import (
-    AttentionRule,
     Draft,
     Features,
     Noise,
     Observation,
     Projection,
-    RowAssignment,
     Sequences,
     Window,
 )
@@ -50,13 +60,13 @@ Hidden = Float[Tensor, "batch window width"]  # of the head
 
 
 @dataclass(frozen=True)
-class BlockConfig(RotaryConfig):
+class BlockConfig(HeadConfig):
     """What the published block drafters differ in.
 
     `features`: the states that are read, as of `DraftMethod.target_features`. `block_size`: slots,
-    the anchor included. `sample_from_anchor`: see above. `causal`, `windows` (0: none): of each
-    layer; a window of a layer that is not causal ends at the block's last slot.
-    `confidence`: inputs of the confidence head, 0 without one.
+    the anchor included. `sample_from_anchor`: see above. `causal`: of each layer; the window of one
+    that is not causal ends at the block's last slot. `confidence`: inputs of the confidence head, 0
+    without one.
     """
 
     model_type = "block"
@@ -71,45 +81,23 @@ class BlockConfig(RotaryConfig):
         "input_embedding_scale": (1.0, None),
         "logit_scale": (1.0, None),
     }
-    target_hidden_size: int = 0
-    draft_vocab_size: int = 0
     features: tuple[int, ...] = ()
     block_size: Size = 16
     sample_from_anchor: bool = False
     causal: tuple[bool, ...] = ()
-    windows: tuple[int, ...] = ()
     mask_token_id: int = 0
     has_mask: bool = False
-    attention_bias: bool = False
-    mlp_bias: bool = False
     qk_norm: bool = True
-    has_embed: bool = False
-    has_head: bool = False
     markov_rank: int = 0
     confidence: int = 0
-
-    @property
-    def rules(self) -> tuple[AttentionRule, ...]:
-        return tuple(AttentionRule(self.head_dim**-0.5, window or None) for window in self.windows)
-
-    def for_target(self, target: Any) -> "BlockConfig":
-        """The config with the positions of a target's config."""
-        most = max(self.max_position_embeddings, target.max_position_embeddings)
-        return replace(self, max_position_embeddings=most)
 
 
 @final
 class BlockHead(MappedHead):
     """The head of DFlash, or of DSpark."""
 
-    names = LLAMA | {
-        "embed": "embed_tokens.weight",
-        "norm": "norm",
-        "blocks": "layers",
-        "fc": "fc",
-        "hidden_norm": "hidden_norm",
+    names = MappedHead.names | {
         "mask": "mask_embedding",
-        "token_ids": "d2t",
         "markov_in": "markov_head.markov_w1.weight",
         "markov_out": "markov_head.markov_w2",
         "confidence": "confidence_head.proj",
@@ -119,55 +107,35 @@ class BlockHead(MappedHead):
         inputs = len(c.features) * (c.target_hidden_size or c.hidden_size)
         self.fusing = "fc", "hidden_norm"
         self.fc, self.hidden_norm = make.linear(inputs, c.hidden_size), make.norm()
-        self.rotary = make.rotary(c.rope_theta, c.max_position_embeddings, c.rope_scaling)
-        blocks = [
-            PreNorm(
-                make,
-                Attention(make, c.attention_bias, qk_norm=make.head_norm() if c.qk_norm else None),
-                GatedMLP(make, c.mlp_bias),
-            )
-            for _ in range(c.num_hidden_layers)
-        ]
-        self.blocks, self.norm = nn.ModuleList(blocks), make.norm()
-        self.embed = make.empty(c.vocab_size, c.hidden_size) if c.has_embed else None
+        self.setup_own(c, make, (self.block(c, make) for _ in range(c.num_hidden_layers)))
+        self.norm = make.norm()
         self.mask = make.empty(c.hidden_size) if c.has_mask else None
-        self.setup_logits(c, make)
         rank, ids = c.markov_rank, c.draft_vocab_size or c.vocab_size
         self.markov_in = make.empty(c.vocab_size, rank) if rank else None
         self.markov_out = make.linear(rank, ids) if rank else None
         self.confidence = make.linear(c.confidence, 1, bias=True) if c.confidence else None
 
     @classmethod
-    def read_config(cls, raw: dict[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> BlockConfig:
+    def read_config(cls, raw: dict[str, Any], shapes: Shapes) -> BlockConfig:
+        raw = flattened(raw, "dflash_config")
         words = str([raw.get("architectures"), raw.get("speculators_model_type")]).lower()
         spark = "dspark" in words or "markov_rank" in raw
-        raw = raw | (raw.get("transformer_layer_config") or {}) | (raw.get("dflash_config") or {})
-        vocab, drafts = raw.get("vocab_size"), raw.get("draft_vocab_size")
-        reduced = drafts if drafts not in (None, vocab) else 0
-        if raw.get("mask_token_id") is None and "mask_embedding" not in shapes:
+        if "mask_token_id" not in raw and "mask_embedding" not in shapes:
             raise CheckpointError("config.json has no `mask_token_id`: download the head again.")
-        windows, causal = layers_of(raw)
-        anchor = raw.get("sample_from_anchor")
-        found = {
+        own = {
             "features": states_of(raw),
-            "windows": windows,
-            "causal": causal,
-            "sample_from_anchor": spark if anchor is None else anchor,
-            "draft_vocab_size": reduced,
-            "qk_norm": "layers.0.self_attn.q_norm.weight" in shapes or not shapes,
-            "mlp_bias": "layers.0.mlp.up_proj.bias" in shapes,
+            "causal": layers_of(raw)[1],
+            "sample_from_anchor": raw.get("sample_from_anchor", spark),
             "has_mask": "mask_embedding" in shapes,
-            "has_embed": "embed_tokens.weight" in shapes,
-            "has_head": "lm_head.weight" in shapes or bool(reduced),
             "confidence": shapes.get("confidence_head.proj.weight", (1, 0))[1],
         }
-        return BlockConfig.from_json(raw | found)
+        return BlockConfig.of_files(raw, shapes, own)
 
     @classmethod
     def stored_name(cls, name: str) -> str:
         name = super().stored_name(name).removeprefix("logit_head.")
         name = name.replace("encoder.output_norm_enc.", "hidden_norm.", 1)
-        return name.removeprefix("encoder.").replace("midlayer.", "layers.0.", 1)
+        return name.removeprefix("encoder.")
 
     def method(self) -> "Block":
         return Block()
@@ -183,10 +151,10 @@ class BlockHead(MappedHead):
             attention: Any = block.attention
             yield attention.project(context, rotation)
 
-    def states(self, embedded: Hidden, window: Window, attend: Attend) -> Hidden:
-        """The final states of a block."""
+    def states(self, embedded: Hidden, window: Window, attends: Sequence[Attend]) -> Hidden:
+        """The final states of a block; attends: the attention of each layer."""
         x, rotation = Residual(embedded), self.rotary(window.positions)
-        for layer, block in enumerate(self.blocks):
+        for layer, (block, attend) in enumerate(zip(self.blocks, attends, strict=True)):
             x = block(x, rotation, attend, layer)
         return x.normed(self.norm).tensor()
 
@@ -207,27 +175,6 @@ def states_of(raw: Mapping[str, Any]) -> list[int]:
     return [i + distance for i in ids]
 
 
-def layers_of(raw: Mapping[str, Any]) -> tuple[list[int], list[bool]]:
-    """The window of each layer, 0 for none, and whether it is causal: by default those with a
-    window in `layer_types` are.
-    """
-    kinds: list[str] = raw.get("layer_types") or []
-    count: int = raw.get("num_hidden_layers") or 0
-    sliding = [kind == SLIDING for kind in kinds] or [False] * count
-    default = [one and not raw.get("sliding_window_non_causal") for one in sliding]
-    if raw.get("use_swa") and not any(sliding):
-        sliding = [True] * count
-    stated = [raw[name] for name in ("is_causal", "causal") if raw.get(name) is not None]
-    causal = [bool(stated[0])] * count if stated else default
-    size: int = raw.get("swa_window_size") or raw.get("sliding_window") or 0
-    if len(sliding) != count or (any(sliding) and not size):
-        raise CheckpointError(
-            f"config.json has kinds for {len(sliding)} of {count} layers and a window of {size}: "
-            "each layer must have a kind, and sliding ones a window."
-        )
-    return [size if one else 0 for one in sliding], causal
-
-
 @final
 @dataclass(frozen=True)
 class Block(NamedDraft):
@@ -246,7 +193,7 @@ class Block(NamedDraft):
     confidence: float = within("[0, 1]", 0.0)
 
     @property
-    def target_features(self) -> tuple[int, ...]:
+    def target_features(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.features
 
     def with_head(self, head: nn.Module | None, layers: int) -> "Block":
@@ -256,28 +203,16 @@ class Block(NamedDraft):
 
     def build(self, context: DrafterContext) -> Drafter:
         head = self.own_head(context, BlockHead, "a head of DFlash or DSpark")
-        return BlockDrafter.of(head, context, self)
+        c, anchor, cache = head.config, self.sample_from_anchor, context.cache(head.shape)
+        causal = c.causal if self.causal is None else (self.causal,) * len(c.causal)
+        anchor = c.sample_from_anchor if anchor is None else anchor
+        chain = Chain.of(context)
+        return BlockDrafter(head, context, chain, cache, causal, anchor, self.confidence)
 
 
 @final
 @dataclass(frozen=True)
-class ByLayer(Attend):
-    """The attention of each layer."""
-
-    attends: tuple[Attend, ...]
-
-    def __call__(
-        self, layer: int, projection: Projection
-    ) -> Float[Tensor, "batch window heads dim"]:
-        return self.attends[layer](layer, projection)
-
-    def store(self, layer: int, projection: Projection) -> None:
-        self.attends[layer].store(layer, projection)
-
-
-@final
-@dataclass(frozen=True)
-class BlockDrafter(Drafter):
+class BlockDrafter(ForwardingRowStore, Drafter):
     """Drafts by one pass over a block, on the cached context.
 
     causal: of each layer. anchor: whether the slot of the last committed token drafts.
@@ -292,23 +227,13 @@ class BlockDrafter(Drafter):
     anchor: bool
     confidence: float = 0.0
 
-    @classmethod
-    def of(cls, head: BlockHead, context: DrafterContext, method: Block) -> "BlockDrafter":
-        """The drafter of a run."""
-        c, anchor, cache = head.config, method.sample_from_anchor, context.cache(head.shape)
-        causal = c.causal if method.causal is None else (method.causal,) * len(c.causal)
-        anchor = c.sample_from_anchor if anchor is None else anchor
-        return cls(head, context, Chain.of(context), cache, causal, anchor, method.confidence)
-
     @property
     def label(self) -> str:
         return "the head"
 
-    def reserve(self, assignment: RowAssignment) -> None:
-        self.cache.reserve(assignment)
-
-    def copy_rows(self, assignment: RowAssignment) -> None:
-        self.cache.copy_rows(assignment)
+    @property
+    def store(self) -> RowStore:
+        return self.cache
 
     def observe(self, seen: Observation) -> None:
         """Write the context of committed tokens to the cache of each layer."""
@@ -365,10 +290,9 @@ class BlockDrafter(Drafter):
             embedded = torch.where(slots[:, None] > 0, head.mask, embedded)
         visible = torch.where(fed, at + used - 1, -1)
         kinds = {one: self.cache.attend(window, None if one else visible) for one in {*self.causal}}
-        attend = ByLayer(tuple(kinds[one] for one in self.causal))
         modules = head.drafting("head", "markov_out", "confidence")
         self.context.count(modules, range(len(slots)), unread - 1, head.shape)
-        return head.states(embedded, window, attend)[:, unread:]
+        return head.states(embedded, window, [kinds[one] for one in self.causal])[:, unread:]
 
     def _confidence(self, hidden: Hidden, before: Tensor | None) -> Float[Tensor, " batch"]:
         """The expected acceptance of the token that a slot drafts."""

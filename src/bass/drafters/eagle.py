@@ -12,7 +12,6 @@ next observation writes the committed ones again, with true features.
 import copy
 import re
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
@@ -24,9 +23,8 @@ from bass.drafters.eagle_config import EagleConfig, Ids, read_eagle
 from bass.drafters.model import Chain, Fed, NamedDraft
 from bass.errors import PairingError
 from bass.interfaces import Attend, Drafter, DrafterContext, LayerCache
-from bass.models.heads import DraftHead, MappedHead, OpenRule, over_vocabulary
-from bass.models.layers import Attention, GatedMLP, LayerFactory, PreNorm
-from bass.models.sources import LLAMA
+from bass.models.heads import DraftHead, MappedHead, OpenRule, Shapes, over_vocabulary
+from bass.models.layers import Attention, GatedMLP, LayerFactory
 from bass.ops.norms import RMSNorm
 from bass.ops.residual import Residual, embedding, joined
 from bass.records import Draft, Features, Noise, Observation, RowAssignment, Sequences, Window
@@ -34,7 +32,6 @@ from bass.records import Draft, Features, Noise, Observation, RowAssignment, Seq
 MOST_STATES = 16  # with a norm of their own
 Hidden = Float[Tensor, "batch window width"]  # of the head
 ALSO_CALLED = {  # by some producer: its name, and that of `EagleHead.names`
-    r"^midlayer\.": "layers.0.",
     r"^(layers\.[1-9]\d*)\.hidden_norm\.": r"\1.input_layernorm.",
     "^aux_norm_low": "fc_norm.0",
     "^aux_norm_mid": "fc_norm.1",
@@ -92,17 +89,11 @@ class ChainHead(DraftHead):
 class EagleHead(MappedHead, ChainHead):
     """The head of EAGLE-3, or of EAGLE-1 and 2."""
 
-    names = LLAMA | {
-        "embed": "embed_tokens.weight",
-        "norm": "norm",
-        "blocks": "layers",
-        "fc": "fc",
+    names = MappedHead.names | {
         "input_norm": "input_norm",
         **{f"state_norms.{i}": f"fc_norm.{i}" for i in range(MOST_STATES)},
         "attention_norm": "input_layernorm",
         "embed_norm": "input_layernorm",
-        "hidden_norm": "hidden_norm",
-        "token_ids": "d2t",
     }
 
     def setup(self, c: EagleConfig, make: LayerFactory) -> None:
@@ -116,28 +107,18 @@ class EagleHead(MappedHead, ChainHead):
         ]
         self.state_norms = nn.ModuleList(norms)
         self.fc = make.linear(inputs, c.hidden_size, c.fc_bias) if c.has_fc else None
-        self.rotary = make.rotary(c.rope_theta, c.max_position_embeddings, c.rope_scaling)
-        blocks = [self._block(c, make, layer) for layer in range(c.num_hidden_layers)]
-        self.blocks = nn.ModuleList(blocks)
+        first = EagleBlock(c, make) if c.version == 3 else self.block(c, make)
+        if c.version != 3 and not c.has_first_norm:
+            first.attention_norm = nn.Identity()  # EAGLE-1 has none
+        others = (self.block(c, make) for _ in range(1, c.num_hidden_layers))
+        self.setup_own(c, make, (first, *others))
         self.norm = make.norm() if c.has_norm else None
-        self.embed = make.empty(c.vocab_size, c.hidden_size) if c.has_embed else None
-        self.setup_logits(c, make)
         if self.embed is not None and c.tie_word_embeddings and self.head is None:
             self.head = make.linear(c.hidden_size, c.vocab_size)
             self.head.weight = self.embed
 
-    def _block(self, c: EagleConfig, make: LayerFactory, layer: int) -> nn.Module:
-        if c.version == 3 and layer == 0:
-            return EagleBlock(c, make)
-        norm = make.head_norm() if c.qk_norm else None
-        attention = Attention(make, c.qkv_bias, c.out_bias, norm)
-        block = PreNorm(make, attention, GatedMLP(make, c.mlp_bias))
-        if layer == 0 and not c.has_first_norm:
-            block.attention_norm = nn.Identity()  # EAGLE-1 has none
-        return block
-
     @classmethod
-    def read_config(cls, raw: dict[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> EagleConfig:
+    def read_config(cls, raw: dict[str, Any], shapes: Shapes) -> EagleConfig:
         return read_eagle(raw, shapes)
 
     @classmethod
@@ -220,7 +201,7 @@ class Eagle(NamedDraft):
     norm_output: bool | None = None
 
     @property
-    def target_features(self) -> tuple[int, ...]:
+    def target_features(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.features
 
     def with_head(self, head: nn.Module | None, layers: int) -> "Eagle":

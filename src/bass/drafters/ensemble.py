@@ -1,7 +1,8 @@
 """Several draft methods: each row uses the first one that proposes tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, ClassVar, final
 
 import torch
@@ -26,6 +27,16 @@ from bass.records import (
     copied,
 )
 
+# by attribute of a `DraftMethod`: that of an ensemble, from those of its methods
+OF_ALL: dict[str, Callable[[Iterable[Any]], Any]] = {
+    "batch_invariant": all,
+    "needs_draft": any,
+    "draft_in_target": any,
+    "obeys_stop_rules": any,
+    "target_layers": max,
+    "target_features": lambda states: tuple(sorted({*chain.from_iterable(states)})),
+}
+
 
 @final
 @dataclass(frozen=True)
@@ -40,26 +51,8 @@ class Ensemble(DraftMethod):
         if not self.methods:
             raise OptionError("`Ensemble(methods=...)` is empty: give one drafter or more.")
         object.__setattr__(self, "methods", tuple(self.methods))
-
-    @property
-    def batch_invariant(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return all(method.batch_invariant for method in self.methods)
-
-    @property
-    def needs_draft(self) -> bool:
-        return any(method.needs_draft for method in self.methods)
-
-    @property
-    def target_layers(self) -> int:
-        return max(method.target_layers for method in self.methods)
-
-    @property
-    def target_features(self) -> tuple[int, ...]:
-        return tuple(sorted({i for method in self.methods for i in method.target_features}))
-
-    @property
-    def obeys_stop_rules(self) -> bool:
-        return any(method.obeys_stop_rules for method in self.methods)
+        for name, of_all in OF_ALL.items():
+            object.__setattr__(self, name, of_all(getattr(one, name) for one in self.methods))
 
     def with_head(self, head: Any, layers: int) -> DraftMethod:
         return Ensemble([method.with_head(head, layers) for method in self.methods])

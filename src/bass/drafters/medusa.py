@@ -7,9 +7,8 @@ drafts token i. No head reads a drafted token: q is a product over positions.
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, cast, final
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -20,7 +19,7 @@ from bass.drafters.model import Chain, Fed, NamedDraft
 from bass.interfaces import Drafter, DrafterContext
 from bass.models.decoder import FINAL
 from bass.models.fields import LARGEST, Size, read
-from bass.models.heads import DraftHead, over_vocabulary
+from bass.models.heads import DraftHead, Shapes, over_vocabulary
 from bass.models.layers import LayerFactory
 from bass.models.sources import WeightSource
 from bass.records import DecoderShape, Draft, Noise, Observation, RowAssignment, Sequences
@@ -33,8 +32,6 @@ class MedusaConfig:
     """
 
     target_hidden_size: ClassVar[int] = 0  # as hidden_size
-    draft_vocab_size: ClassVar[int] = 0  # all
-    features: ClassVar[tuple[int, ...]] = (FINAL,)
     hidden_size: Size
     vocab_size: Size
     heads: Size
@@ -42,67 +39,50 @@ class MedusaConfig:
     bias: bool = True
     has_head: bool = True
 
-    def for_target(self, target: Any) -> "MedusaConfig":
-        """The config, which needs nothing of a target's."""
-        return self
-
     @property
     def shape(self) -> DecoderShape:
         """A shape without attention, for any position."""
         return DecoderShape(self.vocab_size, 1, 1, self.hidden_size, LARGEST, ())
 
 
-class ResidualLayers(nn.Module):
-    """x + silu(linear(x)), several times."""
-
-    def __init__(self, c: MedusaConfig, make: LayerFactory) -> None:
-        super().__init__()
-        layers = (make.linear(c.hidden_size, c.hidden_size, c.bias) for _ in range(c.layers))
-        self.layers = nn.ModuleList(layers)
-
-    def __call__(self, x: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows hidden"]:
-        for layer in self.layers:
-            x = x + silu(layer(x))
-        return x
-
-
 @final
 class MedusaHead(DraftHead):
-    """The heads of Medusa, with vLLM's names of their tensors."""
+    """The heads of Medusa: of x + silu(linear(x)), several times, a product."""
 
     def setup(self, c: MedusaConfig, make: LayerFactory) -> None:
-        self.blocks = nn.ModuleList(ResidualLayers(c, make) for _ in range(c.heads))
+        size = c.hidden_size
+        self.blocks = nn.ModuleList(
+            nn.ModuleList(make.linear(size, size, c.bias) for _ in range(c.layers))
+            for _ in range(c.heads)
+        )
         own = range(c.heads * c.has_head)
-        self.lm_heads = nn.ModuleList(make.linear(c.hidden_size, c.vocab_size) for _ in own)
+        self.lm_heads = nn.ModuleList(make.linear(size, c.vocab_size) for _ in own)
 
     @classmethod
-    def read_config(
-        cls, raw: dict[str, Any], shapes: Mapping[str, tuple[int, ...]]
-    ) -> MedusaConfig:
-        first, own = shapes.get("blocks.0.layers.0.weight"), shapes.get("lm_heads.0.weight")
-        numbered = [re.match(r"(?:blocks|lm_heads)\.(\d+)\.", name) for name in shapes]
-        pattern = r"blocks\.0\.layers\.\d+\.weight"
-        stored = {
-            "heads": len({found[1] for found in numbered if found}),
-            "hidden_size": (own or first or (0, 0))[1],
-            "vocab_size": own[0] if own else None,
-            "layers": sum(re.fullmatch(pattern, name) is not None for name in shapes),
-            "bias": "blocks.0.layers.0.bias" in shapes,
-            "has_head": own is not None,
-        }
-        if not shapes:
-            heads = raw.get("medusa_num_heads", raw.get("num_heads"))
-            layers = raw.get("medusa_num_layers", raw.get("num_hidden_layers"))
-            stored = {"heads": heads, "layers": layers}
-        found = raw | {name: value for name, value in stored.items() if value is not None}
-        names = ("hidden_size", "vocab_size", "heads", "layers", "bias", "has_head")
-        return read(MedusaConfig, found, {name: name for name in names})
+    def read_config(cls, raw: dict[str, Any], shapes: Shapes) -> MedusaConfig:
+        def numbers(pattern: str) -> int:
+            found = (re.match(pattern, name) for name in shapes)
+            return len({match[1] for match in found if match})
+
+        heads = raw.get("medusa_num_heads", raw.get("num_heads"))
+        layers = raw.get("medusa_num_layers", raw.get("num_hidden_layers"))
+        own, found = shapes.get("lm_heads.0.weight"), raw | {"heads": heads, "layers": layers}
+        if shapes:
+            found |= {
+                "heads": numbers(r"(?:blocks|lm_heads)\.(\d+)\."),
+                "layers": numbers(r"blocks\.0\.(\d+)\.weight"),
+                "hidden_size": (own or shapes.get("blocks.0.0.weight", (0, 0)))[1],
+                "bias": "blocks.0.0.bias" in shapes,
+                "has_head": own is not None,
+            }
+        found |= {"vocab_size": own[0]} if own else {}
+        return read(MedusaConfig, found, {f.name: f.name for f in fields(MedusaConfig)})
 
     @classmethod
     def stored_name(cls, name: str) -> str:
         """FasterDecoding numbers a head, then its layers, of which the last one has the logits."""
-        name = re.sub(r"^(model\.|medusa_heads?\.)+", "", name)
-        name = re.sub(r"^(\d+)\.(\d+)\.linear\.", r"blocks.\1.layers.\2.", name)
+        name = re.sub(r"^(model\.|medusa_heads?\.)+", "", name).replace(".layers.", ".", 1)
+        name = re.sub(r"^(\d+)\.(\d+)\.linear\.", r"blocks.\1.\2.", name)
         return re.sub(r"^(\d+)\.\d+\.", r"lm_heads.\1.", name)
 
     def sources(self) -> dict[str, WeightSource]:
@@ -119,14 +99,12 @@ class Medusa(NamedDraft):
     """Heads of Medusa, the folder of `draft=`: no draft is longer than their number."""
 
     paper: ClassVar[str] = "Cai et al., 2024 (Medusa, without its tree)"
-
-    @property
-    def target_features(self) -> tuple[int, ...]:
-        return (FINAL,)
+    target_features: ClassVar[tuple[int, ...]] = (FINAL,)
 
     def build(self, context: DrafterContext) -> Drafter:
         head = self.own_head(context, MedusaHead, "its own heads")
-        return MedusaDrafter.of(head, context)
+        last = LastStates.empty(context.batch, head.config.hidden_size, context.embed)
+        return MedusaDrafter(head, context, Chain.of(context), last)
 
 
 @final
@@ -138,12 +116,6 @@ class MedusaDrafter(Drafter):
     context: DrafterContext
     chain: Chain
     last: LastStates
-
-    @classmethod
-    def of(cls, head: MedusaHead, context: DrafterContext) -> "MedusaDrafter":
-        """The drafter of a run."""
-        last = LastStates.empty(context.batch, head.config.hidden_size, context.embed)
-        return cls(head, context, Chain.of(context), last)
 
     @property
     def label(self) -> str:
@@ -169,8 +141,9 @@ class MedusaDrafter(Drafter):
 
     def logits(self, i: int) -> Float[Tensor, "batch 1 vocab"]:
         """Logits of head i over the target's vocabulary."""
-        head, block = self.head, self.head.blocks[i]
-        self.context.count((block,), range(i, i + 1))
-        x = block(self.last.values[:, None])
+        head, layers, x = self.head, self.head.blocks[i], self.last.values[:, None]
+        self.context.count((layers,), range(i, i + 1))
+        for layer in cast(nn.ModuleList, layers):
+            x = x + silu(layer(x))
         own = self.context.unembed(x, head.lm_heads[i] if head.config.has_head else None)
         return over_vocabulary(own, None, self.context.vocab_size)

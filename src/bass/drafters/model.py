@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, TypeVar, final
 
 import torch
@@ -32,13 +31,8 @@ H = TypeVar("H", bound=DraftHead)
 class NamedDraft(DraftMethod):
     """Drafts with what the option `draft=` names, and obeys stop rules."""
 
-    @property
-    def needs_draft(self) -> bool:
-        return True
-
-    @property
-    def obeys_stop_rules(self) -> bool:
-        return True
+    needs_draft: ClassVar[bool] = True
+    obeys_stop_rules: ClassVar[bool] = True
 
     def own_head(self, context: DrafterContext, kind: type[H], called: str) -> H:
         """The head that `draft=` names. Raises `PairingError` for one of another kind."""
@@ -103,11 +97,8 @@ class ModelDrafter(ForwardingRowStore, Drafter):
             tokens, positions = first if fed is None else fed
             return self.scorer(Window(tokens, positions, span)).logits[:, -1:]
 
-        return self.chain.drawn(logits, sequences, lengths, k, noise)
-
-    @cached_property
-    def chain(self) -> "Chain":
-        return Chain(self.warp, self.draw, self.stop_rule)
+        chain = Chain(self.warp, self.draw, self.stop_rule)
+        return chain.drawn(logits, sequences, lengths, k, noise)
 
 
 Fed = tuple[Tensor, Tensor]  # the last drafted token of each row, and its position [batch, 1]

@@ -10,14 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
-import numpy as np
 import torch
+from torch import nn
 
 from bass.drafters.eagle import ChainDrafter, ChainHead, Hidden
-from bass.drafters.ensemble import Ensemble
 from bass.drafters.model import NamedDraft
 from bass.errors import CheckpointError
-from bass.interfaces import Attend, Drafter, DrafterContext, DraftMethod
+from bass.interfaces import Attend, Drafter, DrafterContext
 from bass.models import FAMILIES
 from bass.models.config import FULL, FamilyConfig
 from bass.models.decoder import FINAL, RotaryDecoder
@@ -25,7 +24,7 @@ from bass.models.layers import LayerFactory
 from bass.models.sources import Names, WeightSource, named_sources
 from bass.ops.norms import RMSNorm
 from bass.ops.residual import Residual
-from bass.records import DecoderShape, Features, Window
+from bass.records import Features, Window
 
 
 @final
@@ -85,8 +84,8 @@ FORMS = {
 @final
 @dataclass(frozen=True)
 class MtpConfig:
-    """The config of one layer of the target's family; `form`: of `FORMS`; `prefix`: the start of
-    its names.
+    """The config of one layer of the target's family, whose fields it has too; `form`: of `FORMS`;
+    `prefix`: the start of its names.
     """
 
     layer: FamilyConfig
@@ -94,34 +93,10 @@ class MtpConfig:
     prefix: str = ""
     has_embed: bool = False
     has_head: bool = False
-    features: ClassVar[tuple[int, ...]] = (FINAL,)
-    draft_vocab_size: ClassVar[int] = 0
-    target_hidden_size: ClassVar[int] = 0
+    target_hidden_size: ClassVar[int] = 0  # as hidden_size
 
-    @property
-    def hidden_size(self) -> int:
-        return self.layer.hidden_size
-
-    @property
-    def vocab_size(self) -> int:
-        return self.layer.vocab_size
-
-    @property
-    def shape(self) -> DecoderShape:
-        return self.layer.shape
-
-    @property
-    def heads(self) -> tuple[int, int, int]:
-        return self.layer.heads
-
-    @property
-    def qkv_rows(self) -> np.ndarray | None:
-        return self.layer.qkv_rows
-
-    def for_target(self, target: Any) -> "MtpConfig":
-        """The config with positions for a target's."""
-        most = max(self.layer.max_position_embeddings, target.max_position_embeddings)
-        return replace(self, layer=replace(self.layer, max_position_embeddings=most))
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "layer"), name)
 
 
 @final
@@ -129,21 +104,14 @@ class MtpHead(ChainHead):
     """The first MTP layer of a folder; further ones, trained for later tokens, are not read."""
 
     def setup(self, c: MtpConfig, make: LayerFactory) -> None:
-        self.form, self.family, config = FORMS[c.form], FAMILIES[c.layer.model_type], c.layer
-        make = LayerFactory(config, self.family.norm_type, *make.at)
-        self.embed_norm, self.hidden_norm = make.norm(), make.norm()
-        self.fc = make.linear(2 * config.hidden_size, config.hidden_size)
-        of_config: Any = config
-        decoder: Any = self.family(of_config, "meta", make.dtype)
-        self.rotary = make.rotary(
-            of_config.rope_theta,
-            of_config.max_position_embeddings,
-            of_config.rope_scaling,
-            of_config.rotary_dim,
-        )
-        self.blocks = decoder.blocks.to_empty(device=make.device)
-        self.norm = make.norm()
-        vocab, hidden = config.vocab_size, config.hidden_size
+        self.form, self.family = FORMS[c.form], FAMILIES[c.layer.model_type]
+        vocab, hidden, layer = c.layer.vocab_size, c.layer.hidden_size, c.layer
+        make = LayerFactory(layer, self.family.norm_type, *make.at)
+        decoder: Any = self.family(layer, torch.device("meta"), make.dtype)  # pyright: ignore[reportCallIssue]
+        decoder.setup(layer, make)  # on the device
+        self.embed_norm, self.hidden_norm, self.norm = make.norm(), make.norm(), make.norm()
+        self.fc, self.rotary = make.linear(2 * hidden, hidden), decoder.rotary
+        self.blocks = nn.ModuleList([decoder.block(layer, make, 0)])
         self.embed = make.empty(vocab, hidden) if c.has_embed else None
         self.head = make.linear(hidden, vocab) if c.has_head else None
         self.token_ids = None
@@ -229,17 +197,9 @@ class Mtp(NamedDraft):
     """
 
     paper: ClassVar[str] = "Gloeckle et al., 2024; DeepSeek-AI, 2024"
-
-    @property
-    def target_features(self) -> tuple[int, ...]:
-        return (FINAL,)
+    draft_in_target: ClassVar[bool] = True
+    target_features: ClassVar[tuple[int, ...]] = (FINAL,)
 
     def build(self, context: DrafterContext) -> Drafter:
         head = self.own_head(context, MtpHead, "an MTP layer")
         return ChainDrafter.of(head, context)
-
-
-def reads_mtp(method: DraftMethod) -> bool:
-    """Whether a method, or a part of an ensemble, drafts with an MTP layer."""
-    parts = method.methods if isinstance(method, Ensemble) else ()
-    return isinstance(method, Mtp) or any(map(reads_mtp, parts))

@@ -24,15 +24,13 @@ class SelfDraft(DraftMethod):
         "Zhang et al., 2024 (self-speculative decoding); Elhoushi et al., 2024 (LayerSkip)"
     )
 
+    obeys_stop_rules: ClassVar[bool] = True
+
     layers: int = within("[1, inf)", 2)
 
     @property
-    def target_layers(self) -> int:
+    def target_layers(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.layers
-
-    @property
-    def obeys_stop_rules(self) -> bool:
-        return True
 
     def build(self, context: DrafterContext) -> Drafter:
         model = f"the target's first {counted(self.layers, 'layer')}"

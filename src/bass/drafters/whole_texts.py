@@ -208,5 +208,5 @@ def blocks_of(
         embedded = torch.where(slots[:, None] == 0, embedded, head.mask)
     span = tokens.shape[1] + len(slots)
     window = Window(ids.flatten(1), positions.flatten(1), span)
-    attend = Blocks(head, contexts, anchors)
-    return head.states(embedded.flatten(1, 2), window, attend).unflatten(1, positions.shape[1:])
+    attends = [Blocks(head, contexts, anchors)] * len(head.blocks)
+    return head.states(embedded.flatten(1, 2), window, attends).unflatten(1, positions.shape[1:])

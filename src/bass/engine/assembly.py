@@ -19,7 +19,6 @@ from bass.engine.cost import (
     ALL,
     LoggedScorer,
     Pass,
-    PassCost,
     PassLog,
     head_cost,
     module_cost,
@@ -206,7 +205,10 @@ class RunContext(DrafterContext):
 
     def unembed(self, hidden: Tensor, head: nn.Module | None = None) -> Tensor:
         columns, storage = hidden.shape[1] if hidden.ndim > 2 else 1, self.storage
-        cost = storage.head_cost if head is None else storage.module_cost((head,), None, self.dtype)
+        if head is None:
+            cost = storage.head_cost(storage.models.target)
+        else:
+            cost = storage.module_cost((head,), None, self.dtype)
         before = sum(one.columns for one in self.log.passes if one.cost == cost)
         self.log.passes.append(Pass(cost, columns, before))
         return storage.models.target.unembed(hidden) if head is None else head(hidden)
@@ -266,16 +268,13 @@ class Storage:
         self.weights = [tensor.data_ptr() for tensor in models.tensors]
         self.windows_fed = False  # windows of all kinds, by a warm-up
         self.status = RunStatus(over=True)  # of the call that uses it
-        self.cost_of, self.module_cost = functools.cache(pass_cost), functools.cache(module_cost)
+        self.cost_of, self.head_cost, self.module_cost = map(
+            functools.cache, (pass_cost, head_cost, module_cost)
+        )
         self._caches: list[KVCache[Any]] = []
         self._engines: dict[int, Engine] = {}
         # by the place of the cache and the number of rows, with their recorded passes
         self._scorers: dict[tuple[int, int], ModelScorer | CachedLayers] = {}
-
-    @functools.cached_property
-    def head_cost(self) -> PassCost:
-        """Cost of the target's head."""
-        return head_cost(self.models.target)
 
     @functools.cached_property
     def sequences(self) -> Sequences:

@@ -148,33 +148,23 @@ class DraftMethod(Ranged, ABC):
     says so. With CUDA graphs a batch-invariant drafter is built once for each size of batch, and
     serves later calls too, whose prompts begin in rows that `reserve` assigns; any other is built
     for each call.
+
+    `needs_draft`: `build` uses what `draft=` names, a draft model or a head. `draft_in_target`: by
+    default that is the MTP layer in the target's folder. `target_layers`: how many of the target's
+    first layers `build` uses. `target_features`: which hidden states of the target `observe`
+    receives, each once and in any order: i for the residual stream that enters layer i, counted
+    from 0; the number of layers for the stream that leaves the last layer; -1 for the final state,
+    after the last norm. `obeys_stop_rules`: a stop rule can end its draft loop; if not, one is an
+    error. All may be properties.
     """
 
     paper: ClassVar[str] = ""
     batch_invariant: ClassVar[bool] = True
-
-    @property
-    def needs_draft(self) -> bool:
-        """Whether `build` uses the draft model, so that a checkpoint has to be loaded."""
-        return False
-
-    @property
-    def target_layers(self) -> int:
-        """How many of the target's first layers `build` uses; 0 for none."""
-        return 0
-
-    @property
-    def target_features(self) -> tuple[int, ...]:
-        """Which hidden states of the target `observe` receives, each once and in any order: i for
-        the residual stream that enters layer i, counted from 0; the number of layers for the stream
-        that leaves the last layer; -1 for the final state, after the last norm.
-        """
-        return ()
-
-    @property
-    def obeys_stop_rules(self) -> bool:
-        """Whether a stop rule can end its draft loop. If not, a stop rule is an error."""
-        return False
+    needs_draft: ClassVar[bool] = False
+    draft_in_target: ClassVar[bool] = False
+    target_layers: ClassVar[int] = 0
+    target_features: ClassVar[tuple[int, ...]] = ()
+    obeys_stop_rules: ClassVar[bool] = False
 
     def with_head(self, head: nn.Module | None, layers: int) -> "DraftMethod":
         """The method for what `draft=` names, a head or (None) no head, and a target of this many

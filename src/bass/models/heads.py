@@ -1,9 +1,9 @@
-"""The base of heads: small modules that draft from a target's hidden states."""
+"""The bases of heads, small modules that draft from a target's hidden states, and their config."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -12,10 +12,13 @@ from torch import Tensor, nn
 
 from bass.errors import CheckpointError
 from bass.interfaces import DraftMethod
-from bass.models.layers import LayerFactory
-from bass.models.sources import Names, WeightSource, named_sources
+from bass.models.config import SLIDING, RotaryConfig
+from bass.models.layers import Attention, GatedMLP, LayerFactory, PreNorm
+from bass.models.sources import LLAMA, Names, WeightSource, named_sources
 from bass.ops.norms import RMSNorm
-from bass.records import DecoderShape
+from bass.records import AttentionRule, DecoderShape
+
+Shapes = Mapping[str, tuple[int, ...]]  # of stored tensors
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class DraftHead(nn.Module):
 
     @classmethod
     @abstractmethod
-    def read_config(cls, raw: dict[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Any:
+    def read_config(cls, raw: dict[str, Any], shapes: Shapes) -> Any:
         """The config of a folder: of its config.json, and of the shapes of its tensors by their
         `stored_name`; random weights have none. Raises `CheckpointError`.
         """
@@ -123,20 +126,128 @@ def over_vocabulary(
     return whole.index_copy_(-1, ids, logits)
 
 
-class MappedHead(DraftHead):
-    """A head that may have a matrix of logits of its own, over a part of the target's token ids.
+@dataclass(frozen=True)
+class HeadConfig(RotaryConfig):
+    """Fields of heads with layers of Llama or Qwen 3.
 
-    `head`: None: the target's. `token_ids`: the ids of the logits; None: 0, 1 ...
+    `target_hidden_size`: 0: the same. `draft_vocab_size`: token ids of the head's table of them; 0:
+    all, and no table. `windows`: of each layer, 0 for none. `has_embed`, `has_head`: whether the
+    head has an embedding and a matrix of logits of its own.
     """
 
-    def setup_logits(self, c: Any, make: LayerFactory) -> None:
-        """Make both: config fields `has_head` and `draft_vocab_size`, 0 for all ids."""
+    target_hidden_size: int = 0
+    draft_vocab_size: int = 0
+    windows: tuple[int, ...] = ()
+    qkv_bias: bool = False
+    out_bias: bool = False
+    mlp_bias: bool = False
+    qk_norm: bool = False
+    has_embed: bool = False
+    has_head: bool = False
+
+    @property
+    def rules(self) -> tuple[AttentionRule, ...]:
+        windows = self.windows or (0,) * self.num_hidden_layers
+        return tuple(AttentionRule(self.head_dim**-0.5, window or None) for window in windows)
+
+    @classmethod
+    def of_files(cls, raw: Mapping[str, Any], shapes: Shapes, own: Mapping[str, Any]) -> Self:
+        """The config of a flattened config.json, of the shapes of the tensors (none for random
+        weights) and of fields `own`.
+        """
+
+        def has(name: str, otherwise: Any) -> bool:
+            return name in shapes if shapes else bool(otherwise)
+
+        vocab, attention, bias = raw["vocab_size"], "layers.0.self_attn", raw.get("attention_bias")
+        drafts = raw.get("draft_vocab_size") or shapes.get("lm_head.weight", (vocab,))[0]
+        of_target = raw.get("target_hidden_size") or raw["hidden_size"]
+        found = {
+            "target_hidden_size": of_target,
+            "draft_vocab_size": drafts if drafts != vocab or "d2t" in shapes else 0,
+            "windows": layers_of(raw)[0],
+            "qkv_bias": has(f"{attention}.q_proj.bias", bias or raw.get("qkv_bias")),
+            "out_bias": has(f"{attention}.o_proj.bias", bias),
+            "mlp_bias": has("layers.0.mlp.gate_proj.bias", raw.get("mlp_bias")),
+            "qk_norm": has(f"{attention}.q_norm.weight", raw["layer_type"] == "qwen3"),
+            "has_embed": "embed_tokens.weight" in shapes or of_target != raw["hidden_size"],
+            "has_head": drafts != vocab or has("lm_head.weight", own.get("has_head")),
+        }
+        return cls.from_json({**raw, **own, **found})
+
+
+def flattened(raw: Mapping[str, Any], nested: str) -> dict[str, Any]:
+    """config.json with the fields of its objects, the layers' and `nested`; null is no value."""
+    layer = raw.get("transformer_layer_config") or {}
+    parts = layer, raw, raw.get(nested) or {}
+    found = {name: x for part in parts for name, x in part.items() if x is not None}
+    rope = found.get("rope_scaling") or found.get("rope_parameters") or {}
+    own = {n: rope[n] for n in ("partial_rotary_factor",) if n in rope}
+    kind = layer.get("model_type") or raw.get("model_type")
+    return {"num_hidden_layers": 1} | found | own | {"layer_type": kind}
+
+
+def layers_of(raw: Mapping[str, Any]) -> tuple[list[int], list[bool]]:
+    """The window of each layer, 0 for none, and whether it is causal in a block: by default those
+    with a window in `layer_types` are.
+    """
+    kinds: list[str] = raw.get("layer_types") or []
+    count: int = raw["num_hidden_layers"]
+    if raw.get("use_sliding_window") and not kinds:
+        raise CheckpointError("config.json has `use_sliding_window`, and no `layer_types`.")
+    sliding = [kind == SLIDING for kind in kinds] or [False] * count
+    default = [one and not raw.get("sliding_window_non_causal") for one in sliding]
+    if raw.get("use_swa") and not any(sliding):
+        sliding = [True] * count
+    stated = [raw[name] for name in ("is_causal", "causal") if name in raw]
+    causal = [bool(stated[0])] * count if stated else default
+    size: int = raw.get("swa_window_size") or raw.get("sliding_window") or 0
+    if len(sliding) != count or (any(sliding) and not size):
+        raise CheckpointError(
+            f"config.json has kinds for {len(sliding)} of {count} layers and a window of {size}: "
+            "each layer must have a kind, and sliding ones a window."
+        )
+    return [size if one else 0 for one in sliding], causal
+
+
+class MappedHead(DraftHead):
+    """A head with layers, which may have an embedding, and a matrix of logits over a part of the
+    target's token ids, of its own.
+
+    `embed`, `head`: None: the target's. `token_ids`: the ids of the logits; None: 0, 1 ...
+    """
+
+    names = LLAMA | {
+        "embed": "embed_tokens.weight",
+        "norm": "norm",
+        "blocks": "layers",
+        "fc": "fc",
+        "hidden_norm": "hidden_norm",
+        "token_ids": "d2t",
+    }
+
+    def setup_own(self, c: HeadConfig, make: LayerFactory, blocks: Iterable[nn.Module]) -> None:
+        """Make all but what reads the target's states and the last norm."""
+        self.rotary = make.rotary(c.rope_theta, c.max_position_embeddings, c.rope_scaling)
+        self.blocks = nn.ModuleList(blocks)
         ids = c.draft_vocab_size or c.vocab_size
+        self.embed = make.empty(c.vocab_size, c.hidden_size) if c.has_embed else None
         self.head = make.linear(c.hidden_size, ids) if c.has_head else None
         self.token_ids = None
         if c.draft_vocab_size:
             empty = torch.empty(ids, dtype=torch.int64, device=make.device)
             self.token_ids = nn.Parameter(empty, requires_grad=False)
+
+    @staticmethod
+    def block(c: HeadConfig, make: LayerFactory) -> PreNorm:
+        """An ordinary layer."""
+        norm = make.head_norm() if c.qk_norm else None
+        attention = Attention(make, c.qkv_bias, c.out_bias, norm)
+        return PreNorm(make, attention, GatedMLP(make, c.mlp_bias))
+
+    @classmethod
+    def stored_name(cls, name: str) -> str:
+        return super().stored_name(name).replace("midlayer.", "layers.0.", 1)
 
     def finish(self) -> None:
         if self.token_ids is None:

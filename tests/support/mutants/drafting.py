@@ -42,8 +42,8 @@ MUTANTS = (
     Mutant(
         "a block drafter follows the other anchor rule",
         "BlockHead.read_config",
-        "spark if anchor is None else anchor",
-        "not spark if anchor is None else not anchor",
+        'raw.get("sample_from_anchor", spark)',
+        'not raw.get("sample_from_anchor", spark)',
         (BLOCKS,),
     ),
     Mutant(
@@ -134,8 +134,8 @@ MUTANTS = (
     Mutant(
         "a head of speculators adds the attention to the state before the norm",
         "read_eagle",
-        'producer == "speculators" if before is None else before',
-        "bool(before)",
+        'raw.get("norm_before_residual", producer == "speculators")',
+        'raw.get("norm_before_residual", False)',
         (PRODUCED,),
     ),
     Mutant(
