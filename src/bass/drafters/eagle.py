@@ -39,6 +39,11 @@ ALSO_CALLED = {  # by some producer: its name, and that of `EagleHead.names`
 }
 
 
+def normed(x: Hidden, norm: nn.Module) -> Hidden:
+    """A norm, by the kernels of the residual stream."""
+    return Residual(x).normed(norm).tensor()
+
+
 class EagleBlock(nn.Module):
     """The first layer of EAGLE-3: its attention reads the normed embedding and feature."""
 
@@ -53,9 +58,9 @@ class EagleBlock(nn.Module):
     def __call__(
         self, embedded: Hidden, g: Hidden, rotation: Any, attend: Attend, layer: int
     ) -> Residual:
-        normed = Residual(g).normed(self.hidden_norm).tensor()
-        read = joined(Residual(embedded).normed(self.embed_norm).tensor(), normed)
-        x = Residual(normed if self.norm_before_residual else g)
+        of_g = normed(g, self.hidden_norm)
+        read = joined(normed(embedded, self.embed_norm), of_g)
+        x = Residual(of_g if self.norm_before_residual else g)
         x = x.plus(self.attention(read, rotation, attend, layer))
         return x.plus(self.mlp(x.normed(self.mlp_norm)))
 
@@ -158,9 +163,10 @@ class EagleHead(MappedHead, ChainHead):
         if self.config.version != 3:
             return features[0]
         norms = self.state_norms
-        parts = [norm(x) for norm, x in zip(norms, features, strict=True)] if norms else features
+        each = zip(norms, features, strict=True)
+        parts = [normed(x, norm) for norm, x in each] if norms else features
         both = joined(*parts)
-        both = both if self.input_norm is None else self.input_norm(both)
+        both = both if self.input_norm is None else normed(both, self.input_norm)
         return both if self.fc is None else self.fc(both)
 
     def states(self, embedded: Hidden, g: Hidden, window: Window, attend: Attend) -> Hidden:
@@ -173,14 +179,14 @@ class EagleHead(MappedHead, ChainHead):
             x = self.blocks[0](x, rotation, attend, 0)
         for layer, block in enumerate([*self.blocks][1:], 1):
             x = block(x, rotation, attend, layer)
-        u = x.tensor()
-        return self.norm(u) if self.config.norm_output and self.norm is not None else u
+        last = self.norm if self.config.norm_output else None
+        return x.tensor() if last is None else x.normed(last).tensor()
 
     def read(self, u: Hidden) -> Hidden:
         c = self.config
         x = u
         if self.norm is not None and not c.norm_output:
-            x = Residual(u).normed(self.norm).tensor()
+            x = normed(u, self.norm)
         return x if c.logit_scale == 1 else x * c.logit_scale
 
 

@@ -141,8 +141,8 @@ MUTANTS = (
     Mutant(
         "a head continues from states before the norm, though it was trained on those after it",
         "EagleHead.states",
-        "self.norm(u) if self.config.norm_output and self.norm is not None else u",
-        "u",
+        "x.tensor() if last is None else x.normed(last).tensor()",
+        "x.tensor()",
         (PRODUCED,),
     ),
     Mutant(
