@@ -81,7 +81,7 @@ def test_a_replay_has_the_bits_of_the_pass(
             ):
                 fed = window.positions >= 0
                 assert torch.equal(one[fed], other[fed])
-        [program] = replayed.passes._programs.values()
+        [program] = replayed.store.passes._programs.values()
         assert program is not None
         for ours, theirs in zip(vars(replayed.cache)["_slots"], computed.cache._slots, strict=True):
             assert all(map(torch.equal, ours, theirs))
@@ -120,7 +120,7 @@ def test_a_pass_with_other_operations_is_not_recorded() -> None:
             expected = scorer(model, 1)._scored(window).logits if i == 0 else None
             found = score(window).logits
             assert expected is None or torch.equal(found, expected)
-        assert list(score.passes._programs.values()) == [None]
+        assert list(score.store.passes._programs.values()) == [None]
 
 
 @torch.inference_mode()

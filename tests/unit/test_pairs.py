@@ -11,7 +11,9 @@ import pytest
 import torch
 
 import bass
-from bass.checkpoints import shards, weights
+from bass.api import loading
+from bass.checkpoints import heads, shards, weights
+from bass.checkpoints.folder import read_config
 from bass.checkpoints.weights import load_decoder, narrow
 from bass.engine.scorer import ModelScorer
 from bass.errors import PairingError
@@ -185,7 +187,8 @@ def test_config_headers_and_tokenizer_are_read_once(
 
         return reading
 
-    monkeypatch.setattr(weights, "read_config", counted("config", weights.read_config))
+    for module in (loading, weights, heads):  # where it is imported
+        monkeypatch.setattr(module, "read_config", counted("config", read_config))
     monkeypatch.setattr(shards, "read_header", counted("header", shards.read_header))
     monkeypatch.setattr(Tokenizer, "read", counted("tokenizer", Tokenizer.read))
     bass.load(pair.target, pair.draft)

@@ -1,6 +1,7 @@
 """Combines a decoder, a cache and an attention backend into a function of tokens and positions."""
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, final
 
 import torch.nn.functional as F
@@ -51,81 +52,11 @@ class CachedAttend(Attend):
 
 @final
 @dataclass(frozen=True)
-class ModelScorer(Scorer):
-    """Scores windows with a decoder over a cache.
-
-    Row b of a window is row `start + b` of the cache.
-    """
-
-    decoder: Decoder
-    cache: KVCache[Any]
-    backend: AttentionBackend[Any, Any]
-    batch: int
-    layers: tuple[int, ...] = ()  # the states it returns: see `DraftMethod.target_features`
-    # of few rows on a CPU
-    passes: RecordedPasses = field(init=False, compare=False, default_factory=RecordedPasses)
-
-    def reserve(self, assignment: RowAssignment) -> None:
-        self.cache.reserve(assignment)
-
-    def copy_rows(self, assignment: RowAssignment) -> None:
-        self.cache.copy_rows(assignment)
-
-    def fill(self, window: Window) -> Features:
-        return self._complete(self.decoder.fill(window, self._attend(window), self.layers))
-
-    def __call__(self, window: Window) -> Scored:
-        replayable = self.decoder.replayable and self.backend.replayable
-        if not replayable or not RecordedPasses.supports(window.tokens):
-            return self._scored(window)
-
-        def run(tokens: Tensor, positions: Tensor) -> tuple[Tensor, ...]:
-            scored = self._scored(replace(window, tokens=tokens, positions=positions))
-            return scored.logits, *scored.features
-
-        logits, *features = self.passes(run, window.start, window.tokens, window.positions)
-        return Scored(logits, tuple(features))
-
-    def _scored(self, window: Window) -> Scored:
-        hidden, features = self.decoder.hidden(window, self._attend(window), self.layers)
-        return Scored(self.decoder.unembed(hidden), self._complete(features))
-
-    def _complete(self, features: Features) -> Features:
-        """The states, if there is one for each layer; raises `PairingError` otherwise."""
-        if len(features) != len(self.layers):
-            raise PairingError(
-                f"The drafter reads {len(self.layers)} hidden states of the target, and "
-                f"`{type(self.decoder).__name__}` returned {len(features)}: return one for each of "
-                "`layers` from `hidden` and `fill`, or choose a drafter that reads none."
-            )
-        return features
-
-    def _attend(self, window: Window) -> CachedAttend:
-        rules = self.decoder.shape.rules
-        return attend_to(self.cache, self.backend, rules, self.batch, window)
-
-
-def attend_to(
-    cache: KVCache[Any],
-    backend: AttentionBackend[Any, Any],
-    rules: tuple[AttentionRule, ...],
-    batch: int,
-    window: Window,
-    visible: Int[Tensor, "batch window"] | None = None,
-) -> CachedAttend:
-    """The attention of a pass over a window; batch: rows of the cache, visible: as in
-    `LayerCache.attend`.
-    """
-    start, stop = window.start, window.start + len(window.positions)
-    own = cache if (start, stop) == (0, batch) else cache.rows(start, stop)
-    plan = backend.plan(window.positions if visible is None else visible, window.span)
-    return CachedAttend(own, backend, plan, window.positions, rules, visible is not None)
-
-
-@final
-@dataclass(frozen=True)
 class CachedLayers(LayerCache):
-    """The cache of a drafter's own layers."""
+    """A cache of layers with these rules: row b of a window is row `start + b` of the cache.
+
+    passes: of few rows on a CPU.
+    """
 
     cache: KVCache[Any]
     backend: AttentionBackend[Any, Any]
@@ -142,7 +73,11 @@ class CachedLayers(LayerCache):
     def attend(
         self, window: Window, visible: Int[Tensor, "batch window"] | None = None
     ) -> CachedAttend:
-        return attend_to(self.cache, self.backend, self.rules, self.batch, window, visible)
+        start, stop = window.start, window.start + len(window.positions)
+        own = self.cache if (start, stop) == (0, self.batch) else self.cache.rows(start, stop)
+        plan = self.backend.plan(window.positions if visible is None else visible, window.span)
+        ahead = visible is not None
+        return CachedAttend(own, self.backend, plan, window.positions, self.rules, ahead)
 
     def replayed(self, name: str, run: Pass, window: Window, *inputs: Tensor) -> tuple[Tensor, ...]:
         if not self.backend.replayable or not RecordedPasses.supports(window.tokens):
@@ -153,6 +88,52 @@ class CachedLayers(LayerCache):
 
         kind = name, window.start
         return self.passes(recorded, kind, window.tokens, window.positions, *inputs)
+
+
+@final
+@dataclass(frozen=True)
+class ModelScorer(ForwardingRowStore, Scorer):
+    """Scores windows with a decoder over a cache, of which the first `batch` rows."""
+
+    decoder: Decoder
+    cache: KVCache[Any]
+    backend: AttentionBackend[Any, Any]
+    batch: int
+    layers: tuple[int, ...] = ()  # the states it returns: see `DraftMethod.target_features`
+
+    @cached_property
+    def store(self) -> CachedLayers:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return CachedLayers(self.cache, self.backend, self.decoder.shape.rules, self.batch)
+
+    def fill(self, window: Window) -> Features:
+        return self._complete(self.decoder.fill(window, self._attend(window), self.layers))
+
+    def __call__(self, window: Window) -> Scored:
+        def run(window: Window) -> tuple[Tensor, ...]:
+            scored = self._scored(window)
+            return scored.logits, *scored.features
+
+        if not self.decoder.replayable:
+            return self._scored(window)
+        logits, *features = self.store.replayed("score", run, window)
+        return Scored(logits, tuple(features))
+
+    def _scored(self, window: Window) -> Scored:
+        hidden, features = self.decoder.hidden(window, self._attend(window), self.layers)
+        return Scored(self.decoder.unembed(hidden), self._complete(features))
+
+    def _attend(self, window: Window) -> CachedAttend:
+        return self.store.attend(window)
+
+    def _complete(self, features: Features) -> Features:
+        """The states, if there is one for each layer; raises `PairingError` otherwise."""
+        if len(features) != len(self.layers):
+            raise PairingError(
+                f"The drafter reads {len(self.layers)} hidden states of the target, and "
+                f"`{type(self.decoder).__name__}` returned {len(features)}: return one for each of "
+                "`layers` from `hidden` and `fill`, or choose a drafter that reads none."
+            )
+        return features
 
 
 @final
