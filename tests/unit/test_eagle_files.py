@@ -16,6 +16,7 @@ from bass.drafters import Eagle, EagleHead
 from bass.engine.assembly import own_draw
 from bass.errors import CheckpointError, PairingError
 from bass.interfaces import DrafterContext, LayerCache, Warp
+from support.block_heads import published as block_head
 from support.heads import (
     Published,
     by_deepspec,
@@ -66,6 +67,13 @@ READ: dict[str, tuple[Published, str, tuple[int, ...], list[str]]] = {
         eagle(30, 16, norm_output=True), "", (2, 18, 33), ["norm_output false"],
     ),
 }  # fmt: skip
+
+
+def test_the_anchor_rule_of_a_block_is_open_if_its_files_lack_it() -> None:
+    forms = "z-lab", "DeepSpec, DSpark", "speculators"
+    heads = [loaded(block_head(form, 50, 16), torch.device("cpu"), torch.float32) for form in forms]
+    found = [[rule.options for rule in head.open_rules(2)] for head in heads]
+    assert found == [[], [], ["--drafter block --drafter.sample_from_anchor true"]]
 
 
 @pytest.mark.parametrize("case", READ)
@@ -209,7 +217,7 @@ def test_info_tells_whether_a_head_belongs_to_a_target(
     assert open_rule in said["about"]
     about = bass_command(*words, "--measure", "--json").lines[0]["about"]
     assert "It emits 1." in about
-    assert "with `--drafter.ids input`." in about
+    assert "with `--drafter eagle --drafter.ids input`." in about
     reversed_ = bass_command("info", target, "--draft", words[1])
     assert open_rule.partition("(")[0] in " ".join(reversed_.out.split())
     other = bass_command("info", words[1], "--target", str(pair.draft), "--json").lines[0]
@@ -226,7 +234,7 @@ def test_info_tells_whether_a_head_belongs_to_a_target(
 
 def test_another_rule_is_named_if_it_accepts_much_more() -> None:
     assert in_words(2.0, {}) == "It emits 2.00 tokens per target call."
-    found = in_words(2.0, {"ids input": 2.1, "norm_output false": 3.0})
+    found = in_words(2.0, {"--drafter.ids input": 2.1, "--drafter.norm_output false": 3.0})
     assert "2.10 with `--drafter.ids input`, 3.00 with" in found
-    assert found.endswith("give `--drafter eagle --drafter.norm_output false`.")
-    assert "probably" not in in_words(2.0, {"ids input": 2.1})
+    assert found.endswith("give `--drafter.norm_output false`.")
+    assert "probably" not in in_words(2.0, {"--drafter.ids input": 2.1})

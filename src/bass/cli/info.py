@@ -116,16 +116,16 @@ def measured(options: LoadOptions, method: DraftMethod, rules: Sequence[OpenRule
         call: dict[str, Any] = {"max_new_tokens": MEASURED_TOKENS, "temperature": 0}
         result = serve(plan, cache).generate([*PROMPTS], **call, ignore_eos=True)
         taus.append(result.stats.tau)
-    return in_words(taus[0], dict(zip((rule.option for rule in rules), taus[1:], strict=True)))
+    return in_words(taus[0], dict(zip((rule.options for rule in rules), taus[1:], strict=True)))
 
 
 def in_words(tau: float, others: dict[str, float]) -> str:
     """The tokens per target call that were measured, and with other options."""
-    listed = [f", {other:.2f} with `--drafter.{option}`" for option, other in others.items()]
+    listed = [f", {other:.2f} with `{options}`" for options, other in others.items()]
     found = f"It emits {tau:.2f} tokens per target call{''.join(listed)}."
     best = max(others, key=others.__getitem__, default="")
     if best and others[best] > MUCH_MORE * tau:
-        found += f" The head was probably trained so: give `--drafter eagle --drafter.{best}`."
+        found += f" The head was probably trained so: give `{best}`."
     return found
 
 

@@ -37,6 +37,7 @@ from bass.models.fields import Size
 from bass.models.heads import (
     HeadConfig,
     MappedHead,
+    OpenRule,
     Shapes,
     flattened,
     layers_of,
@@ -84,6 +85,7 @@ class BlockConfig(HeadConfig):
     features: tuple[int, ...] = ()
     block_size: Size = 16
     sample_from_anchor: bool = False
+    known_anchor: bool = True
     causal: tuple[bool, ...] = ()
     mask_token_id: int = 0
     has_mask: bool = False
@@ -126,6 +128,8 @@ class BlockHead(MappedHead):
             "features": states_of(raw),
             "causal": layers_of(raw)[1],
             "sample_from_anchor": raw.get("sample_from_anchor", spark),
+            # z-lab has one layout
+            "known_anchor": spark or bool(raw.keys() & {"sample_from_anchor", "target_layer_ids"}),
             "has_mask": "mask_embedding" in shapes,
             "confidence": shapes.get("confidence_head.proj.weight", (1, 0))[1],
         }
@@ -139,6 +143,26 @@ class BlockHead(MappedHead):
 
     def method(self) -> "Block":
         return Block()
+
+    def described(self, layers: int) -> dict[str, str]:
+        c = self.config
+        drafts = c.block_size if c.sample_from_anchor else c.block_size - 1
+        causal = ", ".join("causal" if one else "not causal" for one in c.causal)
+        return {
+            "vocabulary": f"{c.draft_vocab_size or c.vocab_size:,} of {c.vocab_size:,} tokens",
+            "states of the target": ", ".join(map(str, c.features)),
+            "block": f"{c.block_size} slots, which draft {drafts} tokens",
+            "layers": causal,
+            "Markov head": f"of rank {c.markov_rank}" if c.markov_rank else "",
+            "confidence head": "yes" if c.confidence else "",
+        }
+
+    def open_rules(self, layers: int) -> list[OpenRule]:
+        if self.config.known_anchor:
+            return []
+        text = "whether the slot of the last committed token drafts too (it does not here)"
+        option = "sample_from_anchor true"
+        return [OpenRule(text, option, Block(sample_from_anchor=True))]
 
     def context(self, features: Features) -> Hidden:
         """What the layers make keys and values of, from the target's states."""

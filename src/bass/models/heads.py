@@ -31,6 +31,11 @@ class OpenRule:
     option: str
     other: DraftMethod
 
+    @property
+    def options(self) -> str:
+        """The options of a command that give the other answer."""
+        return f"--drafter {type(self.other).__name__.lower()} --drafter.{self.option}"
+
 
 class DraftHead(nn.Module):
     """A head that `draft=` names. Parameters start empty.
