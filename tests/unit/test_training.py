@@ -27,7 +27,7 @@ from bass.records import CacheBudget, Window
 from bass.testing.small_models import SmallLlama
 from bass.training.data import Rows, read_rows
 from bass.training.heads import Eagle3
-from bass.training.options import METHODS, TrainOptions
+from bass.training.options import TrainOptions
 from bass.training.train import TRAINEES, train_draft
 from bass.training.trainee import Lesson
 from support.engines import FIRST_PAIRING
@@ -96,10 +96,14 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> TrainOptions:
     )  # fmt: skip
 
 
+WHOLE = {"draft_vocab_size": 32_000}  # all token ids
 FORMS_TRAINED: list[tuple[str, dict[str, int]]] = [
-    *((method, {}) for method in METHODS),
+    ("eagle3", {}),
+    ("mtp", WHOLE),
+    ("block", {}),
+    ("model", WHOLE),
     ("block", {"draft_vocab_size": 10_000, "markov_rank": 0, "anchors": 16}),
-    ("model", {"hidden_size": 16, "layers": 2}),
+    ("model", WHOLE | {"hidden_size": 16, "layers": 2}),
     ("eagle3", {"hidden_size": 16}),
 ]
 
@@ -213,6 +217,19 @@ def test_recorded_states_may_have_gradients() -> None:
 def test_an_unknown_method_is_an_error() -> None:
     with pytest.raises(OptionError, match="`eagle3`"):
         TrainOptions(method="eagel3")
+
+
+def test_mistakes_are_errors_and_leave_no_training_behind(
+    options: TrainOptions, llm: bass.LLM, tmp_path: Path
+) -> None:
+    with pytest.raises(OptionError, match="`markov_rank` has no effect on `method=eagle3`"):
+        TrainOptions(markov_rank=8)
+    own = replace(options, output=str(tmp_path / "head"), steps=1)
+    with pytest.raises(OptionError, match="`features` has state 9, and the target has 2 layers"):
+        train_draft(replace(own, features=[1, 9]), llm, nothing)
+    with pytest.raises(OptionError, match="cannot be read"):
+        train_draft(replace(own, data=["missing.txt"]), llm, nothing)
+    train_draft(own, llm, nothing)
 
 
 def test_a_batch_of_texts_that_are_too_short_has_a_loss(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from bass.checkpoints.folder import SINGLE, read_config, some, stored_dtype
 from bass.checkpoints.shards import FLOATS, TensorFiles, TensorReader, mismatches
@@ -144,8 +144,8 @@ def save_head(
     folder.mkdir(parents=True, exist_ok=True)
     kind = str(dtype).removeprefix("torch.")
     text = json.dumps({**raw, "dtype": kind, "torch_dtype": kind}, indent=2)
+    write_atomically(folder / SINGLE, save(tensors, metadata={"format": "pt"}))
     write_atomically(folder / "config.json", text + "\n")
-    save_file(tensors, folder / SINGLE, metadata={"format": "pt"})
 
 
 def _account(index: HeadIndex) -> None:

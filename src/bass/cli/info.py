@@ -47,6 +47,7 @@ PROMPTS = (
     "Once upon a time, in a small village by the sea,",
 )
 MEASURED_TOKENS, MEASURED_DRAFT, MUCH_MORE = 64, 4, 1.1
+NOTHING = 1.1  # tokens per target call of a head that does not draft well
 
 
 def run(argv: list[str]) -> int:
@@ -124,6 +125,8 @@ def in_words(tau: float, others: dict[str, float]) -> str:
     listed = [f", {other:.2f} with `{options}`" for options, other in others.items()]
     found = f"It emits {tau:.2f} tokens per target call{''.join(listed)}."
     best = max(others, key=others.__getitem__, default="")
+    if max([tau, *others.values()]) < NOTHING:
+        found += " Almost nothing is accepted: it is for another target, or not trained."
     if best and others[best] > MUCH_MORE * tau:
         found += f" The head was probably trained so: give `{best}`."
     return found
@@ -168,6 +171,9 @@ def describe_head(index: HeadIndex, depth: int) -> dict[str, Any]:
     shape = index.decoder.shape
     found = {
         "family": f"a head of {index.kind}",
+        "made for": ((index.raw.get("speculators_config") or {}).get("verifier") or {}).get(
+            "name_or_path", ""
+        ),
         "parameters": f"{sum(p.numel() for p in index.decoder.parameters()):,}",
         "layers": str(shape.layers),
         "vocabulary": f"{shape.vocab_size:,} tokens",

@@ -198,8 +198,8 @@ class RunContext(DrafterContext):
         head = self.storage.models.head
         if head is None:
             raise PairingError(
-                "The drafter requests a head, and `draft` names none: give the folder of a head "
-                "that drafts from the target's states."
+                "The drafter requests a head, and `draft` names none: give the folder of one; "
+                'those of the embedded target are `draft="eagle3"` and `draft="block"`.'
             )
         return head
 

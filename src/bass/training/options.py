@@ -1,13 +1,18 @@
 """The options of `bass train-draft`; they load no torch."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import final
 
-from bass.errors import unknown_name
+from bass.errors import OptionError, unknown_name
 from bass.option import check_options, option
 
 METHODS = ("eagle3", "mtp", "block", "model")
+HEADS = ("eagle3", "block")
+OF_METHODS = {  # options that the other methods do not read
+    "layers": (*HEADS, "model"), "hidden_size": (*HEADS, "model"), "features": HEADS,
+    "draft_vocab_size": HEADS, "markov_rank": ("block",),
+}  # fmt: skip
 _COUNT = "[1, inf)"
 
 
@@ -55,3 +60,10 @@ class TrainOptions:
         check_options(self)
         if self.method not in METHODS:
             raise unknown_name("method", self.method, METHODS)
+        default = {field.name: field.default for field in fields(self)}
+        for name, methods in OF_METHODS.items():
+            if self.method not in methods and getattr(self, name) != default[name]:
+                raise OptionError(
+                    f"`{name}` has no effect on `method={self.method}`: leave it out, or train "
+                    f"{' or '.join(methods)}."
+                )

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from bass.api.llm import LLM
 from bass.errors import OptionError
+from bass.files import write_atomically
 from bass.models.decoder import CausalDecoder
 from bass.training.data import Rows, read_rows
 from bass.training.heads import Blocks, Eagle3, Mtp
@@ -34,10 +35,19 @@ def train_draft(options: TrainOptions, llm: LLM, watch: Watch, progress: bool = 
     by position (of the drafts whose predecessors were accepted), and tau. Raises `OptionError`.
     """
     folder, target = Path(options.output) / "training", llm.models.target
-    folder.mkdir(parents=True, exist_ok=True)
-    _check_same(options, folder / "options.json")
-    if not (folder / ROWS).exists():
-        save_file(vars(read_rows(options, llm, progress)), folder / ROWS)
+    if bad := [i for i in options.features or () if i not in range(target.shape.layers + 1)]:
+        raise OptionError(
+            f"`features` has state {bad[0]}, and the target has {target.shape.layers} layers: give "
+            f"0 to {target.shape.layers}, the last for what leaves the last layer."
+        )
+    own, path = json.loads(json.dumps(asdict(options) | {"output": ""})), folder / "options.json"
+    if path.exists():
+        _check_same(options, own, json.loads(path.read_text(encoding="utf-8")))
+    else:
+        rows = read_rows(options, llm, progress)
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(vars(rows), folder / ROWS)
+        write_atomically(path, json.dumps(own, indent=2) + "\n")
     rows = Rows(**load_file(folder / ROWS))
     trainee = TRAINEES[options.method].new(target, options, rows.counts(target.shape.vocab_size))
     figures = Training(trainee, target, rows, options, folder).run(watch)
@@ -52,12 +62,8 @@ def in_words(figures: dict[str, Any]) -> str:
     return f"accepted by position {', '.join(words)}"
 
 
-def _check_same(options: TrainOptions, path: Path) -> None:
+def _check_same(options: TrainOptions, own: dict[str, Any], before: dict[str, Any]) -> None:
     """Raise `OptionError` for a folder of a training with other options."""
-    own = json.loads(json.dumps(asdict(options) | {"output": ""}))
-    if not path.exists():
-        path.write_text(json.dumps(own, indent=2) + "\n", encoding="utf-8")
-    before = json.loads(path.read_text(encoding="utf-8"))
     if changed := [name for name, value in own.items() if before.get(name) != value]:
         raise OptionError(
             f"`{options.output}` holds a training with another `{changed[0]}` "
