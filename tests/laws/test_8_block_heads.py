@@ -20,6 +20,7 @@ from support.block_heads import (
     WithHead,
     block_logits,
     medusa_logits,
+    peagle_logits,
     published,
     states_read,
 )
@@ -44,6 +45,9 @@ def reference(form: str, tokens: Tensor, drafted: Tensor) -> tuple[Tensor, Tenso
     """Logits and confidences of the tokens drafted after a text."""
     head, target = published(form, WORLD.vocab, WIDTH), WORLD.models["target"]
     states = target_states(WORLD, tokens[:-1], states_read(head))
+    if form.startswith("P-EAGLE"):
+        logits = peagle_logits(head, states, tokens.cpu(), len(drafted), target)
+        return logits, torch.ones(len(logits))
     if form not in MEDUSAS:
         return block_logits(head, states, tokens.cpu(), drafted.cpu(), target)
     logits = medusa_logits(head, states[0][-1], target.head.weight.cpu())  # type: ignore[union-attr]

@@ -11,7 +11,17 @@ from torch import Tensor
 
 from bass.drafters import Block
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
-from support.heads import DIM, HEADS, HIDDEN, INNER, KV_HEADS, Published, loaded
+from support.heads import (
+    DIM,
+    HEADS,
+    HIDDEN,
+    INNER,
+    KV_HEADS,
+    Published,
+    eagle,
+    eagle_states,
+    loaded,
+)
 
 
 @dataclass
@@ -75,6 +85,31 @@ def medusa_logits(head: Published, state: Tensor, of_target: Tensor) -> Tensor:
     return torch.stack(found)
 
 
+def peagle(vocab: int, of_target: int, **options: Any) -> Published:
+    """A head of P-EAGLE, whose first three layers of the target are read."""
+    head = eagle(vocab, of_target, layers=2, **options)
+    random = torch.Generator().manual_seed(1)
+    raw = {
+        "architectures": ["PeagleLlamaForCausalLM"], "pard_token": 1,
+        "eagle_aux_hidden_state_layer_ids": [0, 1, 2],
+    }  # fmt: skip
+    mask = {"mask_hidden": torch.randn(1, 1, 3 * of_target, generator=random)}
+    return replace(head.but(**raw), tensors=head.tensors | mask)
+
+
+def peagle_logits(
+    head: Published, states: list[Tensor], tokens: Tensor, count: int, target: Any
+) -> Tensor:
+    """Logits [count, vocab] of the tokens drafted after a text of which all but the last token have
+    states: all after the first are read from slots with the mask's state and token.
+    """
+    masks = head.tensors["mask_hidden"][0].double().expand(count - 1, -1).chunk(3, 1)
+    given = [torch.cat((x.double(), y)) for x, y in zip(states, masks, strict=True)]
+    read = torch.cat((tokens, torch.full((count - 1,), head.raw["pard_token"])))
+    as_eagle = head.but(architectures=["LlamaForCausalLMEagle3"])
+    return eagle_states(as_eagle, given, read, target)[1][-count:]
+
+
 def layer_weights(w: Weights, name: str, hidden: int, bias: bool) -> None:
     """The tensors of a layer of Qwen 3."""
     sizes = {"q": HEADS, "k": KV_HEADS, "v": KV_HEADS}
@@ -94,8 +129,8 @@ def layer_weights(w: Weights, name: str, hidden: int, bias: bool) -> None:
 
 def block(
     vocab: int, of_target: int, producer: str = "z-lab", layers: int = 2, markov: int = 0,
-    confidence: bool = False, draft_vocab: int = 0, bias: bool = False, mask: bool = False,
-    **options: Any,
+    confidence: bool = False, draft_vocab: int = 0, bias: bool = False, mask: bool | str = False,
+    markov_type: str = "vanilla", **options: Any,
 ) -> Published:  # fmt: skip
     """A block drafter as z-lab, speculators or DeepSpec writes it: the last two with their own
     embedding and matrix of logits, speculators' in a config of its own.
@@ -115,6 +150,11 @@ def block(
     if markov:
         w.matrix("markov_head.markov_w1", vocab, markov, scale=markov**0.5)
         w.matrix("markov_head.markov_w2", ids, markov)
+        gates = {"gated": ("gate_proj", 1, 1), "rnn": ("joint_proj", 3, 2)}
+        if markov_type in gates:
+            name, parts, inputs = gates[markov_type]
+            w.matrix(f"markov_head.{name}", parts * markov, hidden + inputs * markov)
+            w.vector(f"markov_head.{name}.bias", parts * markov, 0)
     if confidence:
         w.matrix("confidence_head.proj", 1, hidden + markov)
         w.vector("confidence_head.proj.bias", 1, 0)
@@ -141,18 +181,18 @@ def block(
     else:
         raw = layer | {
             "architectures": ["Qwen3DSparkModel"], "target_layer_ids": [-1, 1], "mask_token_id": 1,
-            "block_size": 4, "markov_rank": markov, "markov_head_type": "vanilla",
+            "block_size": 4, "markov_rank": markov, "markov_head_type": markov_type,
             "enable_confidence_head": confidence, "confidence_head_with_markov": confidence,
             "target_hidden_size": of_target,
         } | options  # fmt: skip
-    return Published(raw, w.tensors)
+    return Published(raw, w.tensors, mask=mask if isinstance(mask, str) else "")
 
 
 def states_read(head: Published) -> tuple[int, ...]:
     """The states of the target by their numbers: i enters layer i; -1 is the final one."""
     raw = head.raw
     if "block_size" not in raw:
-        return (-1,)
+        return tuple(raw.get("eagle_aux_hidden_state_layer_ids", (-1,)))
     if "speculators_model_type" in raw:
         return tuple(raw["aux_hidden_state_layer_ids"])
     ids = (raw.get("dflash_config") or raw)["target_layer_ids"]
@@ -208,6 +248,22 @@ class Reference:
         return x + self.product(gate * gate.sigmoid() * up, f"{own}mlp.down_proj")
 
 
+def markov_read(r: Reference, before: Tensor, h: Tensor) -> Tensor:
+    """What W2 reads for each slot, of W1 of the token before it and its final state."""
+    kind = r.raw["markov_head_type"]
+    if kind == "vanilla":
+        return before
+    if kind == "gated":
+        gate = r.product(torch.cat((h, before), -1), "markov_head.gate_proj").sigmoid()
+        return gate * before
+    state, found = torch.zeros_like(before[0]), []
+    for w1, x in zip(before, h, strict=True):
+        gate, new, out = r.product(torch.cat((state, w1, x)), "markov_head.joint_proj").chunk(3)
+        state = gate.sigmoid() * state + (1 - gate.sigmoid()) * new.tanh()
+        found.append(out.tanh())
+    return torch.stack(found)
+
+
 def block_logits(
     head: Published, states: list[Tensor], tokens: Tensor, drafted: Tensor, target: Any
 ) -> tuple[Tensor, Tensor]:
@@ -230,7 +286,7 @@ def block_logits(
     logits = h @ w.get("lm_head.weight", target.head.weight.cpu().double()).T
     if "markov_head.markov_w1.weight" in w:
         before = w["markov_head.markov_w1.weight"][torch.cat((tokens[-1:], drafted[:-1]))]
-        logits = logits + r.product(before, "markov_head.markov_w2")
+        logits = logits + r.product(markov_read(r, before, h), "markov_head.markov_w2")
         h = torch.cat((h, before), -1)
     ids = torch.arange(logits.shape[1]) + head.tensors.get("d2t", torch.zeros((), dtype=int))
     whole = torch.full((count, r.raw["vocab_size"]), -torch.inf).double()
@@ -249,10 +305,17 @@ FORMS: dict[str, dict[str, Any]] = {
     "z-lab": {},
     "z-lab, windows": {"layer_types": MIXED, "sliding_window": 4},
     "z-lab, mask embedding, biases": {"mask": True, "bias": True},
+    "z-lab, mask embedding in a file": {"mask": "embedding"},
     "speculators": {"producer": "speculators", "draft_vocab": -1},
     "DeepSpec, DSpark": {"producer": "DeepSpec", "markov": 4, "confidence": True},
     "DeepSpec, its DFlash": {"producer": "DeepSpec"},
-}
+    "DeepSpec, gated": {"producer": "DeepSpec", "markov": 4, "markov_type": "gated"},
+    "DeepSpec, recurrent": {
+        "producer": "DeepSpec", "markov": 4, "markov_type": "rnn", "confidence": True,
+    },
+    "P-EAGLE": {"draft_vocab": -1},
+    "P-EAGLE, norms": {"norm_before_fc": True, "fc_norm": False, "norm_output": True},
+}  # fmt: skip
 MEDUSAS = tuple(FORMS)[:3]
 
 
@@ -262,7 +325,8 @@ def published(form: str, vocab: int, of_target: int) -> Published:
     options = FORMS[form]
     if options.get("draft_vocab"):  # one token less than the target
         options = options | {"draft_vocab": vocab + options["draft_vocab"]}
-    return (medusa if form in MEDUSAS else block)(vocab, of_target, **options)
+    make = medusa if form in MEDUSAS else peagle if form.startswith("P-EAGLE") else block
+    return make(vocab, of_target, **options)
 
 
 @final

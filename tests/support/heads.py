@@ -28,6 +28,7 @@ from bass.testing.small_models import SmallModel
 from support.mtp import PRODUCERS, mtp, mtp_states
 
 HEADS, KV_HEADS, DIM, HIDDEN, INNER = 4, 2, 8, 24, 40  # of the small heads
+MASK = "mask_embedding"
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,15 @@ class Published:
     raw: dict[str, Any]
     tensors: dict[str, Tensor] = field(repr=False)
     producer: str = ""  # of an MTP layer
+    mask: str = ""  # the key of `mask_embedding` in a file of its own
 
     def write(self, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.json").write_text(json.dumps(self.raw))
         stored = {name: tensor.contiguous() for name, tensor in self.tensors.items()}
+        if self.mask:
+            mask = {"mask_token_id": 1, self.mask: stored.pop(MASK)}
+            torch.save(mask, folder / "mask_embedding.pt")
         save_file(stored, folder / "model.safetensors")
         return folder
 

@@ -187,6 +187,15 @@ def of_block(layers: str, unread: int, by_token: tuple[str, ...] = ()) -> Any:
     return passes
 
 
+def of_parallel(lens: Any, drafted: Any, emitted: Any) -> Iterator[Fed]:
+    """The passes of P-EAGLE."""
+    layer, masked = rf"{INNER}|hidden_norm|^norm", (drafted - 1).clip(0)
+    yield "lm_head", drafted, None
+    yield layer, masked, lens - 1 + masked
+    yield r"fc\.", emitted, None
+    yield layer, emitted, lens - 1 + emitted
+
+
 def of_medusa(lens: Any, drafted: Any, emitted: Any) -> Iterator[Fed]:
     for i in range(max(drafted)):
         yield rf"{i}\.\d\.", drafted > i, None
@@ -205,6 +214,8 @@ PASSES = {
     "FasterDecoding": of_medusa,
     "z-lab": of_block(BLOCKS, 1),
     "DeepSpec, DSpark": of_block(BLOCKS, 0, ("markov_w2", "confidence")),
+    "DeepSpec, gated": of_block(BLOCKS, 0, (r"markov_w2|markov_head\.gate_proj",)),
+    "P-EAGLE": of_parallel,
 }
 
 

@@ -118,8 +118,12 @@ BAD: dict[str, tuple[Published, str]] = {
         with_tensors(TWO_LAYERS, layers__1__hidden_norm__weight=torch.ones(24)),
         r"two tensors for one .*layers.1.hidden_norm.weight",
     ),
-    "a tensor of P-EAGLE": (with_tensors(HEAD, mask_hidden=torch.ones(1, 1, 48)), "mask_hidden"),
-    "P-EAGLE": (HEAD.but(architectures=["PEagleLlamaForCausalLM"]), "another kind .`peagle`"),
+    "P-EAGLE without a mask token": (
+        with_tensors(HEAD, mask_hidden=torch.ones(1, 1, 48)), "none of mask_token_id, pard_token",
+    ),
+    "P-EAGLE without a mask": (
+        HEAD.but(architectures=["PEagleLlamaForCausalLM"], pard_token=1), r"missing \(mask_hidden",
+    ),
     "DeepSeek": (HEAD.but(architectures=["Eagle3DeepseekV2ForCausalLM"]), "kind .`deepseek`"),
     "Gemma in speculators": (by_speculators(HEAD, "gemma3_text"), "kind .`gemma`"),
     "EAGLE-4": (HEAD.but(architectures=["LlamaForCausalLMEagle4"]), "kind .`eagle4`"),

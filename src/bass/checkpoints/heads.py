@@ -3,15 +3,16 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
 import torch
 from safetensors.torch import save
+from torch import Tensor
 
 from bass.checkpoints.folder import SINGLE, read_config, some, stored_dtype
-from bass.checkpoints.shards import FLOATS, TensorFiles, TensorReader, mismatches
+from bass.checkpoints.shards import FLOATS, Stored, TensorFiles, TensorReader, mismatches
 from bass.drafters import BlockHead, EagleHead, MedusaHead, MtpHead
 from bass.errors import BassError, CheckpointError
 from bass.files import write_atomically
@@ -59,7 +60,7 @@ def kind_of_head(raw: Mapping[str, Any], tensors: Iterable[str] = ()) -> str | N
 class HeadIndex:
     """A head without the values of its weights. `decoder` is on the meta device.
 
-    dummy: there are no weights; loading makes random ones.
+    dummy: there are no weights; loading makes random ones. pickled: tensors of pickle files.
     """
 
     folder: Path
@@ -68,6 +69,7 @@ class HeadIndex:
     files: TensorFiles
     decoder: DraftHead
     dummy: bool = False
+    pickled: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def dtypes(self) -> list[torch.dtype]:
@@ -83,7 +85,9 @@ class HeadIndex:
         if self.dummy:
             fill_all_with_random(head, torch.Generator(device).manual_seed(0))
         for name, parameter in () if self.dummy else head.named_parameters():
-            sources[name].fill(parameter, [reader[t] for t in sources[name].tensors])
+            tensors, pickled = sources[name].tensors, self.pickled
+            parts = [pickled[t] if t in pickled else reader[t] for t in tensors]
+            sources[name].fill(parameter, parts)
         head.finish()
         for module in head.modules():
             if isinstance(module, Rotary):
@@ -121,16 +125,31 @@ def read_head(
         raise CheckpointError(
             f"`{folder}` has two tensors for one of a head of {kind} ({some(twice)}): remove one."
         )
+    pickled = masks_of(folder)
+    stored |= {n: Stored(folder, n, "F32", tuple(x.shape)) for n, x in pickled.items()}
     files = replace(files, stored=stored)
     try:
         config = head.read_config(raw, {name: t.shape for name, t in stored.items()})
         empty = head(config, torch.device("meta")).requires_grad_(False).eval()
     except BassError as error:
         raise CheckpointError(f"`{folder}`: {error}") from error
-    index = HeadIndex(folder, kind, raw, files, empty, dummy)
+    index = HeadIndex(folder, kind, raw, files, empty, dummy, pickled)
     if not dummy:
         _account(index)
     return index
+
+
+def masks_of(folder: Path) -> dict[str, Tensor]:
+    """What a block drafter may have in `mask_embedding.pt`: a vector, alone or with its token."""
+    if not (path := folder / "mask_embedding.pt").exists():
+        return {}
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+        tensors = found.values() if isinstance(found, dict) else (found,)
+        [vector] = (one for one in tensors if isinstance(one, Tensor))
+    except Exception as error:  # a pickle that is damaged, or holds more, may raise anything
+        raise CheckpointError(f"`{path}` holds no vector: download it again.") from error
+    return {"mask_embedding": vector.flatten()}
 
 
 def save_head(

@@ -12,7 +12,7 @@ WANTED = (
     "tokenizer.model", "vocab.json", "merges.txt", "tekken.json", "tiktoken.model", "*.tiktoken",
     "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
     "chat_template.jinja", "chat_template.json", "additional_chat_templates/*.jinja",
-    "*.safetensors", "model.safetensors.index.json", "adapter_config.json",
+    "*.safetensors", "model.safetensors.index.json", "adapter_config.json", "mask_embedding.pt",
 )  # fmt: skip
 # other formats of the same weights: in subfolders, and original formats
 UNWANTED = ("*/*.safetensors", "consolidated*")

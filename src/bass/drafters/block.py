@@ -12,7 +12,8 @@ cache from position lens-1 on is gone when it matters: `observe` writes the comm
 their context, and the next block begins at the first one after these.
 
 DSpark's Markov head adds W2[W1[token before]] to the logits, so each q depends on the drafted token
-before it. Its confidence head may end a draft before a token is drawn.
+before it; a gated one scales W1[...] by a gate, a recurrent one reads all drafted tokens before it.
+Its confidence head may end a draft before a token is drawn.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,6 +59,8 @@ from bass.records import (
 )
 
 Hidden = Float[Tensor, "batch window width"]  # of the head
+Rank = Float[Tensor, "batch window rank"]  # of a Markov head
+MARKOV = ("markov_out", "markov_gate", "markov_joint")
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class BlockConfig(HeadConfig):
     assumes: ClassVar[dict[str, tuple[Any, ...]]] = {
         "is_causal": (None, True, False),
         "projector_type": ("dflash", None),
-        "markov_head_type": ("vanilla", None),
+        "markov_head_type": ("vanilla", "gated", "rnn"),
         "attention_sink_bias": (False, None),
         "add_swa_attention_sink_bias": (False, None),
         "is_neox_style": (True, None),
@@ -91,6 +94,7 @@ class BlockConfig(HeadConfig):
     has_mask: bool = False
     qk_norm: bool = True
     markov_rank: int = 0
+    markov_head_type: str = "vanilla"
     confidence: int = 0
 
 
@@ -102,8 +106,12 @@ class BlockHead(MappedHead):
         "mask": "mask_embedding",
         "markov_in": "markov_head.markov_w1.weight",
         "markov_out": "markov_head.markov_w2",
+        "markov_gate": "markov_head.gate_proj",
+        "markov_joint": "markov_head.joint_proj",
         "confidence": "confidence_head.proj",
     }
+
+    one_pass = True
 
     def setup(self, c: BlockConfig, make: LayerFactory) -> None:
         inputs = len(c.features) * (c.target_hidden_size or c.hidden_size)
@@ -115,6 +123,10 @@ class BlockHead(MappedHead):
         rank, ids = c.markov_rank, c.draft_vocab_size or c.vocab_size
         self.markov_in = make.empty(c.vocab_size, rank) if rank else None
         self.markov_out = make.linear(rank, ids) if rank else None
+        gated, recurrent = (rank and c.markov_head_type == kind for kind in ("gated", "rnn"))
+        inputs = c.hidden_size + rank
+        self.markov_gate = make.linear(inputs, rank, bias=True) if gated else None
+        self.markov_joint = make.linear(inputs + rank, 3 * rank, True) if recurrent else None
         self.confidence = make.linear(c.confidence, 1, bias=True) if c.confidence else None
 
     @classmethod
@@ -181,6 +193,21 @@ class BlockHead(MappedHead):
         for layer, (block, attend) in enumerate(zip(self.blocks, attends, strict=True)):
             x = block(x, rotation, attend, layer)
         return x.normed(self.norm).tensor()
+
+    def markov(self, before: Rank, hidden: Hidden, state: Rank) -> tuple[Tensor, Rank]:
+        """What the token before adds to logits, and the state of a recurrent head.
+
+        before: W1 of that token. hidden: the final state. state: 0 in the first slot.
+        """
+        assert self.markov_out is not None
+        if self.markov_joint is not None:
+            both = self.markov_joint(torch.cat((state, before, hidden), -1))
+            gate, new, out = both.chunk(3, -1)
+            state = torch.lerp(new.tanh(), state, gate.sigmoid())
+            return self.markov_out(out.tanh()), state
+        if self.markov_gate is not None:
+            before = before * self.markov_gate(torch.cat((hidden, before), -1)).sigmoid()
+        return self.markov_out(before), state
 
 
 def states_of(raw: Mapping[str, Any]) -> list[int]:
@@ -264,7 +291,7 @@ class BlockDrafter(ForwardingRowStore, Drafter):
         head, attend = self.head, self.cache.attend(seen.window)
         attentions: Any = [block.attention for block in head.blocks]
         projected = [x for one in attentions for x in (one.qkv, one.qk_norm) if x is not None]
-        self.context.count((*head.fusion, *projected))
+        self.context.count((*head.modules_of(head.fusing), *projected))
         projections = head.projections(head.context(seen.features), seen.window)
         for layer, projection in enumerate(projections):
             attend.store(layer, projection)
@@ -272,24 +299,26 @@ class BlockDrafter(ForwardingRowStore, Drafter):
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
     ) -> Draft:
-        head, i = self.head, -1
+        head, i, state = self.head, -1, None
         k = min(k, head.config.block_size - (not self.anchor))
         lengths = lengths.clamp(max=k)
         hidden, ends = self.states(sequences, lengths, k, span), lengths
         logits = self.context.unembed(hidden, head.head)
-        last = batch_state.last(sequences, 1)
+        last, markov = batch_state.last(sequences, 1), head.modules_of(MARKOV)
 
         def logits_after(fed: Fed | None) -> Tensor:
-            nonlocal i, ends
+            nonlocal i, ends, state
             i += 1
-            own, before = logits[:, i : i + 1], None
-            if head.markov_in is not None and head.markov_out is not None:
-                self.context.count((head.markov_out,), range(i, i + 1))
+            own, x, before = logits[:, i : i + 1], hidden[:, i : i + 1], None
+            if head.markov_in is not None:
+                self.context.count(markov, range(i, i + 1))
                 before = embedding((last if fed is None else fed)[0], head.markov_in)
-                own = own + head.markov_out(before)
+                state = torch.zeros_like(before) if state is None else state
+                added, state = head.markov(before, x, state)
+                own = own + added
             if self.confidence and head.confidence is not None:
                 self.context.count((head.confidence,), range(i, i + 1))
-                doubtful = self._confidence(hidden[:, i : i + 1], before) < self.confidence
+                doubtful = self._confidence(x, before) < self.confidence
                 ends = torch.where(doubtful, ends.clamp(max=i), ends)
             return over_vocabulary(own, head.token_ids, self.context.vocab_size)
 
@@ -314,7 +343,7 @@ class BlockDrafter(ForwardingRowStore, Drafter):
             embedded = torch.where(slots[:, None] > 0, head.mask, embedded)
         visible = torch.where(fed, at + used - 1, -1)
         kinds = {one: self.cache.attend(window, None if one else visible) for one in {*self.causal}}
-        modules = head.drafting("head", "markov_out", "confidence")
+        modules = head.drafting("head", *MARKOV, "confidence")
         self.context.count(modules, range(len(slots)), unread - 1, head.shape)
         return head.states(embedded, window, [kinds[one] for one in self.causal])[:, unread:]
 

@@ -4,6 +4,7 @@
 
     observed, positions    lens_old-1 .. lens-2    true features; the last row gives d1 and u
     drafting               lens-1, lens ...        (u, d1) -> d2, (u, d2) -> d3 ...
+    P-EAGLE, in one pass   lens-1, lens ...        (mask, mask) -> d2, (mask, mask) -> d3 ...
 
 What drafting writes to the head's cache at positions from lens-1 on used approximate features; the
 next observation writes the committed ones again, with true features.
@@ -69,13 +70,15 @@ class ChainHead(DraftHead):
     """A head that drafts token by token, each state from the one before and a token.
 
     `blocks`: its layers. `embed`, `head`: None: the target's. `token_ids`: the target's ids of the
-    rows of `head`; None: the same.
+    rows of `head`; None: the same. `masked`: the feature of slots without a token before, which
+    draft in one pass; None: each slot needs the state and the token before.
     """
 
     blocks: nn.ModuleList
     embed: nn.Parameter | None
     head: nn.Module | None
     token_ids: Tensor | None
+    masked: Float[Tensor, "1 1 width"] | None = None
 
     @abstractmethod
     def fused_features(self, features: Features) -> Hidden:
@@ -99,6 +102,7 @@ class EagleHead(MappedHead, ChainHead):
         **{f"state_norms.{i}": f"fc_norm.{i}" for i in range(MOST_STATES)},
         "attention_norm": "input_layernorm",
         "embed_norm": "input_layernorm",
+        "mask_hidden": "mask_hidden",
     }
 
     def setup(self, c: EagleConfig, make: LayerFactory) -> None:
@@ -112,6 +116,8 @@ class EagleHead(MappedHead, ChainHead):
         ]
         self.state_norms = nn.ModuleList(norms)
         self.fc = make.linear(inputs, c.hidden_size, c.fc_bias) if c.has_fc else None
+        self.mask_hidden = make.empty(1, 1, inputs) if c.parallel else None
+        self.one_pass = c.parallel
         first = EagleBlock(c, make) if c.version == 3 else self.block(c, make)
         if c.version != 3 and not c.has_first_norm:
             first.attention_norm = nn.Identity()  # EAGLE-1 has none
@@ -157,6 +163,12 @@ class EagleHead(MappedHead, ChainHead):
             text = "whether drafting continues from states after the last norm (they do here)"
             found.append(OpenRule(text, "norm_output false", Eagle(norm_output=False)))
         return found
+
+    @property
+    def masked(self) -> Tensor | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        if self.mask_hidden is None:
+            return None
+        return self.fused_features(self.mask_hidden.chunk(self.config.states, -1))
 
     def fused_features(self, features: Features) -> Hidden:
         """One state of the target's states; of EAGLE-1 the only one."""
@@ -290,13 +302,14 @@ class ChainDrafter(Drafter):
     context: DrafterContext
     chain: Chain
     last: LastStates
+    masked: Float[Tensor, "1 1 width"] | None = None  # of the head
 
     @classmethod
     def of(cls, head: ChainHead, context: DrafterContext) -> "ChainDrafter":
         """The drafter of a run."""
         cache = context.cache(head.shape)
         last = LastStates.empty(context.batch, head.config.hidden_size, context.embed)
-        return cls(head, cache, context, Chain.of(context), last)
+        return cls(head, cache, context, Chain.of(context), last, head.masked)
 
     @property
     def label(self) -> str:
@@ -312,7 +325,7 @@ class ChainDrafter(Drafter):
     def observe(self, seen: Observation) -> None:
         """Feed the committed tokens with their true features."""
         fed = replace(seen.window, tokens=seen.following)
-        self.context.count(self.head.fusion)
+        self.context.count(self.head.modules_of(self.head.fusing))
         self.context.count(self.head.drafting("head"), shape=self.head.shape)
 
         def run(fed: Window, *features: Tensor) -> tuple[Tensor]:
@@ -323,6 +336,11 @@ class ChainDrafter(Drafter):
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
     ) -> Draft:
+        requested = self.last.lengths(sequences, lengths)
+        if self.masked is not None:
+            states = self._slots(self.masked, requested, k, span)
+            each = iter(self.logits(self.head.read(states)).split(1, 1))
+            return self.chain.drawn(lambda _: next(each), sequences, requested, k, noise)
         u, place = self.last.values[:, None], 0  # of the feature to come
         read = self.head.read(u)
 
@@ -341,8 +359,19 @@ class ChainDrafter(Drafter):
                 u, read = self.cache.replayed("draft", run, window, u)
             return self.logits(read)
 
-        requested = self.last.lengths(sequences, lengths)
         return self.chain.drawn(logits_after, sequences, requested, k, noise, behind=1)
+
+    def _slots(
+        self, masked: Tensor, lengths: Int[Tensor, " batch"], k: int, span: int
+    ) -> Float[Tensor, "batch k width"]:
+        """The states of a draft's slots: the last observed one, and those of masked tokens."""
+        u, ahead = self.last.values[:, None], torch.arange(1, k, device=lengths.device)
+        if k == 1:
+            return u
+        at = torch.where(ahead < lengths[:, None], self.last.at[:, None] + ahead, -1)
+        window = Window(torch.full_like(at, self.head.config.mask_token_id), at, span)
+        self.context.count(self.head.drafting("head"), range(k - 1), -2, self.head.shape)
+        return torch.cat((u, self._states(window, masked.expand(len(u), k - 1, -1))), 1)
 
     def _states(self, window: Window, g: Hidden) -> Hidden:
         own = self.head.embed

@@ -25,7 +25,8 @@ from bass.models.heads import HeadConfig, Shapes, flattened
 CLASSES = ("architectures", "model_type", "layer_type", "speculators_model_type")
 Ids = Literal["input", "output"]
 # in names of classes: heads whose layers or passes are others than those of Llama or Qwen 3
-OTHERS = r"deepseek|gemma|minicpm|llama4|eagle-?_?4|p-?eagle"
+OTHERS = r"deepseek|gemma|minicpm|llama4|eagle-?_?4"
+MASKS = ("mask_token_id", "pard_token", "ptd_token_id")  # of P-EAGLE, by some producer
 # fields of eagle_config that NVIDIA's ModelOpt alone writes
 OF_NVIDIA = {"use_input_layernorm_in_first_layer", "use_last_layernorm", "use_mtp_layernorm"}
 
@@ -38,7 +39,8 @@ class EagleConfig(HeadConfig):
     and `ids`, what they mean; (): the default. `states`: their number; `use_aux`: False if the
     only one is the final state. `version` 3: the first layer's attention reads [embedding,
     feature], of twice the width; 1 (and 2): `fc` makes one state of both. `norm_output`: the
-    recurrent state is the one after the norm.
+    recurrent state is the one after the norm. `parallel`: P-EAGLE, with `mask_token_id` in the
+    slots that draft in one pass.
     """
 
     model_type = "eagle"
@@ -66,6 +68,8 @@ class EagleConfig(HeadConfig):
     norm_before_residual: bool = False
     norm_output: bool = False
     logit_scale: Positive = 1.0
+    parallel: bool = False
+    mask_token_id: int = 0
 
     @classmethod
     def json_names(cls) -> dict[str, str]:
@@ -108,8 +112,12 @@ def read_eagle(raw: Mapping[str, Any], shapes: Shapes) -> EagleConfig:
             f"its class ({', '.join(map(str, filter(None, classes)))}) has layers of another kind "
             f"(`{other[0]}`): `bass` reads heads of EAGLE with the layers of Llama or Qwen 3."
         )
+    parallel = "mask_hidden" in shapes or "peagle" in str(classes).lower()
+    masks = [raw[name] for name in MASKS if name in raw]
+    if parallel and not masks:
+        raise CheckpointError(f"config.json has none of {', '.join(MASKS)}: add the mask token.")
     three = bool(re.search(r"eagle-?_?3", str(classes).lower())) or (
-        "layers.0.hidden_norm.weight" in shapes
+        parallel or "layers.0.hidden_norm.weight" in shapes
     )
     producer, layer_ids, ids = states_of(raw)
     use_aux = three and raw.get("use_aux_hidden_state") is not False
@@ -130,7 +138,11 @@ def read_eagle(raw: Mapping[str, Any], shapes: Shapes) -> EagleConfig:
         "has_head": three and not raw.get("tie_word_embeddings"),
         "norm_before_fc": raw.get("norm_before_fc", "input_norm.weight" in shapes),
         "norms_of_states": bool(of_states),
-        "norm_before_residual": raw.get("norm_before_residual", producer == "speculators"),
+        "norm_before_residual": raw.get(
+            "norm_before_residual", producer == "speculators" and not parallel
+        ),
+        "parallel": parallel,
+        "mask_token_id": masks[0] if masks else 0,
     }
     return replace(EagleConfig.of_files(raw, shapes, own), ids=ids, layer_ids=layer_ids)
 

@@ -49,6 +49,8 @@ class MedusaConfig:
 class MedusaHead(DraftHead):
     """The heads of Medusa: of x + silu(linear(x)), several times, a product."""
 
+    one_pass = True
+
     def setup(self, c: MedusaConfig, make: LayerFactory) -> None:
         size = c.hidden_size
         self.blocks = nn.ModuleList(

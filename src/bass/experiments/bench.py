@@ -28,7 +28,7 @@ from bass.api.loading import ModelCache, Models
 from bass.api.options import DEFAULT_POLICY, LoadOptions, RequestOptions
 from bass.api.plan import LoadPlan
 from bass.api.requests import check_context, prompt_ids
-from bass.drafters import Block, Eagle, Medusa, ModelDraft, Mtp, SelfDraft
+from bass.drafters import Eagle, ModelDraft, Mtp, SelfDraft
 from bass.engine import cost
 from bass.engine.assembly import Strategies
 from bass.engine.parts import parts_at
@@ -204,7 +204,8 @@ class Timing:
     def bound_ms(self, machine: Machine, k: float) -> float:
         """The bound of a step of k drafted tokens."""
         target, draft = pass_bytes(self.llm, len(self.groups[0]), self.middle, round(k))
-        passes = min(k, 1) if isinstance(self.llm.parts.drafter, Block | Medusa) else k
+        head = self.llm.models.head
+        passes = min(k, 1) if head is not None and head.one_pass else k
         return (target + passes * draft) / machine.copy_bandwidth * 1e3
 
     def parts(self) -> dict[str, float]:

@@ -42,11 +42,13 @@ class DraftHead(nn.Module):
 
     `config`: has `shape`, of the head's own layers. `names`: the checkpoint's modules, after the
     drafter's own renaming. `fusing`: the modules that read the target's states, and draft nothing.
-    `setup` makes the parameters, and `method` is the drafter that runs it.
+    `one_pass`: all tokens of a draft come from one pass. `setup` makes the parameters, and `method`
+    is the drafter that runs it.
     """
 
     names: ClassVar[Names] = {}
     fusing: tuple[str, ...] = ()
+    one_pass: bool = False
 
     def __init__(
         self, config: Any, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
@@ -91,10 +93,9 @@ class DraftHead(nn.Module):
     def shape(self) -> DecoderShape:
         return self.config.shape
 
-    @property
-    def fusion(self) -> tuple[nn.Module, ...]:
-        """The modules that `fusing` names."""
-        return tuple(one for name, one in self.named_children() if name in self.fusing)
+    def modules_of(self, names: tuple[str, ...]) -> tuple[nn.Module, ...]:
+        """The modules of these names that it has."""
+        return tuple(one for name, one in self.named_children() if name in names)
 
     def drafting(self, *but: str) -> tuple[nn.Module, ...]:
         """The modules of a pass that drafts, but these."""

@@ -33,6 +33,20 @@ MUTANTS = (
         ("unit/test_cost_of_runs.py::test_a_heads_bytes_and_flops_are_those_of_its_passes",),
     ),
     Mutant(
+        "masked slots of P-EAGLE are at the positions of the tokens that they draft",
+        "ChainDrafter._slots",
+        "self.last.at[:, None] + ahead",
+        "self.last.at[:, None] + ahead + 1",
+        (BLOCKS,),
+    ),
+    Mutant(
+        "a recurrent Markov head forgets the first of the tokens",
+        "BlockHead.markov",
+        "torch.lerp(new.tanh(), state, gate.sigmoid())",
+        "new.tanh()",
+        (BLOCKS,),
+    ),
+    Mutant(
         "the heads of Medusa draft in the reverse order",
         "MedusaDrafter.propose",
         "iter(range(k))",
@@ -134,8 +148,8 @@ MUTANTS = (
     Mutant(
         "a head of speculators adds the attention to the state before the norm",
         "read_eagle",
-        'raw.get("norm_before_residual", producer == "speculators")',
-        'raw.get("norm_before_residual", False)',
+        'producer == "speculators" and not parallel',
+        "False",
         (PRODUCED,),
     ),
     Mutant(
