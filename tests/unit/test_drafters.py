@@ -1,7 +1,9 @@
 """What each drafter proposes, by hand; and through the public interface, on tiny checkpoints."""
 
+import copy
 import itertools
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import create_autospec
@@ -13,15 +15,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bass
+from bass.attention import SDPA
+from bass.caches import PaddedCache
 from bass.drafters import Ensemble, ModelDrafter, Ngram, Replay, Suffix
 from bass.drafters.ensemble import EnsembleDrafter
-from bass.engine.assembly import own_draw
+from bass.engine.assembly import ModelPair, Storage, Strategies, own_draw
 from bass.interfaces import Drafter, DrafterContext, Scorer, StopRule
 from bass.ops.noise import step_noise
-from bass.records import Draft, RowAssignment, Scored, Sequences, Window
+from bass.policies import Fixed
+from bass.records import (
+    CacheBudget,
+    Draft,
+    Observation,
+    RowAssignment,
+    Scored,
+    Sequences,
+    Window,
+)
 from bass.sampling import RowSampling
 from bass.stop_rules import Confidence, Entropy, Svip
-from support.heads import eagle
+from bass.testing.small_models import SmallLlama
+from bass.verifiers import Rejection
+from support import block_heads, heads
+from support.block_heads import FORMS, WithHead
+from support.heads import Headed, eagle
 from unit.checkpoints import Pair, write_checkpoint
 
 VOCAB, CPU = 50, torch.device("cpu")
@@ -291,6 +308,30 @@ def test_no_drafter_reads_from_the_host(rule: StopRule | None) -> None:
         draft = drafter.propose(sequences, torch.full((3,), 4, device=meta), 4, noise, 16)
         assert draft.tokens.shape == (3, 4)
         assert draft.lengths.device == meta
+
+
+@pytest.mark.parametrize(
+    "method", [Headed("eagle3, reduced vocabulary"), *map(WithHead, FORMS)], ids=lambda m: m.form
+)
+@torch.inference_mode()
+def test_no_head_reads_from_the_host(method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    meta = torch.device("meta")
+    for module in (heads, block_heads):  # its table of ids is checked where it is loaded
+        made = partial(
+            lambda read, head, *_: read(head, CPU, torch.float32).to(meta), module.loaded
+        )
+        monkeypatch.setattr(module, "loaded", made)
+    target: Any = copy.deepcopy(SmallLlama(layers=3).models["target"]).to(meta)
+    budget, models = CacheBudget.of(np.full(3, 24)), ModelPair(target, None, meta, torch.float32)
+    parts = Strategies(Fixed(4), PaddedCache, SDPA(), Rejection(), method)
+    engine = Storage(models, parts, budget, 1, False).engine_for(budget, 1)
+    s, drafter = engine.sequences, engine.step.drafter
+    four = torch.full((3,), 4, device=meta)
+    draft = drafter.propose(s, four, 4, step_noise(s.keys, s.steps, s.lens, 4), 16)
+    assert draft.probs is not None
+    window = Window(*torch.zeros(2, 3, 5, dtype=torch.int64, device=meta), 16)
+    states = tuple(torch.zeros(3, 5, 32, device=meta) for _ in method.target_features)
+    drafter.observe(Observation(window, window.tokens, states, four))
 
 
 @pytest.fixture(scope="module")
