@@ -198,7 +198,7 @@ class RunContext(DrafterContext):
         head = self.storage.models.head
         if head is None:
             raise PairingError(
-                "The drafter requests a head, and `draft` names none: give the folder of one; "
+                "The drafter requests a head, and `draft` names none: give the folder of a head; "
                 'those of the embedded target are `draft="eagle3"` and `draft="block"`.'
             )
         return head
