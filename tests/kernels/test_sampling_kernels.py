@@ -257,8 +257,3 @@ def test_a_long_row_is_counted_whole(device: torch.device) -> None:
     history = History(tokens, lens, tokens[:, :0], lens - 1500, tokens[:, :0], packed)
     found, expected = by_kernel(logits, history), RowSampling()(logits, history)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-9)
-
-
-def test_a_warp_refuses_float64(device: torch.device) -> None:
-    with pytest.raises(ValueError, match="up to 32 bits"):
-        kernel(Sampling(), torch.zeros(1, 1, 3, dtype=torch.float64, device=device))

@@ -23,7 +23,13 @@ def test_a_picture_is_what_the_code_draws(picture: ModuleType) -> None:
     assert picture.drawn(data_of(svg)) == svg
 
 
-@drawn
+@pytest.mark.parametrize(
+    "picture",
+    [
+        pytest.param(one, id=name, marks=pytest.mark.nightly if name == "ablation" else ())
+        for name, one in PICTURES.items()
+    ],
+)
 @pytest.mark.skipif(not TRAINED, reason="the embedded pair is not there")
 def test_a_picture_shows_what_the_code_does(picture: ModuleType) -> None:
     """Token for token; `support.pictures.run` has the margin by which rounding changes none."""
