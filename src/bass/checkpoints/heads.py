@@ -79,7 +79,7 @@ class HeadIndex:
 
     @torch.no_grad()
     def load(self, device: torch.device, dtype: torch.dtype, positions: int = 0) -> DraftHead:
-        """The head with its weights, on `device` in `dtype`, for a target of so many positions."""
+        """The head with its weights, on `device` in `dtype`. positions: the target's context."""
         head = type(self.decoder)(self.decoder.config, device, dtype)
         reader, sources = TensorReader(self.files, device), head.sources()
         if self.dummy:

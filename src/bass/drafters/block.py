@@ -159,12 +159,12 @@ class BlockHead(MappedHead):
     def described(self, layers: int) -> dict[str, str]:
         c = self.config
         drafts = c.block_size if c.sample_from_anchor else c.block_size - 1
-        causal = ", ".join("causal" if one else "not causal" for one in c.causal)
+        causal = ", ".join("yes" if one else "no" for one in c.causal)
         return {
             "vocabulary": f"{c.draft_vocab_size or c.vocab_size:,} of {c.vocab_size:,} tokens",
             "states of the target": ", ".join(map(str, c.features)),
             "block": f"{c.block_size} slots, which draft {drafts} tokens",
-            "layers": causal,
+            "causal layers": causal,
             "Markov head": f"of rank {c.markov_rank}" if c.markov_rank else "",
             "confidence head": "yes" if c.confidence else "",
         }

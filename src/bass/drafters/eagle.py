@@ -27,7 +27,7 @@ from bass.interfaces import Attend, Drafter, DrafterContext, LayerCache
 from bass.models.heads import DraftHead, MappedHead, OpenRule, Shapes, over_vocabulary
 from bass.models.layers import Attention, GatedMLP, LayerFactory
 from bass.ops.norms import RMSNorm
-from bass.ops.residual import Residual, embedding, joined
+from bass.ops.residual import Residual, embedding, joined, normed
 from bass.records import Draft, Features, Noise, Observation, RowAssignment, Sequences, Window
 
 MOST_STATES = 16  # with a norm of their own
@@ -38,11 +38,6 @@ ALSO_CALLED = {  # by some producer: its name, and that of `EagleHead.names`
     "^aux_norm_mid": "fc_norm.1",
     "^aux_norm_high": "fc_norm.2",
 }
-
-
-def normed(x: Hidden, norm: nn.Module) -> Hidden:
-    """A norm, by the kernels of the residual stream."""
-    return Residual(x).normed(norm).tensor()
 
 
 class EagleBlock(nn.Module):
@@ -342,6 +337,7 @@ class ChainDrafter(Drafter):
             each = iter(self.logits(self.head.read(states)).split(1, 1))
             return self.chain.drawn(lambda _: next(each), sequences, requested, k, noise)
         u, place = self.last.values[:, None], 0  # of the feature to come
+        modules = self.head.drafting("head")
         read = self.head.read(u)
 
         def run(fed: Window, before: Tensor) -> tuple[Tensor, Tensor]:
@@ -352,8 +348,7 @@ class ChainDrafter(Drafter):
             nonlocal u, read, place
             if fed is not None:
                 tokens, positions = fed
-                alone = range(place, place + 1)
-                self.context.count(self.head.drafting("head"), alone, -2, self.head.shape)
+                self.context.count(modules, range(place, place + 1), -2, self.head.shape)
                 place += 1
                 window = Window(tokens, positions, span)
                 u, read = self.cache.replayed("draft", run, window, u)

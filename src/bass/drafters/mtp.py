@@ -23,7 +23,7 @@ from bass.models.decoder import FINAL, RotaryDecoder
 from bass.models.layers import LayerFactory
 from bass.models.sources import Names, WeightSource, named_sources
 from bass.ops.norms import RMSNorm
-from bass.ops.residual import Residual
+from bass.ops.residual import Residual, joined, normed
 from bass.records import Features, Window
 
 
@@ -179,8 +179,8 @@ class MtpHead(ChainHead):
         form = self.form
         if form.blind_start:
             embedded = embedded.masked_fill(window.positions[..., None] == 0, 0)
-        read = self.embed_norm(embedded), self.hidden_norm(g)
-        x = Residual(self.fc(torch.cat(read[::-1] if form.state_first else read, -1)))
+        read = normed(embedded, self.embed_norm), normed(g, self.hidden_norm)
+        x = Residual(self.fc(joined(*(read[::-1] if form.state_first else read))))
         x = self.blocks[0](x, self.rotary(window.positions), attend, 0)
         return x.normed(self.norm).tensor()
 

@@ -50,6 +50,11 @@ def joined(*parts: Float[Tensor, "*rows size"]) -> Float[Tensor, "*rows sizes"]:
     return torch.cat(parts, -1) if cpu is None else cpu.rows.joined(*parts)
 
 
+def normed(x: Hidden, norm: nn.Module) -> Hidden:
+    """A norm alone, by the kernels of the stream."""
+    return Residual(x).normed(norm).tensor()
+
+
 class Summand(NamedTuple):
     """A pending summand of a stream: scale · through(product)."""
 

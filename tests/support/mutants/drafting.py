@@ -28,8 +28,8 @@ MUTANTS = (
     Mutant(
         "the layers of a head are counted for rows that end one token earlier",
         "ChainDrafter.propose",
-        'self.context.count(self.head.drafting("head"), alone, -2, self.head.shape)',
-        'self.context.count(self.head.drafting("head"), alone, -1, self.head.shape)',
+        "self.context.count(modules, range(place, place + 1), -2, self.head.shape)",
+        "self.context.count(modules, range(place, place + 1), -1, self.head.shape)",
         ("unit/test_cost_of_runs.py::test_a_heads_bytes_and_flops_are_those_of_its_passes",),
     ),
     Mutant(
