@@ -122,12 +122,13 @@ class DrafterContext(ABC):
     ) -> None:
         """Count the bytes and FLOPs of a pass of these modules in the step.
 
-            committed | drafted          of a row that drafted n tokens
-            ...  -1 0 | 1  2 .. n        places
+        A head that reads token i and drafts token i + 1 counts `count((cell,), range(i, i + 1))`
+        for i = 0, 1 ...; token 0 is the last committed one, and the last drafted one is not read.
 
-        fed: places of the columns; of a row, those up to `n + last` feed a token, and none if it
-        drafts nothing. None: the committed tokens that `observe` receives. shape: of the layers
-        among the modules, whose queries read the keys and values up to their own position.
+        fed: the tokens of the pass, so numbered; None: the committed ones that `observe` receives.
+        Of a row that drafts n tokens, those up to `n + last` count, or none if n is 0. shape: of
+        the layers among the modules, whose queries read the keys and values up to their own
+        position.
         """
 
     @abstractmethod
@@ -180,6 +181,9 @@ class Drafter(DraftMethod, RowStore):
     """Proposes tokens, and returns the distributions that they were drawn from.
 
     A drafter without a model and without state is its own `DraftMethod`; any other is built by one.
+
+    On a GPU `propose` and `observe` run in the CUDA graph of a step, whose Python runs at capture
+    alone: no host read, no shape that depends on values; state is updated in place.
     """
 
     @property
@@ -215,5 +219,5 @@ class Drafter(DraftMethod, RowStore):
         at the end of each step for all rows, also if nothing was drafted. The window of a step is
         the last committed token and the draft. The last token of a prompt, and the last committed
         token after each step, come with the next step's window. Rows that share a prompt receive
-        its state by `copy_rows`. In a step it runs in the CUDA graph: no host read.
+        its state by `copy_rows`.
         """
