@@ -94,9 +94,9 @@ def _complete(names: Collection[str], inner: list[str], prefix: str) -> bool:
     return held.issuperset(inner) or held.issuperset(name.removeprefix(prefix) for name in inner)
 
 
-def is_unused(name: str, family: type[CausalDecoder] | CausalDecoder) -> bool:
-    """Whether a tensor that the decoder does not have changes nothing that it computes."""
-    return name.endswith((*family.ignored, *_BUFFERS)) or _HARMLESS.fullmatch(name) is not None
+def is_unused(name: str) -> bool:
+    """Whether a tensor that no decoder has changes nothing that it computes."""
+    return name.endswith(_BUFFERS) or _HARMLESS.fullmatch(name) is not None
 
 
 def named_as_stored(

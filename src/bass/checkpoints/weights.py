@@ -262,9 +262,7 @@ def _account(
     flat = {n for n in more if len(stored[n].shape) < 2 and stored[n].kind in _INTEGERS}
     # layers after the last one, which draft (`bass.drafters.mtp`)
     mtp = tuple(n.partition("eh_proj.")[0] for n in more if ".eh_proj." in n)
-    unexpected = [
-        n for n in more if n not in flat and not n.startswith(mtp) and not is_unused(n, decoder)
-    ]
+    unexpected = [n for n in more if n not in flat and not n.startswith(mtp) and not is_unused(n)]
     if found := mismatches(stored, wanted, without_zero_biases(unexpected, files)):
         raise CheckpointError(
             f"`{folder}` does not hold the tensors that its config.json requires: {found}: the "

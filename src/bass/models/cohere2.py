@@ -55,7 +55,7 @@ class Cohere2(RotaryDecoder):
     norm_type = partial(LayerNorm, bias=False)
 
     def block(self, c: Cohere2Config, make: LayerFactory, layer: int) -> Parallel:
-        return Parallel(make, Attention(make, c.attention_bias), GatedMLP(make), norms=1)
+        return Parallel(make, Attention(make, c.attention_bias), GatedMLP(make))
 
     def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:
         return super().unembed(hidden) * self.config.logit_scale

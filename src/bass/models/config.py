@@ -30,15 +30,14 @@ class FamilyConfig:
 
     `attribute_map`: what the family's config.json calls these fields; None: it has no such field.
     `assumes` maps fields that the decoder does not vary to their supported values, the default
-    first; another value is an error, as with the fields that a base class assumes. `writes`: fields
-    of a written config.json alone.
+    first; another value is an error, as with the fields that a base class assumes. A family that
+    gives a default to some of the fields that have none here is `kw_only`.
     """
 
     model_type: ClassVar[str]
     architecture: ClassVar[str]
     attribute_map: ClassVar[AttributeMap] = {}
     assumes: ClassVar[Assumed] = {"is_causal": (True, None)}  # embedding models have false
-    writes: ClassVar[dict[str, Any]] = {}
     vocab_size: Size
     hidden_size: Size
     intermediate_size: int
@@ -84,7 +83,8 @@ class FamilyConfig:
         """A config.json for `transformers` and `from_json`."""
         own = {stored: getattr(self, name) for name, stored in self.json_names().items()}
         names = {"architectures": [self.architecture], "model_type": self.model_type}
-        return names | own | self.writes
+        # a default of `transformers` may lie beyond the vocabulary
+        return names | own | {"pad_token_id": None}
 
     @classmethod
     def json_names(cls) -> dict[str, str]:

@@ -33,8 +33,7 @@ class CausalDecoder(nn.Module, Decoder):
     `head` is None if it is tied to the embedding; `head_bias` is then its bias, if any.
     `norm_type`: of the last norm, and of those that a block asks its factory for. `names`: the
     checkpoint's modules. `prefix`: the start of all tensor names except the head's; checkpoints of
-    the bare model lack it. `ignored`: endings of names of stored tensors that the decoder does not
-    need, besides the known buffers.
+    the bare model lack it.
     """
 
     config_type: ClassVar[type[FamilyConfig]]
@@ -42,7 +41,6 @@ class CausalDecoder(nn.Module, Decoder):
     has_head_bias: ClassVar[bool] = False
     names: ClassVar[Names] = LLAMA
     prefix: ClassVar[str] = "model."
-    ignored: ClassVar[tuple[str, ...]] = ()
     config: Any  # a `config_type`
 
     def __init__(

@@ -73,7 +73,7 @@ class Falcon(RotaryDecoder):
     prefix = "transformer."
 
     def block(self, c: FalconConfig, make: LayerFactory, layer: int) -> Parallel:
-        return Parallel(make, Attention(make, c.bias), MLP(make, c.bias), norms=1 + c.two_norms)
+        return Parallel(make, Attention(make, c.bias), MLP(make, c.bias), c.two_norms)
 
     @classmethod
     def sources(cls, config: FalconConfig) -> dict[str, WeightSource]:

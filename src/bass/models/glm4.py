@@ -3,7 +3,7 @@ a part of each head, in adjacent pairs.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import final
 
 from bass.models.config import PartialRotaryConfig
 from bass.models.decoder import RotaryDecoder
@@ -18,8 +18,6 @@ class Glm4Config(PartialRotaryConfig):
     model_type = "glm4"
     architecture = "Glm4ForCausalLM"
     interleaved = True
-    # the default of `transformers` may lie beyond the vocabulary
-    writes: ClassVar[dict[str, Any]] = {"pad_token_id": None}
     num_key_value_heads: int = 2
     head_dim: int = 128
     max_position_embeddings: Size = 131072

@@ -61,7 +61,7 @@ class GPT2(CausalDecoder):
         self.position_embed = make.empty(c.max_position_embeddings, c.hidden_size)
 
     def block(self, c: Any, make: LayerFactory, layer: int) -> PreNorm:
-        return PreNorm(make, Attention(make, bias=True), MLP(make))
+        return PreNorm(make, Attention(make, bias=True), MLP(make, bias=True))
 
     def embedded(
         self, tokens: Int[Tensor, "batch window"], positions: Int[Tensor, "batch window"]

@@ -58,5 +58,7 @@ class GPTNeoX(RotaryDecoder):
     prefix = "gpt_neox."
 
     def block(self, c: GPTNeoXConfig, make: LayerFactory, layer: int) -> Parallel | PreNorm:
-        kind = Parallel if c.use_parallel_residual else PreNorm
-        return kind(make, Attention(make, c.attention_bias), MLP(make))
+        layers = Attention(make, c.attention_bias), MLP(make, bias=True)
+        if c.use_parallel_residual:
+            return Parallel(make, *layers, two_norms=True)
+        return PreNorm(make, *layers)

@@ -50,4 +50,4 @@ class GPTJ(RotaryDecoder):
     prefix = "transformer."
 
     def block(self, c: Any, make: LayerFactory, layer: int) -> Parallel:
-        return Parallel(make, Attention(make), MLP(make), norms=1)
+        return Parallel(make, Attention(make), MLP(make, bias=True))

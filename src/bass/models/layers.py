@@ -97,7 +97,7 @@ class GatedMLP(nn.Module):
 class MLP(nn.Module):
     """down(act(up(x)))."""
 
-    def __init__(self, make: LayerFactory, bias: bool = True) -> None:
+    def __init__(self, make: LayerFactory, bias: bool = False) -> None:
         super().__init__()
         c = make.config
         self.up = make.linear(c.hidden_size, c.intermediate_size, bias)
@@ -175,13 +175,11 @@ class DecoderBlock(nn.Module):
     reads of the residual stream, and how its output and the MLP's are added.
     """
 
-    def __init__(
-        self, make: LayerFactory, attention: Attention, mlp: Any, norms: int = 2, **options: bool
-    ) -> None:
-        """`norms`: 1 if attention and MLP share one; `options`: of the norms."""
+    def __init__(self, make: LayerFactory, attention: Attention, mlp: Any, **options: bool) -> None:
+        """`options`: of the norms."""
         super().__init__()
         self.attention_norm, self.attention = make.norm(**options), attention
-        self.mlp_norm: Any = make.norm(**options) if norms == 2 else None
+        self.mlp_norm: Any = make.norm(**options)
         self.mlp = mlp
 
     def read(self, x: Residual) -> Hidden:
@@ -234,7 +232,14 @@ class ReorderedNorm(DecoderBlock):
 
 
 class Parallel(DecoderBlock):
-    """x + attention(norm(x)) + mlp(norm(x)), with one norm or two."""
+    """x + attention(norm(x)) + mlp(norm(x)), with one norm or `two_norms`."""
+
+    def __init__(
+        self, make: LayerFactory, attention: Attention, mlp: Any, two_norms: bool = False
+    ) -> None:
+        super().__init__(make, attention, mlp)
+        if not two_norms:
+            self.mlp_norm = None
 
     def added(self, x: Residual, read: Hidden, attended: Product) -> Residual:
         read_by_mlp = read if self.mlp_norm is None else x.normed(self.mlp_norm)

@@ -39,4 +39,4 @@ class Phi(RotaryDecoder):
     }
 
     def block(self, c: PhiConfig, make: LayerFactory, layer: int) -> Parallel:
-        return Parallel(make, Attention(make, bias=True), MLP(make), norms=1)
+        return Parallel(make, Attention(make, bias=True), MLP(make, bias=True))

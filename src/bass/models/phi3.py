@@ -6,7 +6,7 @@ factors.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, final
+from typing import Any, Self, final
 
 from bass.errors import CheckpointError
 from bass.models.config import PartialRotaryConfig, SlidingConfig
@@ -22,8 +22,6 @@ class Phi3Config(PartialRotaryConfig, SlidingConfig):
 
     model_type = "phi3"
     architecture = "Phi3ForCausalLM"
-    # the default of `transformers` may lie beyond the vocabulary
-    writes: ClassVar[dict[str, Any]] = {"pad_token_id": None}
     max_position_embeddings: Size = 4096
     original_max_position_embeddings: Size = 4096
     rms_norm_eps: float = 1e-5

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, final
+from typing import final
 
 from bass.models.config import FULL, GLOBAL, SLIDING, Base, WindowedConfig
 from bass.models.fields import Size
@@ -19,8 +19,6 @@ class SmolLM3Config(WindowedConfig):
 
     model_type = "smollm3"
     architecture = "SmolLM3ForCausalLM"
-    # the default of `transformers` may lie beyond the vocabulary
-    writes: ClassVar[dict[str, Any]] = {"pad_token_id": None}
     num_key_value_heads: int = 4
     rope_theta: Base = 2000000.0
     tie_word_embeddings: bool = True

@@ -36,7 +36,5 @@ class StableLm(RotaryDecoder):
     norm_type = LayerNorm
 
     def block(self, c: StableLmConfig, make: LayerFactory, layer: int) -> Parallel | PreNorm:
-        layers = Attention(make, c.use_qkv_bias, out_bias=False), GatedMLP(make)
-        if c.use_parallel_residual:
-            return Parallel(make, *layers, norms=1)
-        return PreNorm(make, *layers)
+        kind = Parallel if c.use_parallel_residual else PreNorm
+        return kind(make, Attention(make, c.use_qkv_bias, out_bias=False), GatedMLP(make))

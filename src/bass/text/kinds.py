@@ -111,19 +111,17 @@ _KINDS = {
     "GemmaTokenizer": TokenizerClass(_gemma, _GEMMA),
 }
 _BYTE_LEVEL = ("GPT2Tokenizer", "CodeGenTokenizer", "GPTNeoXTokenizer", "Qwen2Tokenizer")
-# The class that `transformers` associates with a model_type; "": tokenizer.json is used unchanged,
-# and the named class is ignored.
-_BY_MODEL = {
-    "GPT2Tokenizer": "codegen dbrx gpt2 gpt_neo gptj opt phi starcoder2",
-    "GPTNeoXTokenizer": "falcon_mamba gpt_neox mamba mamba2 mpt olmo olmoe rwkv",
-    "GemmaTokenizer": "gemma gemma2 gemma3 gemma3_text gemma3n gemma3n_text recurrent_gemma",
-    "Qwen2Tokenizer": "qwen2 qwen2_moe qwen3 qwen3_moe qwen3_next",
-    "CodeLlamaTokenizer": "code_llama",
-    "": "arctic deepseek_v2 deepseek_v3 ernie4_5 glm glm4 glm4_moe gpt_bigcode granite granitemoe "
-    "granitemoehybrid granitemoeshared internlm2 jamba minicpm3 ministral ministral3 mistral "
-    "mistral3 mixtral nemotron olmo2 olmo3 persimmon phi3 phimoe stablelm",
+_MODELS = {
+    "GPT2Tokenizer": "codegen gpt2 gptj opt phi starcoder2",
+    "GPTNeoXTokenizer": "gpt_neox olmoe",
+    "GemmaTokenizer": "gemma2 gemma3 gemma3_text",
+    "Qwen2Tokenizer": "qwen2 qwen3 qwen3_moe",
+    "": "ernie4_5 glm4 gpt_bigcode granite granitemoe granitemoehybrid ministral ministral3 "
+    "mistral mistral3 mixtral nemotron olmo2 olmo3 phi3 stablelm",
 }
-_REGISTERED = {model: name for name, models in _BY_MODEL.items() for model in models.split()}
+# By model_type, the class that `transformers` associates with it; "": tokenizer.json is used
+# unchanged, and the class that the files name is ignored. A family of your own may be added.
+TOKENIZER_CLASSES = {model: name for name, models in _MODELS.items() for model in models.split()}
 
 
 def kind_of(model_type: str | None, named: str | None, byte_level: bool) -> TokenizerClass | None:
@@ -133,7 +131,7 @@ def kind_of(model_type: str | None, named: str | None, byte_level: bool) -> Toke
     byte_level: the folder has vocab.json and merges.txt, which GPT-2's class reads for all others.
     """
     named = named.removesuffix("Fast") if named else ""
-    registered = _REGISTERED.get(model_type or "")
+    registered = TOKENIZER_CLASSES.get(model_type or "")
     if registered == "" or model_type == "qwen2":  # their files are known to name a wrong class
         named = ""
     name = named or registered or ""
