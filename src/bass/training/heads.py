@@ -61,12 +61,15 @@ def shared_fields(target: CausalDecoder, options: TrainOptions) -> dict[str, Any
 
 
 def head_fields(target: CausalDecoder, options: TrainOptions) -> dict[str, Any]:
-    """The same of a head's config, and `features`, the states that it reads."""
+    """The same of a head's config, and `features`, the states that it reads. A head of the target's
+    width with all token ids has the target's matrix of logits.
+    """
     vocabulary, ids = target.shape.vocab_size, options.draft_vocab_size
     fields, of_target = shared_fields(target, options), target.config.hidden_size
     return fields | {
         "target_hidden_size": of_target, "has_embed": fields["hidden_size"] != of_target,
         "draft_vocab_size": ids if ids < vocabulary else 0,
+        "has_head": fields["hidden_size"] != of_target or ids < vocabulary,
         "features": tuple(options.features or default_features(target.shape.layers)),
     }  # fmt: skip
 
@@ -199,7 +202,7 @@ class Blocks(HeadTrainee):
 
     Its layers are causal, so that a block of fewer slots drafts the same: they have a window of the
     whole context, since readers take layers with a window as causal. The mask is the target's
-    rarest token. A head of all ids has the target's matrix of logits.
+    rarest token.
     """
 
     first = 1
@@ -211,7 +214,6 @@ class Blocks(HeadTrainee):
             **fields, block_size=options.unroll, sample_from_anchor=True,
             causal=(True,) * layers, windows=(target.config.context,) * layers,
             mask_token_id=int(counts.argmin()), markov_rank=options.markov_rank,
-            has_head=fields["has_embed"] or fields["draft_vocab_size"] > 0,
         )  # fmt: skip
         head = started(BlockHead(config), target, options, counts)
         return cls(head, options.unroll, config.features)
