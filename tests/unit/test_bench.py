@@ -91,10 +91,10 @@ def test_a_row_has_the_medians_of_the_metrics_and_the_ratios_of_means(options: L
     assert [len(call.requests) for call in own.calls] == [3] * 3
     row = row_of(own, MACHINE, 0.5, base)
     for name in ("all", "tokens_per_second", "tau", "mbu"):
-        assert row[name] == pytest.approx(np.median([METRICS[name].function(m) for m in own.calls]))
+        assert row[name] == pytest.approx(np.median([METRICS[name](m) for m in own.calls]))
 
     def mean(timing: Timing, name: str) -> float:
-        return float(np.mean([METRICS[name].function(call) for call in timing.calls]))
+        return float(np.mean([METRICS[name](call) for call in timing.calls]))
 
     rate, latency = "tokens_per_second", "all"
     assert row["speedup"] == pytest.approx(mean(own, rate) / mean(base, rate))
@@ -162,7 +162,7 @@ def test_wall_time_has_the_hosts_time_and_no_prefill(
     timing.call(1)
     whole = time.perf_counter() - began
     assert whole - 0.5 > timing.walls[0] > 0.02 * len(timing.calls[0].steps)
-    assert METRICS["prefill_seconds"].function(timing.calls[0]) > 0.5
+    assert METRICS["prefill_seconds"](timing.calls[0]) > 0.5
 
 
 def test_calls_have_the_prompts_of_a_category_in_turn(options: LoadOptions, tmp_path: Path) -> None:

@@ -4,13 +4,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import bass
-from bass.analysis.metrics import COLUMNS
+from bass.analysis.metrics import METRICS
 from bass.analysis.tables import ALL, shown, table, to_text, verdicts
 from bass.cli import main
 from bass.errors import OptionError
@@ -59,7 +60,7 @@ def test_a_row_for_each_finished_cell_and_category(run: bass.Run, frame: pd.Data
     assert [*frame.index] == [cell for cell in run.finished for _ in range(3)]
     assert [*frame["category"]] == [ALL, "qa", "math"] * len(run.finished)
     assert [*frame.columns[:4]] == ["method", "batch", "category", "lossless"]
-    assert {*COLUMNS} < {*frame.columns}
+    assert {"tau", "all", "all_low", "mbu", "mfu"} < {*frame.columns}
     assert len(table(run, categories=False)) == len(run.finished)
 
 
@@ -205,6 +206,28 @@ def test_the_command_prints_the_table(small: bass.Run, capsys: pytest.CaptureFix
         assert main(["table", folder, "--format", name]) == 0
         assert capsys.readouterr().out == to_text(small, name)
     assert main(["table", folder, "--format", "doc"]) == 2
+
+
+def test_a_metric_of_ones_own_is_a_column(
+    small: bass.Run, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: Any
+) -> None:
+    (tmp_path / "my_metrics.py").write_text(
+        "from bass.analysis import metric\n\n\n"
+        '@metric("tokens", "neither", over="prompts", heading="longest", interval=True)\n'
+        "def longest(m):\n    return m.requests['token_ids'].map(len).max()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    command = ["table", str(small.folder), "--columns", "ttft", "my_metrics:longest"]
+    try:
+        assert main(command) == 0
+        text = capsys.readouterr().out
+        assert "| ttft, ms | longest | repeats |" in text
+        assert "| 12.0 (12.0 to 12.0) |" in text
+        assert small.values("bass-b2", "longest").to_list() == [12.0, 12.0]
+    finally:
+        del METRICS["longest"], sys.modules["my_metrics"]
+    assert main([*command[:2], "--columns", "my_metrics:longst"]) == 2
 
 
 def test_the_commands_load_no_torch(small: bass.Run, tmp_path: Path) -> None:

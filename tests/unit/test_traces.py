@@ -46,7 +46,7 @@ def test_a_trace_has_every_call_in_the_order_of_its_request(drawn: Drawn) -> Non
                 cut = emitted[b] == accepted[b]  # the text ended inside the draft
                 judged = accepted[b] if cut else drafted[b]
                 expected.append((drafted[b], judged, accepted[b]))
-    assert [*trace.calls.itertuples(index=False, name=None)] == expected
+    assert [*trace.row_steps.itertuples(index=False, name=None)] == expected
     assert trace.censored.tolist() == [accepted == judged for _, judged, accepted in expected]
     assert trace.steps["k"].tolist() == [step[0] for step in drawn.steps]
     assert trace.batch == len(drawn.steps[0][3])

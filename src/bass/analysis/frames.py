@@ -13,7 +13,6 @@ import itertools
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -153,8 +152,7 @@ class Run:
                 "ablate` wrote; `bass report` shows an evaluation too."
             )
         self.entries: dict[str, Any] = {cell["id"]: cell for cell in self.manifest["cells"]}
-        self._alone: dict[str, Measurement] = {}  # of each cell, without the plain one
-        self._compared: dict[str, Measurement] = {}
+        self._measurements: dict[str, Measurement] = {}  # of each cell that was read
 
     @functools.cached_property
     def summaries(self) -> dict[str, dict[str, Any]]:
@@ -186,33 +184,32 @@ class Run:
         for cells in self.works.values():
             plains = [cell for cell in cells if self.entries[cell]["autoregressive"]]
             if plains:
-                fastest = min(plains, key=lambda cell: independent(self._own(cell), "all").mean())
+                fastest = min(
+                    plains, key=lambda cell: independent(self.measurement(cell), "all").mean()
+                )
                 found |= dict.fromkeys(cells, fastest)
         return found
 
     def measurement(self, cell: str) -> Measurement:
-        """The steps and requests of a cell; `plain` is that of its cell in `plains`."""
-        own, plain = self._own(cell), self.plains.get(cell, cell)
-        if plain == cell:
-            return own
-        if cell not in self._compared:
-            self._compared[cell] = replace(own, plain=self._own(plain), part=own.rows)
-        return self._compared[cell]
-
-    def _own(self, cell: str) -> Measurement:
-        """The measurement of a cell without its plain one."""
+        """The steps and requests of a cell."""
         if cell not in self.entries:
             raise unknown_name("cell", cell, self.entries)
-        if cell not in self._alone:
+        if cell not in self._measurements:
             facts = self.summaries.get(cell, {}).get("facts") or {}
             paths = (self.folder / "cells" / cell / name for name in (STEPS, REQUESTS))
             steps, requests = map(read_lines, paths)
-            self._alone[cell] = Measurement(steps_frame(steps), requests_frame(requests), facts)
-        return self._alone[cell]
+            own = steps_frame(steps), requests_frame(requests)
+            self._measurements[cell] = Measurement(*own, facts)
+        return self._measurements[cell]
+
+    def plain(self, cell: str) -> Measurement | None:
+        """The measurement of its cell in `plains`, if that is another one."""
+        other = self.plains.get(cell, cell)
+        return None if other == cell else self.measurement(other)
 
     def values(self, cell: str, metric: str) -> pd.Series:
         """The independent values of a metric: see `bass.analysis.metrics.independent`."""
-        return independent(self.measurement(cell), metric)
+        return independent(self.measurement(cell), metric, self.plain(cell))
 
     def interval(self, cell: str, metric: str) -> Interval:
         """The mean of a metric over its independent values, and its interval."""
@@ -227,7 +224,7 @@ class Run:
 
         None where there is no cell of autoregressive decoding to compare with.
         """
-        return speedup(self.measurement(cell), metric)
+        return speedup(self.measurement(cell), self.plain(cell), metric)
 
     @functools.cached_property
     def cells(self) -> pd.DataFrame:
@@ -255,12 +252,12 @@ class Run:
     @functools.cached_property
     def steps(self) -> pd.DataFrame:
         """The steps of all cells, with a column `cell`."""
-        return self._of_all(lambda cell: self._own(cell).steps)
+        return self._of_all(lambda cell: self.measurement(cell).steps)
 
     @functools.cached_property
     def requests(self) -> pd.DataFrame:
         """The requests of all cells, with a column `cell`."""
-        return self._of_all(lambda cell: self._own(cell).requests)
+        return self._of_all(lambda cell: self.measurement(cell).requests)
 
     def _of_all(self, frame: Any) -> pd.DataFrame:
         frames = {cell: frame(cell) for cell in self.entries}

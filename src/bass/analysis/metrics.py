@@ -1,9 +1,9 @@
 """What is measured, and all metrics: `METRICS`, a number each, and `PROFILES`, a list each.
 
-A metric is a function of a `Measurement`; its docstring is its definition, and docs/metrics.md has
-it in a line. `result.stats`, `bass bench`, tables, reports and run folders call the same functions.
-A metric that does not apply is None, and never 0. A *row step* is one active row of one
-step.
+A metric is a function of a `Measurement`, declared by `metric`; its docstring is its definition,
+and docs/metrics.md has it in a line. `result.stats`, `bass bench`, tables, reports and run folders
+call the same functions. A metric that does not apply is None, and never 0. A *row step* is one
+active row of one step.
 """
 
 import functools
@@ -12,18 +12,19 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any, Literal, final
+from typing import Any, Literal, TypeVar, final
 
 import numpy as np
 import pandas as pd
 
 from bass.analysis.statistics import Comparison, Interval, compare, interval
-from bass.errors import unknown_name
+from bass.errors import imported, unknown_name
+from bass.process import find_object
 
 Better = Literal["higher", "lower", "neither"]
 Over = Literal["repeats", "prompts"]
 Value = float | None
-Function = Callable[["Measurement"], Value]
+Function = TypeVar("Function", bound=Callable[..., Value])
 
 CALL = ["repeat", "call"]  # the columns that name a call
 PER_ROW = ("requests", "drafted", "accepted", "emitted")  # lists of a step, one entry per row
@@ -33,11 +34,6 @@ _UNITS = {  # to the unit of a table, and the factor
     "seconds": ("ms", 1e3), "seconds per token": ("ms per token", 1e3), "share": ("%", 100.0),
     "tokens per second": ("tokens/s", 1.0), "requests per second": ("requests/s", 1.0),
 }  # fmt: skip
-_HEADINGS = {
-    "tau": "tau", "acceptance_rate": "accepted, %", "tokens_per_second": "tokens/s",
-    "mbu": "MBU, %", "mfu": "MFU, %",
-}  # fmt: skip
-_LEAST = {"tau": 1.0, "tau_of_requests": 1.0, "draft_cost_ratio": -math.inf}  # of others 0
 
 
 @final
@@ -47,14 +43,12 @@ class Measurement:
 
     facts: of the device and the run, as in a cell's `summary.json`: `bandwidth` (bytes/s), `flops`
     (per second), `peak_memory_bytes`, `ttft_limit`, `tpot_limit`, `e2e_limit` (seconds); a function
-    is called when its fact is read. plain: autoregressive decoding of the same requests at the same
-    batch. Metrics that need what is missing do not apply.
+    is called when its fact is read. Metrics that need what is missing do not apply.
     """
 
     steps: pd.DataFrame
     requests: pd.DataFrame
     facts: Mapping[str, Any] = field(default_factory=dict)
-    plain: "Measurement | None" = None
     part: pd.DataFrame | None = field(default=None, repr=False)  # of the rows of a larger one
     _parts: dict[str, dict] = field(default_factory=dict, init=False, repr=False)  # by column
 
@@ -81,13 +75,13 @@ class Measurement:
 
     @functools.cached_property
     def counts(self) -> SimpleNamespace:
-        """The number of row steps, `calls`, and the sums over them of `drafted`, `accepted` and
-        `emitted` tokens, and of those `reached`: judged after nothing but accepted ones.
+        """The number of `row_steps`, and the sums over them of `drafted`, `accepted` and `emitted`
+        tokens, and of those `reached`: judged after nothing but accepted ones.
         """
         rows = self.rows
         reached = np.minimum(rows["judged"], rows["accepted"] + 1)
         sums = rows[["drafted", "accepted", "emitted"]].assign(reached=reached).sum()
-        return SimpleNamespace(calls=len(rows), **sums.to_dict())
+        return SimpleNamespace(row_steps=len(rows), **sums.to_dict())
 
     @functools.cached_property
     def call_seconds(self) -> pd.Series:
@@ -130,12 +124,10 @@ class Measurement:
     def split(self, column: str) -> "dict[Any, Measurement]":
         """The part of each value of a column of the requests: repeat, call, prompt, category, turn.
 
-        A part has the steps of the calls that have no requests of another value. `plain` is split
-        likewise.
+        A part has the steps of the calls that have no requests of another value.
         """
         if column in self._parts:
             return self._parts[column]
-        plain = {} if self.plain is None else self.plain.split(column)
         calls = self.requests.groupby(CALL)[column].agg(["min", "max"])
         single = calls.loc[calls["min"] == calls["max"], "min"]
         keys = pd.MultiIndex.from_frame(self.steps[CALL])
@@ -143,7 +135,7 @@ class Measurement:
         rows = dict(list(self.rows.groupby(column)))
         found = self._parts[column] = {}
         for value, requests in self.requests.groupby(column):
-            own = steps.get(value, self.steps[:0]), requests, self.facts, plain.get(value)
+            own = steps.get(value, self.steps[:0]), requests, self.facts
             found[value] = Measurement(*own, rows.get(value, self.rows[:0]))
         return found
 
@@ -188,30 +180,73 @@ def number(value: float | None, unit: str = "") -> str:
 @final
 @dataclass(frozen=True)
 class Metric:
-    """A number of a measurement; None where it does not apply.
-
-    over: its independent values, see `independent`.
-    """
+    """A number of a measurement; None where it does not apply. The fields are those of `metric`."""
 
     name: str
+    function: Callable[..., Value]
     unit: str
     better: Better
     over: Over
-    function: Function
+    heading: str
+    column: bool
+    interval: bool
+    least: float
 
     @property
     def doc(self) -> str:
         return " ".join((inspect.getdoc(self.function) or "").split())
 
     @property
-    def heading(self) -> str:
-        """Its short name in tables, and the unit of `show`."""
-        unit, _ = _UNITS.get(self.unit, (self.unit, 1.0))
-        return _HEADINGS.get(self.name, f"{self.name}, {unit}")
+    def compares(self) -> bool:
+        """Whether it has a second argument, autoregressive decoding."""
+        return len(inspect.signature(self.function).parameters) > 1
+
+    def __call__(self, m: Measurement, plain: Measurement | None = None) -> Value:
+        """Its value. plain: autoregressive decoding of the same requests at the same batch."""
+        if self.compares:
+            return None if plain is None else self.function(m, plain)
+        return self.function(m)
 
     def show(self, value: float | None) -> str:
         """A value as it is shown in a table."""
         return number(value, self.unit)
+
+
+METRICS: dict[str, Metric] = {}
+
+
+def metric(
+    unit: str, better: Better, over: Over = "repeats", *, heading: str | None = None,
+    column: bool = False, interval: bool = False, least: float = 0.0,
+) -> Callable[[Function], Function]:  # fmt: skip
+    """Declare a function as the metric of its name: of a measurement, or of one and of that of
+    autoregressive decoding of the same requests, with which it is compared.
+
+    unit: "share", "seconds" and some others are shown scaled. over: its independent values, see
+    `independent`. heading: in tables. column: in all of them. interval: with its interval. least:
+    the smallest value that it can have.
+    """
+
+    def declared(function: Function) -> Function:
+        name = function.__name__.rstrip("_")
+        title = heading or f"{name}, {_UNITS.get(unit, (unit, 1.0))[0]}"
+        METRICS[name] = Metric(name, function, unit, better, over, title, column, interval, least)
+        return function
+
+    return declared
+
+
+def find_metric(name: str) -> Metric:
+    """The metric of a name, or of "package.module:function", which is imported.
+
+    Raises `OptionError`.
+    """
+    module, colon, own = name.rpartition(":")
+    if colon:
+        imported(f"metric `{name}`", lambda: find_object(module, own))
+    if own.rstrip("_") not in METRICS:
+        raise unknown_name("metric", name, METRICS)
+    return METRICS[own.rstrip("_")]
 
 
 def _ratio(numerator: float, denominator: float) -> Value:
@@ -226,62 +261,75 @@ def _mean(values: Iterable[float]) -> Value:
 # Acceptance
 
 
+@metric("steps", "neither")
 def steps(m: Measurement) -> Value:
     """Steps of the batch: the target runs once in each, for all rows."""
     return len(m.steps)
 
 
+@metric("row steps", "neither")
 def row_steps(m: Measurement) -> Value:
     """Row steps: active rows summed over steps."""
-    return m.counts.calls
+    return m.counts.row_steps
 
 
+@metric("tokens", "neither")
 def drafted(m: Measurement) -> Value:
     """Drafted tokens, those beyond the end of a sequence included."""
     return m.counts.drafted
 
 
+@metric("tokens", "neither")
 def accepted(m: Measurement) -> Value:
     """Drafted tokens that were committed, without bonus and correction."""
     return m.counts.accepted
 
 
+@metric("tokens", "neither")
 def emitted(m: Measurement) -> Value:
     """Committed tokens, those that a stop string cut off included."""
     return m.counts.emitted
 
 
+@metric("tokens", "neither")
 def tokens(m: Measurement) -> int:
     """Tokens of all sequences: committed ones, without those that a stop string cut off."""
     return int(m.requests["token_ids"].map(len).sum())
 
 
+@metric(
+    "tokens per row step", "higher", "prompts", heading="tau", column=True, interval=True, least=1.0
+)
 def tau(m: Measurement) -> Value:
     """Mean acceptance length: committed tokens / row steps, bonus and correction included.
 
     vLLM: mean acceptance length, which is 1 + accepted / drafts there, over row steps with a draft.
     SGLang: accept length. Spec-Bench: #Mean accepted tokens.
     """
-    return _ratio(m.counts.emitted, m.counts.calls)
+    return _ratio(m.counts.emitted, m.counts.row_steps)
 
 
+@metric("tokens per row step", "higher", "prompts")
 def tau_of_requests(m: Measurement) -> Value:
     """Mean over requests of each one's tau, so that short requests weigh as much as long ones."""
-    if not m.counts.calls:
+    if not m.counts.row_steps:
         return None
     return float(m.rows.groupby([*CALL, "request"])["emitted"].mean().mean())
 
 
-def drafted_per_call(m: Measurement) -> Value:
+@metric("tokens per row step", "neither", "prompts")
+def drafted_per_row_step(m: Measurement) -> Value:
     """Drafted tokens / row steps: the mean length of a draft, lengths of 0 included."""
-    return _ratio(m.counts.drafted, m.counts.calls)
+    return _ratio(m.counts.drafted, m.counts.row_steps)
 
 
+@metric("share", "higher", "prompts", heading="accepted, %", column=True)
 def acceptance_rate(m: Measurement) -> Value:
     """Accepted / drafted tokens; it falls as drafts get longer. vLLM: draft acceptance rate."""
     return _ratio(m.counts.accepted, m.counts.drafted)
 
 
+@metric("share", "higher", "prompts")
 def token_acceptance_rate(m: Measurement) -> Value:
     """Of the drafted tokens that were judged after nothing but accepted ones, the share accepted.
 
@@ -291,11 +339,13 @@ def token_acceptance_rate(m: Measurement) -> Value:
     return _ratio(m.counts.accepted, m.counts.reached)
 
 
+@metric("share", "neither")
 def share_without_draft(m: Measurement) -> Value:
     """Share of steps in which no row was to draft (k = 0)."""
     return _ratio(float((m.steps["k"] == 0).sum()), len(m.steps))
 
 
+@metric("share", "lower")
 def padding_waste(m: Measurement) -> Value:
     """Share of the target's window positions, batch x (k + 1) a step, of idle rows or beyond a
     row's own draft.
@@ -308,6 +358,7 @@ def padding_waste(m: Measurement) -> Value:
     return 1 - used / total if total else None
 
 
+@metric("share", "lower")
 def cache_padding_waste(m: Measurement) -> Value:
     """Share of the cache positions up to the span, batch x span a step, that hold no token.
 
@@ -320,6 +371,7 @@ def cache_padding_waste(m: Measurement) -> Value:
 # Time
 
 
+@metric("seconds", "lower")
 def seconds(m: Measurement) -> Value:
     """From the beginning of a call to its last token, summed over calls: with prefills, without
     captures of graphs and warm-up.
@@ -327,27 +379,32 @@ def seconds(m: Measurement) -> Value:
     return float(m.call_seconds.sum())
 
 
+@metric("seconds", "lower")
 def prefill_seconds(m: Measurement) -> Value:
     """From the beginning of a call to the end of its first prefill, the mean over calls."""
     first_ends = m.requests.groupby(CALL)["prefill_seconds"].min().dropna()
     return _mean(first_ends)
 
 
-def first(m: Measurement) -> Value:
-    """Seconds per token, from its prefill, of a call's first sequence to end. BASS paper: first."""
-    return _mean(m.rates.groupby(level=[0, 1]).first())
-
-
-def last(m: Measurement) -> Value:
-    """Seconds per token, from its prefill, of a call's last finished sequence. BASS paper: last."""
-    return _mean(m.rates.groupby(level=[0, 1]).last())
-
-
+@metric("seconds per token", "lower", column=True, interval=True)
 def all_(m: Measurement) -> Value:
     """Seconds per token from the end of the prefill, the mean over sequences. BASS paper: all."""
     return _mean(m.rates)
 
 
+@metric("seconds per token", "lower", column=True)
+def first(m: Measurement) -> Value:
+    """Seconds per token, from its prefill, of a call's first sequence to end. BASS paper: first."""
+    return _mean(m.rates.groupby(level=[0, 1]).first())
+
+
+@metric("seconds per token", "lower", column=True)
+def last(m: Measurement) -> Value:
+    """Seconds per token, from its prefill, of a call's last finished sequence. BASS paper: last."""
+    return _mean(m.rates.groupby(level=[0, 1]).last())
+
+
+@metric("seconds", "lower")
 def ttft(m: Measurement) -> Value:
     """Mean over requests. Time to first token from the beginning of the call, when all its requests
     arrive: a wait for a row is in it. vLLM: mean_ttft_ms.
@@ -355,11 +412,13 @@ def ttft(m: Measurement) -> Value:
     return _mean(times[0] for times in m.token_times if len(times))
 
 
+@metric("seconds per token", "lower")
 def tpot(m: Measurement) -> Value:
     """Mean over requests of the time per output token after the first. vLLM: mean_tpot_ms."""
     return _mean((t[-1] - t[0]) / (len(t) - 1) for t in m.token_times if len(t) > 1)
 
 
+@metric("seconds", "lower")
 def itl_p50(m: Measurement) -> Value:
     """Median time between two arrivals of tokens for one request, over all of them; the tokens of a
     step arrive together.
@@ -369,6 +428,7 @@ def itl_p50(m: Measurement) -> Value:
     return _itl(m, 50)
 
 
+@metric("seconds", "lower")
 def itl_p99(m: Measurement) -> Value:
     """As itl_p50, the 99th percentile. vLLM: p99_itl_ms, of chunks."""
     return _itl(m, 99)
@@ -379,11 +439,13 @@ def _itl(m: Measurement, percentile: float) -> Value:
     return float(np.percentile(gaps, percentile)) if len(gaps) else None
 
 
+@metric("tokens per second", "higher", heading="tokens/s", column=True, interval=True)
 def tokens_per_second(m: Measurement) -> Value:
     """Tokens of all sequences over the whole time, prefill included. vLLM: output_throughput."""
     return _ratio(tokens(m), float(m.call_seconds.sum()))
 
 
+@metric("tokens per second", "higher")
 def tokens_per_second_per_user(m: Measurement) -> Value:
     """Mean over requests. A request's tokens over its seconds from the end of its prefill.
 
@@ -394,11 +456,13 @@ def tokens_per_second_per_user(m: Measurement) -> Value:
     return _mean(rates[rates > 0])
 
 
+@metric("tokens per second", "higher")
 def decode_tokens_per_second(m: Measurement) -> Value:
     """Committed tokens over the time in steps: without prefill and the host's work between them."""
     return _ratio(m.counts.emitted, _stepping(m))
 
 
+@metric("requests per second", "higher")
 def goodput(m: Measurement) -> Value:
     """Requests per second that came to their own end within every latency limit that was set (ttft,
     tpot, e2e).
@@ -423,6 +487,7 @@ def _stepping(m: Measurement) -> float:
     return float(m.steps["seconds"].sum())
 
 
+@metric("share", "lower")
 def host_share(m: Measurement) -> Value:
     """The host's time before steps, for which the device waits, over that and the time in steps."""
     host = float(m.steps["host_seconds"].sum())
@@ -432,6 +497,7 @@ def host_share(m: Measurement) -> Value:
 # Use of the device
 
 
+@metric("seconds", "lower")
 def bound_seconds(m: Measurement) -> Value:
     """The least time in which the device can move the bytes that the steps must move."""
     bandwidth = m.fact("bandwidth")
@@ -440,12 +506,14 @@ def bound_seconds(m: Measurement) -> Value:
     return float(m.steps["bytes"].sum()) / bandwidth
 
 
+@metric("share", "higher", heading="MBU, %", column=True)
 def mbu(m: Measurement) -> Value:
     """Model bandwidth utilization: bound_seconds over the time in steps."""
     bound = bound_seconds(m)
     return None if bound is None else _ratio(bound, _stepping(m))
 
 
+@metric("share", "higher", heading="MFU, %", column=True)
 def mfu(m: Measurement) -> Value:
     """Model FLOPs utilization: FLOPs for tokens of active rows over those that the time in steps
     allows; attention's are left out.
@@ -455,6 +523,7 @@ def mfu(m: Measurement) -> Value:
     return _flops_used(m, "flops")
 
 
+@metric("share", "higher")
 def mfu_kept(m: Measurement) -> Value:
     """The part of mfu that went into tokens whose next token was committed."""
     return _flops_used(m, "flops_kept")
@@ -465,6 +534,7 @@ def _flops_used(m: Measurement, column: str) -> Value:
     return _ratio(float(m.steps[column].sum()), peak * _stepping(m)) if peak else None
 
 
+@metric("bytes", "lower")
 def peak_memory_bytes(m: Measurement) -> Value:
     """The most memory of the device that was in use at a time, weights included."""
     peak = m.fact("peak_memory_bytes")
@@ -474,27 +544,29 @@ def peak_memory_bytes(m: Measurement) -> Value:
 # Compared with autoregressive decoding of the same requests
 
 
-def draft_cost_ratio(m: Measurement) -> Value:
+@metric("ratio", "lower", least=-math.inf)
+def draft_cost_ratio(m: Measurement, plain: Measurement) -> Value:
     """c: what a drafted position adds to a step, over the time of an autoregressive step.
 
     (time in steps - steps x p) / (p x the sum of k over steps), p being the mean time of a step of
     autoregressive decoding. The wider window of the target and the verification are in it, the
     host's work is not. Leviathan et al. (2023): c, of the draft model's pass alone.
     """
-    if m.plain is None or not len(m.plain.steps):
+    if not len(plain.steps):
         return None
-    p = _stepping(m.plain) / len(m.plain.steps)
+    p = _stepping(plain) / len(plain.steps)
     return _ratio(_stepping(m) - len(m.steps) * p, p * float(m.steps["k"].sum()))
 
 
-def predicted_speedup(m: Measurement) -> Value:
+@metric("ratio", "higher")
+def predicted_speedup(m: Measurement, plain: Measurement) -> Value:
     """(1 - a^(k+1)) / ((1 - a) (k c + 1)), with token_acceptance_rate as a and draft_cost_ratio as
     c.
 
     Where lengths vary: the sum of the numerators, each with its row's own length, over that of
     k c + 1, both over all row steps. Leviathan et al. (2023), theorem 3.8.
     """
-    a, c = token_acceptance_rate(m), draft_cost_ratio(m)
+    a, c = token_acceptance_rate(m), draft_cost_ratio(m, plain)
     if a is None or c is None:
         return None
     cost = float((m.rows["k"] * c + 1).sum())
@@ -505,43 +577,44 @@ def predicted_speedup(m: Measurement) -> Value:
     return expected / cost if cost > 0 else None
 
 
-def speedup_limit(m: Measurement) -> Value:
+@metric("ratio", "neither")
+def speedup_limit(m: Measurement, plain: Measurement) -> Value:
     """Tokens per step over that of autoregressive decoding: the largest speed-up in tokens/s where
     both have the same cache, attention and graphs, since no step is faster than an autoregressive
     one.
     """
-    if m.plain is None or not (len(m.steps) and len(m.plain.steps) and tokens(m.plain)):
+    if not (len(m.steps) and len(plain.steps) and tokens(plain)):
         return None
-    return (tokens(m) / len(m.steps)) / (tokens(m.plain) / len(m.plain.steps))
+    return (tokens(m) / len(m.steps)) / (tokens(plain) / len(plain.steps))
 
 
-def exact_match_rate(m: Measurement) -> Value:
+@metric("share", "higher", "prompts")
+def exact_match_rate(m: Measurement, plain: Measurement) -> Value:
     """Share of the requests whose tokens are those of autoregressive decoding, of those that both
     decoded.
 
     A request that the time budget cut is compared as far as it goes. It describes greedy decoding,
     and a coupled verifier; other verifiers draw other tokens from the same distribution.
     """
-    return _mean(float(at is None) for at in _divergences(m))
+    return _mean(float(at is None) for at in _divergences(m, plain))
 
 
-def first_divergence(m: Measurement) -> Value:
+@metric("tokens", "higher", "prompts")
+def first_divergence(m: Measurement, plain: Measurement) -> Value:
     """Of the requests that differ from autoregressive decoding, the median number of tokens before
     the first one that differs.
 
     It applies where one differs. Rounding decides near ties, so that even greedy decoding may part
     from autoregressive decoding in low precision.
     """
-    parted = [at for at in _divergences(m) if at is not None]
+    parted = [at for at in _divergences(m, plain) if at is not None]
     return float(np.median(parted)) if parted else None
 
 
-def _divergences(m: Measurement) -> list[int | None]:
+def _divergences(m: Measurement, plain: Measurement) -> list[int | None]:
     """Of each request that both decoded: the index of the first other token, None without one."""
-    if m.plain is None:
-        return []
     columns = [*CALL, "request", "token_ids", "finished"]
-    both = m.requests[columns].merge(m.plain.requests[columns], on=[*CALL, "request"])
+    both = m.requests[columns].merge(plain.requests[columns], on=[*CALL, "request"])
     found = []
     for row in both.itertuples(index=False):
         own, other = list(row.token_ids_x), list(row.token_ids_y)
@@ -553,65 +626,29 @@ def _divergences(m: Measurement) -> list[int | None]:
     return found
 
 
-# by unit, by which values are better, and by what the independent values are of
-_TABLE: dict[tuple[str, Better, Over], tuple[Function, ...]] = {
-    ("steps", "neither", "repeats"): (steps,),
-    ("row steps", "neither", "repeats"): (row_steps,),
-    ("tokens", "neither", "repeats"): (drafted, accepted, emitted, tokens),
-    ("tokens per row step", "higher", "prompts"): (tau, tau_of_requests),
-    ("tokens per row step", "neither", "prompts"): (drafted_per_call,),
-    ("share", "higher", "prompts"): (acceptance_rate, token_acceptance_rate, exact_match_rate),
-    ("share", "neither", "repeats"): (share_without_draft,),
-    ("share", "lower", "repeats"): (padding_waste, cache_padding_waste, host_share),
-    ("share", "higher", "repeats"): (mbu, mfu, mfu_kept),
-    ("seconds per token", "lower", "repeats"): (first, last, all_, tpot),
-    ("seconds", "lower", "repeats"): (
-        seconds, prefill_seconds, ttft, itl_p50, itl_p99, bound_seconds,
-    ),
-    ("tokens per second", "higher", "repeats"): (
-        tokens_per_second, tokens_per_second_per_user, decode_tokens_per_second,
-    ),
-    ("requests per second", "higher", "repeats"): (goodput,),
-    ("bytes", "lower", "repeats"): (peak_memory_bytes,),
-    ("ratio", "lower", "repeats"): (draft_cost_ratio,),
-    ("ratio", "higher", "repeats"): (predicted_speedup,),
-    ("ratio", "neither", "repeats"): (speedup_limit,),
-    ("tokens", "higher", "prompts"): (first_divergence,),
-}  # fmt: skip
-METRICS = {
-    (name := function.__name__.rstrip("_")): Metric(name, *kind, function)
-    for kind, functions in _TABLE.items()
-    for function in functions
-}
-# those that need `Measurement.plain`
-AGAINST_PLAIN = (
-    "draft_cost_ratio", "predicted_speedup", "speedup_limit", "exact_match_rate",
-    "first_divergence",
-)  # fmt: skip
 SPEEDUPS = {"speedup_all": "all", "speedup": "tokens_per_second"}  # column to metric
-# columns of a table, in order
-COLUMNS = ("all", "first", "last", "tokens_per_second", "tau", "acceptance_rate", "mbu", "mfu")
 
 
-def measure(m: Measurement, names: Iterable[str] = METRICS) -> dict[str, float]:
+def measure(
+    m: Measurement, names: Iterable[str] | None = None, plain: Measurement | None = None
+) -> dict[str, float]:
     """The value of each metric (of these names) that applies to the measurement."""
-    values = {name: METRICS[name].function(m) for name in names}
+    values = {name: METRICS[name](m, plain) for name in (METRICS if names is None else names)}
     return {name: float(value) for name, value in values.items() if value is not None}
 
 
-def independent(m: Measurement, name: str) -> pd.Series:
+def independent(m: Measurement, name: str, plain: Measurement | None = None) -> pd.Series:
     """The independent values of a metric, whose mean is the value of a cell.
 
     Times, and what depends on one, have a value per repeat: a repeat is one run of all requests.
     Acceptance has a value per prompt, over all its samples, turns and repeats, since samples of one
     prompt are correlated, and repeats of greedy decoding are copies.
     """
-    if name not in METRICS:
-        raise unknown_name("metric", name, METRICS)
-    metric = METRICS[name]
-    parts = m.split("prompt" if metric.over == "prompts" else "repeat")
-    values = {unit: metric.function(part) for unit, part in parts.items()}
-    return pd.Series(values, dtype=float, name=name).dropna()
+    metric = find_metric(name)
+    column = "prompt" if metric.over == "prompts" else "repeat"
+    others = {} if plain is None else plain.split(column)
+    values = {unit: metric(part, others.get(unit)) for unit, part in m.split(column).items()}
+    return pd.Series(values, dtype=float, name=metric.name).dropna()
 
 
 def mean(values: pd.Series) -> Interval:
@@ -620,7 +657,7 @@ def mean(values: pd.Series) -> Interval:
     if found.low is None or found.high is None:
         return found
     most = 1.0 if metric.unit == "share" and found.mean <= 1 else math.inf
-    low, high = max(found.low, _LEAST.get(metric.name, 0.0)), min(found.high, most)
+    low, high = max(found.low, metric.least), min(found.high, most)
     return replace(found, low=low, high=high)
 
 
@@ -630,12 +667,14 @@ def paired(a: pd.Series, b: pd.Series) -> Comparison:
     return compare(a[both].to_numpy(), b[both].to_numpy())
 
 
-def speedup(m: Measurement, name: str) -> Comparison | None:
-    """How many times as good as `m.plain` it is, by a rate or by a latency; None without one."""
-    if m.plain is None:
+def speedup(m: Measurement, plain: Measurement | None, name: str) -> Comparison | None:
+    """How many times as good as autoregressive decoding it is, by a rate or by a latency; None
+    without the latter.
+    """
+    if plain is None:
         return None
-    own, plain = independent(m, name), independent(m.plain, name)
-    return paired(plain, own) if METRICS[name].better == "lower" else paired(own, plain)
+    own, other = independent(m, name), independent(plain, name)
+    return paired(other, own) if METRICS[name].better == "lower" else paired(own, other)
 
 
 # Profiles: a number per draft position or length

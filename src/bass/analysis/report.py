@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from bass.analysis.frames import TEXTS
-from bass.analysis.metrics import COLUMNS, METRICS
+from bass.analysis.metrics import METRICS
 from bass.analysis.picture import LETTERS, embedded, picture
 from bass.analysis.plots import asset, pass_curves, places, plots
 from bass.analysis.tables import ALL, label, shown, table, verdicts
@@ -59,7 +59,7 @@ def report(run: "Run") -> str:
         plots=drawn,
         pictures=pictures,
         data=embedded(pictures, json.loads(texts.read_text()) if texts.exists() else []),
-        words=[METRICS[name] for name in COLUMNS],
+        words=[metric for metric in METRICS.values() if metric.column],
     )
 
 

@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from bass.analysis.metrics import COLUMNS, METRICS, SPEEDUPS, independent, mean, number, speedup
-from bass.analysis.statistics import LEVEL, holm
+from bass.analysis.metrics import (
+    METRICS,
+    SPEEDUPS,
+    find_metric,
+    independent,
+    mean,
+    number,
+    speedup,
+)
+from bass.analysis.statistics import LEVEL, Comparison, holm
 from bass.errors import RunFolderError, unknown_name
 
 if TYPE_CHECKING:
     from bass.analysis.frames import Run
-    from bass.analysis.metrics import Measurement
 
 ALL = "all"  # the category of the row over all prompts
-WITH_INTERVAL = ("all", "tokens_per_second", "tau")
 PARTS = ("", "_low", "_high", "_median", "_p")  # of a speed-up, each a column
 SHARES = {"pass_first": "Pass@First", "pass_all": "Pass@All", "finished": "finished samples"}
 ALPHA = 1 - LEVEL
@@ -29,20 +35,20 @@ _OTHERS = {  # headings of columns that are neither metrics nor shares
     "seconds": "budget, seconds",
     "repeats": "repeats",
 }
-_HEADINGS = {name: metric.heading for name, metric in METRICS.items()}
-_HEADINGS |= {name: f"{title}, %" for name, title in SHARES.items()} | _OTHERS
+_HEADINGS = {name: f"{title}, %" for name, title in SHARES.items()} | _OTHERS
 SUFFIXES = {".md": "markdown", ".tex": "latex", ".csv": "csv"}  # of files, to formats
 
 
-def table(run: "Run", categories: bool = True) -> pd.DataFrame:
+def table(run: "Run", categories: bool = True, columns: Sequence[str] = ()) -> pd.DataFrame:
     """The finished cells of a run.
 
+    columns: names of metrics, or "package.module:function"; by default those of every table.
     Index: the cell's id. Columns: the axes; `category` if the prompts have several; `lossless`;
     `speedup_all` (of the mean latency) and `speedup` (of tokens/s) over the fastest autoregressive
     decoding of the same work, each with `_low`, `_high`, `_median` (of the paired ratios) and `_p`
-    (adjusted by Holm over the cells of one work); the metrics of `COLUMNS`, some with `_low` and
-    `_high`; `repeats`. Times are in seconds, shares from 0 to 1. A speed-up's bounds that span more
-    than a factor of 3 are left out. `attrs["notes"]` has caveats.
+    (adjusted by Holm over the cells of one work); the metrics, some with `_low` and `_high`;
+    `repeats`. Times are in seconds, shares from 0 to 1. A speed-up's bounds that span more than a
+    factor of 3 are left out. `attrs["notes"]` has caveats.
 
     Raises RunFolderError if no cell is finished.
     """
@@ -51,23 +57,26 @@ def table(run: "Run", categories: bool = True) -> pd.DataFrame:
             f"`{run.folder}` has no finished cell: give its `bass ablate` command again, which "
             "continues it."
         )
+    metrics = [*map(find_metric, columns)] or [one for one in METRICS.values() if one.column]
     cells = {cell: run.measurement(cell) for cell in run.finished}
     names = list(dict.fromkeys(name for one in cells.values() for name in one.categories))
     names = names if categories and len(names) > 1 else []
     rows = []
     for cell, whole in cells.items():
-        parts = {ALL: whole} | {n: whole.where(category=n) for n in names if n in whole.categories}
-        for name, part in parts.items():
+        plain, parts = run.plain(cell), whole.split("category")
+        plains = {ALL: plain} | ({} if plain is None else plain.split("category"))
+        for name, part in {ALL: whole, **{n: parts[n] for n in names if n in parts}}.items():
             row = {"cell": cell, "work": run.entries[cell]["work"]} | run.entries[cell]["labels"]
             row |= {"category": name} if names else {}
             row |= {"lossless": run.entries[cell]["lossless"]}
-            for column, metric in SPEEDUPS.items():
-                row |= _speedup(column, part, metric, run.plains.get(cell) == cell)
-            for column in COLUMNS:
-                found = mean(independent(part, column))
-                row[column] = found.mean
-                if column in WITH_INTERVAL:
-                    row |= {f"{column}_low": found.low, f"{column}_high": found.high}
+            for column, compared in SPEEDUPS.items():
+                ratio = speedup(part, plains.get(name), compared)
+                row |= _speedup(column, ratio, run.plains.get(cell) == cell)
+            for metric in metrics:
+                found = mean(independent(part, metric.name, plains.get(name)))
+                row[metric.name] = found.mean
+                if metric.interval:
+                    row |= {f"{metric.name}_low": found.low, f"{metric.name}_high": found.high}
             rows.append(row | {"repeats": len(part.repeats)})
     frame = pd.DataFrame(rows).set_index("cell")
     family = ["work", *(["category"] if names else [])]
@@ -79,11 +88,11 @@ def table(run: "Run", categories: bool = True) -> pd.DataFrame:
     return frame
 
 
-def _speedup(column: str, part: "Measurement", metric: str, is_plain: bool) -> dict[str, Any]:
+def _speedup(column: str, found: Comparison | None, is_plain: bool) -> dict[str, Any]:
     """The columns of a speed-up; the cell that others are compared with has 1, and no p."""
     nan = float("nan")
     values = (1.0, 1.0, 1.0, 1.0, nan) if is_plain else (nan,) * len(PARTS)
-    if (found := speedup(part, metric)) is not None:
+    if found is not None:
         values = (found.ratio, *found.bounds, found.median, found.p)
     return {f"{column}{end}": value for end, value in zip(PARTS, values, strict=True)}
 
@@ -93,12 +102,11 @@ def _notes(run: "Run", frame: pd.DataFrame) -> Iterator[str]:
     whole = frame[frame["category"] == ALL] if "category" in frame else frame
     names = {cell: f"`{label(run, cell)}`" for cell in run.finished}
     methods = {cell: f"`{label(run, cell, without=['batch'])}`" for cell in run.finished}
-    over_prompts = [
-        METRICS[n].heading.partition(",")[0] for n in COLUMNS if METRICS[n].over == "prompts"
-    ]
+    metrics = [METRICS[name] for name in frame if name in METRICS]
+    over = [one.heading.partition(",")[0] for one in metrics if one.over == "prompts"]
     yield (
         f"Measured on {made['device']} with bass {made['bass']} ({made['commit']}), torch "
-        f"{made['torch']}. Values are means over prompts ({', '.join(over_prompts)}) or over "
+        f"{made['torch']}. Values are means over prompts ({', '.join(over) or 'none'}) or over "
         "repeats (others). In brackets: their 95 % intervals; none for one value (n = 1)."
     )
     plains = ", ".join(dict.fromkeys(names[cell] for cell in run.plains.values()))
@@ -196,10 +204,11 @@ def shown(frame: pd.DataFrame) -> pd.DataFrame:
     """
     columns = {}
     for name in frame.columns:
-        if name in _HEADINGS or name.startswith("pass@"):
+        if name in METRICS or name in _HEADINGS or name.startswith("pass@"):
             if frame[name].notna().any() and not name.endswith(PARTS[1:3]):
                 texts = [_text(row, name) for _, row in frame.iterrows()]
-                columns[_HEADINGS.get(name, f"{name}, %")] = texts
+                known = METRICS[name].heading if name in METRICS else f"{name}, %"
+                columns[_HEADINGS.get(name, known)] = texts
         elif not name.endswith(PARTS[1:]) or name.rpartition("_")[0] not in frame:
             yes = {True: "yes", False: "no"} if name == "lossless" else {}
             columns[name] = [yes.get(value, str(value)) for value in frame[name]]
@@ -228,13 +237,13 @@ def markdown(frame: pd.DataFrame, left: int) -> str:
     return "".join(lines)
 
 
-def to_text(run: "Run", format: str = "markdown") -> str:
+def to_text(run: "Run", format: str = "markdown", columns: Sequence[str] = ()) -> str:
     """The table as `markdown`, `latex` (with the package booktabs) or `csv`.
 
     The notes are below the table, in LaTeX as comments. CSV has all columns of `table` in full
     precision, and no notes.
     """
-    frame = table(run)
+    frame = table(run, columns=columns)
     if format == "csv":
         return frame.to_csv()
     text, notes = shown(frame), frame.attrs["notes"]

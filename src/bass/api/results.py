@@ -96,7 +96,7 @@ class Stats:
         from bass.analysis.metrics import METRICS, PROFILES, profile
 
         if name in METRICS:
-            return METRICS[name].function(self._result.measurement)
+            return METRICS[name](self._result.measurement)
         if name in PROFILES:
             return profile(self._result.measurement, name)
         raise AttributeError(f"There is no metric `{name}`: `dir(stats)` lists all.")
@@ -109,10 +109,10 @@ class Stats:
         return {name: getattr(self, name) for name in self._names()}
 
     def _names(self) -> list[str]:
-        from bass.analysis.metrics import AGAINST_PLAIN, METRICS, PROFILES
+        from bass.analysis.metrics import METRICS, PROFILES
 
-        found = [name for name in (*METRICS, *PROFILES) if name not in AGAINST_PLAIN]
-        return [*found, "lossless", "batch_invariant", "capture_seconds"]
+        alone = [name for name, metric in METRICS.items() if not metric.compares]
+        return [*alone, *PROFILES, "lossless", "batch_invariant", "capture_seconds"]
 
     def __repr__(self) -> str:
         return f"Stats({', '.join(f'{name}={value!r}' for name, value in self.as_dict().items())})"
@@ -169,7 +169,7 @@ class Result:
         """Figures that need no measurement of the device, and what a reader has to know."""
         from bass.analysis.metrics import METRICS
 
-        values = {name: METRICS[name].function(self.measurement) for name in FIGURES}
+        values = {name: METRICS[name](self.measurement) for name in FIGURES}
         known = {name: METRICS[name].show(x) for name, x in values.items() if x is not None}
         remarks = [FIGURES[name].format(text) for name, text in known.items()]
         return remarks + ([] if self.lossless else ["NOT LOSSLESS"])

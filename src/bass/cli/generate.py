@@ -191,9 +191,12 @@ def speedups(own: "list[Result]", plain: "list[Result]") -> "dict[str, Compariso
     """How many times the tokens/s and the mean latency are better than autoregressive ones."""
     from bass.analysis.metrics import SPEEDUPS, repeated, speedup
 
-    both = [repeated([one.measurement for one in results]) for results in (own, plain) if results]
-    compared = replace(both[0], plain=both[1] if plain else None)
-    found = {name: speedup(compared, name) for name in SPEEDUPS.values()}
+    if not plain:
+        return {}
+    speculative, other = (
+        repeated([one.measurement for one in results]) for results in (own, plain)
+    )
+    found = {name: speedup(speculative, other, name) for name in SPEEDUPS.values()}
     return {name: one for name, one in found.items() if one is not None}
 
 

@@ -14,7 +14,7 @@ EXAMPLES = (
 EXAMPLES_OF_TABLE = (
     "bass table runs/comparison",
     "bass table runs/comparison --format latex > comparison.tex",
-    "bass table runs/comparison --format csv > comparison.csv",
+    "bass table runs/comparison --columns tau ttft my_metrics:slowest_token",
 )
 
 
@@ -52,10 +52,12 @@ def table(argv: Sequence[str]) -> int:
     made.add_argument("run", type=str, help="folder that `bass ablate` wrote")
     formats = Literal["markdown", "latex", "csv"]
     made.add_argument("--format", type=formats, default="markdown", help="of the table")
+    help = "metrics, of a module as my_module:my_metric; by default those of every table"
+    made.add_argument("--columns", type=str, nargs="+", default=[], metavar="METRIC", help=help)
     config = made.read(argv)
 
     from bass.analysis.frames import open_run  # after the options are read
     from bass.analysis.tables import to_text
 
-    print(to_text(open_run(config.run), config.format), end="")
+    print(to_text(open_run(config.run), config.format, config.columns), end="")
     return 0

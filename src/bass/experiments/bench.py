@@ -224,9 +224,11 @@ def row_of(
     known or measured. plain: autoregressive decoding of the same requests, for `speedup` (of
     tokens/s) and `speedup_all` (of the mean latency).
     """
+    whole, calls = repeated(timing.calls), len(timing.calls)
     against = None if plain is None else repeated(plain.calls)
-    whole, calls = replace(repeated(timing.calls), plain=against), len(timing.calls)
-    figures = [measure(one, FIGURES) for one in whole.split("repeat").values()]
+    others = {} if against is None else against.split("repeat")
+    parts = whole.split("repeat").items()
+    figures = [measure(one, FIGURES, others.get(repeat)) for repeat, one in parts]
     frame = pd.DataFrame(figures, columns=[*FIGURES], dtype=float)
     walls, steps = 1e3 * np.array(timing.walls), [len(one.steps) for one in timing.calls]
     frame["wall_ms_per_token"] = walls / timing.request.max_new_tokens
@@ -241,7 +243,7 @@ def row_of(
     found |= {"wall_ms_per_step_over_expected_tau": found["wall_ms_per_step"] / (tau or np.nan)}
     found |= {"step_ms": 1e3 * whole.steps["seconds"].median()}
     for name, metric in SPEEDUPS.items() if plain is not timing else ():
-        if (ratio := speedup(whole, metric)) is not None:
+        if (ratio := speedup(whole, against, metric)) is not None:
             found |= {name: ratio.ratio, f"{name}_interval": ratio.text}
     return found
 

@@ -31,40 +31,43 @@ FEWEST = 30  # drafts that reached a position, below which the common rate stand
 class Trace:
     """What the drafts of a run had accepted, and the times of its steps.
 
-    calls: one row per row step, request by request in the order of the run: `drafted`, `judged`
+    row_steps: one row per row step, request by request in the order of the run: `drafted`, `judged`
     (of these, up to the end of the text) and `accepted`. steps: `k`, the longest draft of a step,
     and its `milliseconds`, the host's included. batch: rows that decoded together.
     """
 
     batch: int
-    calls: pd.DataFrame
+    row_steps: pd.DataFrame
     steps: pd.DataFrame
 
     @property
     def censored(self) -> pd.Series:
         """Whether a longer draft might have had more accepted, since no token was rejected."""
-        return self.calls["accepted"] >= self.calls["judged"]
+        return self.row_steps["accepted"] >= self.row_steps["judged"]
 
     @property
     def acceptance(self) -> RecordedAcceptance:
-        """The calls for `bass.policies.simulate`: censored ones are completed by the rate of each
-        position, which counts the drafts that reached it, as the estimator of Kaplan and Meier.
+        """The row steps for `bass.policies.simulate`: censored ones are completed by the rate of
+        each position, which counts the drafts that reached it, as in Kaplan and Meier's estimator.
         """
-        found = by_position(self.calls)
-        reached, accepted = found["reached_by_position"], self.calls["accepted"].to_numpy()
+        found = by_position(self.row_steps)
+        reached, accepted = found["reached_by_position"], self.row_steps["accepted"].to_numpy()
         tail = float(accepted.sum() / max(reached.sum(), 1))
         rates = found["acceptance_by_position"].where(reached >= FEWEST, tail).to_numpy()
         return RecordedAcceptance(accepted, self.censored.to_numpy(), rates, tail)
 
     def save(self, path: str | Path) -> None:
-        frames = {name: getattr(self, name).to_dict(orient="list") for name in ("calls", "steps")}
+        frames = {
+            name: getattr(self, name).to_dict(orient="list") for name in ("row_steps", "steps")
+        }
         Path(path).write_text(json.dumps({"batch": self.batch} | frames) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> "Trace":
         """Read a trace that `save` wrote."""
         found = json.loads(Path(path).read_text(encoding="utf-8"))
-        return cls(found["batch"], pd.DataFrame(found["calls"]), pd.DataFrame(found["steps"]))
+        frames = (pd.DataFrame(found[name]) for name in ("row_steps", "steps"))
+        return cls(found["batch"], *frames)
 
 
 def trace_of(source: Result | Run | Measurement, cell: str | None = None) -> Trace:
