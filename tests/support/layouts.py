@@ -89,6 +89,7 @@ class CheckedCache:
 
     def __post_init__(self) -> None:
         self.firm = np.zeros_like(self.capacities)
+        self.begin_anew([*range(len(self.firm))])
 
     def write(self, first: int, positions: list[list[int]]) -> None:
         """Write a window to the rows from `first` on, in every layer."""

@@ -51,7 +51,9 @@ def test_a_write_at_minus_one_is_seen_by_no_position_of_any_row(allocate: Make) 
 
 def test_the_spare_slot_is_no_position_of_a_view(allocate: Make) -> None:
     capacities = np.array([3, 5])
-    view = allocate(SHAPE, CacheBudget.of(capacities), CPU, torch.float32).view(1)
+    cache = allocate(SHAPE, CacheBudget.of(capacities), CPU, torch.float32)
+    cache.reserve(RowAssignment.of(capacities))
+    view = cache.view(1)
     if isinstance(view, PaddedView):
         assert view.k.shape == view.v.shape == (2, 5, 2, 3)
     elif isinstance(view, RaggedView):

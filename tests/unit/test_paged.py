@@ -39,7 +39,9 @@ SIZE = 3
 
 def made(*capacities: int) -> Any:
     """A cache in blocks of three positions, for rows with nothing in common."""
-    return in_blocks_of(SIZE)(SHAPE, CacheBudget.of(np.array(capacities)), CPU, torch.float32)
+    cache = in_blocks_of(SIZE)(SHAPE, CacheBudget.of(np.array(capacities)), CPU, torch.float32)
+    cache.reserve(RowAssignment.of(np.array(capacities)))
+    return cache
 
 
 def assignment(cache: Any, capacities: list[int], source: list[int], shared: list[int]) -> None:

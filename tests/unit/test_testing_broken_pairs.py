@@ -39,8 +39,9 @@ class Plain(AttentionBackend[Any, Any]):
     def plan(self, positions: Tensor, span: int) -> SpanPlan:
         return SpanPlan(positions, span)
 
-    def run(self, q: Tensor, view: Any, plan: SpanPlan, rule: AttentionRule) -> Tensor:
-        return reference(q, *self.changed(view, plan.positions), plan.span, self.applied(rule))
+    def run(self, q: Tensor, view: Any, plan: SpanPlan, rule: AttentionRule, *sinks: Any) -> Tensor:
+        of_rows = self.changed(view, plan.positions)
+        return reference(q, *of_rows, plan.span, self.applied(rule), *sinks)
 
     def changed(self, view: Any, positions: Any) -> tuple[Any, Any]:
         return PaddedView(view.k, view.v), positions
@@ -68,8 +69,8 @@ RowZero = spoilt("RowZero", changed=of_row_zero)
 class Overflowing(Plain):
     """Gives NaN for the second token of a window."""
 
-    def run(self, q: Tensor, view: Any, plan: SpanPlan, rule: AttentionRule) -> Tensor:
-        out = super().run(q, view, plan, rule)
+    def run(self, *given: Any) -> Tensor:
+        out = super().run(*given)
         out[:, 1:2] = torch.nan
         return out
 
@@ -77,8 +78,13 @@ class Overflowing(Plain):
 class Leaking(Plain):
     """Dense within tolerance, but what lies above a query shows in the last bits."""
 
-    def run(self, q: Tensor, view: Any, plan: SpanPlan, rule: AttentionRule) -> Tensor:
-        return super().run(q, view, plan, rule) + 1e-10 * view.v[:, : plan.span].mean()
+    def run(self, q: Tensor, view: Any, plan: SpanPlan, *given: Any) -> Tensor:
+        return super().run(q, view, plan, *given) + 1e-10 * view.v[:, : plan.span].mean()
+
+
+class NoSinks(Plain):
+    def run(self, q: Tensor, view: Any, plan: SpanPlan, rule: AttentionRule, *_: Any) -> Tensor:
+        return super().run(q, view, plan, rule)
 
 
 class Rows(KVCache[Any]):
@@ -157,6 +163,34 @@ class FirstRows(Rows):
         return type(self)(self.k[:, : stop - start], self.v[:, : stop - start])
 
 
+class ByReserve(Rows):
+    """Correct: a row has storage once it is reserved."""
+
+    def __init__(self, *stored: Tensor) -> None:
+        super().__init__(*stored)
+        self.has = [False] * stored[0].shape[1]
+
+    def write(self, layer: int, k: Tensor, v: Tensor, positions: Tensor) -> None:
+        super().write(layer, k, v, torch.where(torch.tensor(self.has)[:, None], positions, -1))
+
+    def rows(self, start: int, stop: int) -> Any:
+        part = super().rows(start, stop)
+        part.has = self.has[start:stop]
+        return part
+
+    def reserve(self, assignment: Any) -> None:
+        self.has[:] = [True] * len(self.has)
+
+
+class WholeOnly(ByReserve):
+    """`reserve` reaches no range of rows."""
+
+    def rows(self, start: int, stop: int) -> Any:
+        part = super().rows(start, stop)
+        part.reserve = lambda assignment: None
+        return part
+
+
 class Owned(Rows):
     view_type: ClassVar[type] = OwnView
 
@@ -177,7 +211,8 @@ class OwnBackend(Plain):
         night("padded", NoWindow, properties.DENSE),
         night("padded", NoCap, properties.DENSE),
         night("padded", RowZero, properties.DENSE),
-        night("padded", Overflowing, properties.DENSE),
+        night("padded", Overflowing, properties.FINITE),
+        ("padded", NoSinks, properties.DENSE),
         night("padded", Leaking, properties.ABOVE),
         (Forgetful, Plain(), GREEDY),
         (OneShort, "sdpa", GREEDY),
@@ -185,6 +220,7 @@ class OwnBackend(Plain):
         (NothingFar, "sdpa", properties.DENSE),
         (NoSpare, "sdpa", properties.DENSE),
         (FirstRows, "sdpa", GREEDY),
+        (WholeOnly, "sdpa", properties.DENSE),
         night(OwnedForgetful, OwnBackend, GREEDY),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
@@ -199,7 +235,8 @@ def test_the_check_names_the_property_that_a_cache_or_backend_violates(
 
 
 @pytest.mark.parametrize(
-    ("cache", "backend"), [(Rows, Plain), night(Rows, "auto"), night(Owned, OwnBackend)]
+    ("cache", "backend"),
+    [(Rows, Plain), (ByReserve, "sdpa"), night(Rows, "auto"), night(Owned, OwnBackend)],
 )
 def test_the_pairs_that_these_are_made_from_violate_nothing(cache: type, backend: Any) -> None:
     check_pair(cache, backend, examples=12)

@@ -81,11 +81,7 @@ class PagedCache(KVCache[PagedView]):
         table = torch.full((budget.batch, entries), spare, device=device)
         # the last column is for position -1
         writable = torch.full((budget.batch, entries + 1), spare * BLOCK, device=device)
-        cache = cls(k, v, table, writable, np.full((budget.batch, entries), spare))
-        # if nothing is shared, rows are reserved at once, as in the other layouts
-        if not budget.shared.any():
-            cache.reserve(RowAssignment.of(budget.longest))
-        return cache
+        return cls(k, v, table, writable, np.full((budget.batch, entries), spare))
 
     @property
     def _spare(self) -> int:

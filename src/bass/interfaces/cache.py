@@ -30,7 +30,7 @@ class KVCache(ABC, Generic[View]):
     ) -> "KVCache[View]":
         """Allocate storage for all rows of a run at once.
 
-        If rows share positions, the engine calls `reserve` before the first write.
+        The engine calls `reserve` before the first write to a row.
         """
 
     @abstractmethod
@@ -60,7 +60,10 @@ class KVCache(ABC, Generic[View]):
 
     @abstractmethod
     def rows(self, start: int, stop: int) -> "KVCache[View]":
-        """The same storage, limited to a range of rows."""
+        """The same storage, limited to a range of rows.
+
+        `rows(0, n)` is the cache of a smaller engine, which calls every method of it.
+        """
 
     @abstractmethod
     def reserve(self, assignment: RowAssignment) -> None:

@@ -36,12 +36,14 @@ class DraftLengthPolicy(Ranged, ABC, Generic[State]):
         """
         return range(1, self.max_length + 1)
 
-    def timed(self, seconds: tuple[float, ...], cut: bool) -> "DraftLengthPolicy[State]":
+    def timed(
+        self, seconds: tuple[float, ...], early_end_saves: bool
+    ) -> "DraftLengthPolicy[State]":
         """The policy with the measured seconds of a step of 0, 1, ... `max_length` drafted tokens,
         for a batch of the size of the run.
 
-        cut: such a step costs what its longest draft does, which may be shorter than requested; in
-        a CUDA graph it costs what the longest requested one does.
+        early_end_saves: the step costs what its longest draft does, which may be shorter than
+        requested. If False, in a CUDA graph, it costs what the longest requested draft does.
         """
         return self
 
@@ -54,11 +56,11 @@ class DraftLengthPolicy(Ranged, ABC, Generic[State]):
         """Draft length of each row, int32 [B] in 0..max_length; 0 is autoregressive decoding."""
 
     def lengths_ahead(self, state: State) -> np.ndarray | None:
-        """Draft length of each row in the step after the coming one, if no feedback on the coming
-        one can change it; else None.
+        """If `lengths(state)` is for step t, the lengths of step t + 1, where the feedback of step
+        t cannot change them; else None.
 
-        A GPU then begins that step without waiting for the host. Given by default where
-        `constant_length`.
+        A GPU then begins step t + 1 before the host has the feedback of step t. Given by default
+        where `constant_length`.
         """
         return self.lengths(state) if self.constant_length else None
 

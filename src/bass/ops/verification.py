@@ -10,6 +10,7 @@ from torch import Tensor
 from bass.kernels import triton as kernels
 from bass.kernels.values import RowNumbers, Scores
 from bass.ops import dispatch
+from bass.ops.batch_state import leading
 from bass.ops.sampling import draw
 from bass.records import Draft, Noise, Verdict
 
@@ -30,9 +31,7 @@ def rejection(draft: Draft, target_probs: Scores, noise: Noise) -> Verdict:
                 draft.tokens, draft.probs, draft.lengths, target_probs, accept, noise.residual
             )
         )
-    counts = torch.arange(k, device=target_probs.device) < draft.lengths[:, None]
-    passed = (accept < accept_probs(draft, target_probs)) & counts
-    accepted = passed.cumprod(1).sum(1)
+    accepted = leading(accept < accept_probs(draft, target_probs), draft.lengths)
     return emit(draft, accepted, next_probs(draft, target_probs, accepted), noise)
 
 
@@ -58,20 +57,24 @@ def next_probs(
     After a rejection it is the residual max(0, target - draft). At a row's own length nothing was
     rejected: there it is the target, for any draft lengths of the other rows.
     """
-    rows = torch.arange(len(accepted), device=accepted.device)
-    target = target_probs[rows, accepted]
-    at = accepted.clamp(max=draft.tokens.shape[1] - 1)
-    rejected = (
-        one_hot(target, draft.tokens[rows, at]) if draft.probs is None else draft.probs[rows, at]
-    )
-    residual = (target - rejected * (accepted < draft.lengths)[:, None]).clamp(min=0)
+    target = target_after(target_probs, accepted)
+    rejected = draft_after(draft, target, accepted) * (accepted < draft.lengths)[:, None]
+    residual = (target - rejected).clamp(min=0)
     # Rounding can make a residual 0 everywhere, where target and draft agree.
     return torch.where(residual.sum(1, keepdim=True) > 0, residual, target)
 
 
-def one_hot(like: Float[Tensor, "batch vocab"], tokens: RowNumbers) -> Float[Tensor, "batch vocab"]:
-    """One-hot distributions of the tokens: what a deterministic drafter draws from."""
-    return torch.zeros_like(like).scatter(1, tokens[:, None], 1)
+def draft_after(
+    draft: Draft, like: Float[Tensor, "batch vocab"], accepted: RowNumbers
+) -> Float[Tensor, "batch vocab"]:
+    """The draft's distribution of the token after the accepted ones: of a deterministic draft a
+    one-hot, of the shape and dtype of `like`. Undefined for a row whose whole draft is accepted.
+    """
+    rows = torch.arange(len(accepted), device=accepted.device)
+    at = accepted.clamp(max=draft.tokens.shape[1] - 1)
+    if draft.probs is not None:
+        return draft.probs[rows, at]
+    return torch.zeros_like(like).scatter(1, draft.tokens[rows, at][:, None], 1)
 
 
 def target_after(target_probs: Scores, accepted: RowNumbers) -> Float[Tensor, "batch vocab"]:

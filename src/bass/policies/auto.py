@@ -68,18 +68,19 @@ class Auto(DraftLengthPolicy[AutoState]):
 
     *Cost.* `times` are the seconds of a step of 0, 1, 2 ... drafted tokens; without them the engine
     measures them once for a machine, a pair, its strategies and a batch size, and keeps them on
-    disk (`bass.engine.step_times`). Where drafts end early, t(k) is that share of the way from t(0)
-    if the engine is quicker for it (`cut`). No clock of a run decides: the same call with the same
-    seed gives the same tokens again on that machine.
+    disk (`bass.engine.step_times`). If a draft that ends early makes its step quicker
+    (`early_end_saves`), t(k) is t(0) + f (t(k) - t(0)), f the mean share of the requested length
+    that is drafted. No clock of a run decides: the same call with the same seed gives the same
+    tokens again on that machine.
 
     *Probes.* A step says nothing of positions that it does not draft. Each one saves `exploration`
     of its time, and once the savings cover what the best of the longer drafts may lose, it is
     taken, twice after steps without drafts: rarely if it is far from paying off, often if it nearly
     does.
 
-    All rows have the same length, since a step takes as long as its longest draft. A length is
-    decided one step in advance, so that a GPU need not wait for the host. New prompts begin
-    with the estimate of all rows.
+    All rows have the same length, since a step takes as long as its longest draft. The feedback of
+    step t decides the length of step t + 2, so that a GPU need not wait for the host. New prompts
+    begin with the estimate of all rows.
     """
 
     paper: ClassVar[str] = "this project"
@@ -90,7 +91,7 @@ class Auto(DraftLengthPolicy[AutoState]):
     memory: float = within("[1, inf)", 200.0)
     max_length: int = within("[1, inf)", 16)
     times: tuple[float, ...] = ()
-    cut: bool = True
+    early_end_saves: bool = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "times", tuple(self.times))
@@ -107,8 +108,9 @@ class Auto(DraftLengthPolicy[AutoState]):
     def draft_lengths(self) -> tuple[int, ...]:
         return (*(k for k in LENGTHS if k < self.max_length), self.max_length)
 
-    def timed(self, seconds: tuple[float, ...], cut: bool) -> "Auto":
-        return self if self.times else replace(self, times=seconds, cut=cut)
+    def timed(self, seconds: tuple[float, ...], early_end_saves: bool) -> "Auto":
+        known = bool(self.times)
+        return self if known else replace(self, times=seconds, early_end_saves=early_end_saves)
 
     def init(self, batch_size: int) -> AutoState:
         active, k = np.ones(batch_size, dtype=bool), self.max_length
@@ -159,7 +161,7 @@ class Auto(DraftLengthPolicy[AutoState]):
         )
 
     def _decided(self, state: AutoState, saved: float) -> AutoState:
-        """The state with the length of the step after the coming one.
+        """The state with the length of the `following` step.
 
         saved: seconds, of the last step.
         """
@@ -208,4 +210,4 @@ class Auto(DraftLengthPolicy[AutoState]):
     def _seconds(self, k: int, state: AutoState) -> float:
         """Expected seconds of a step with k requested tokens."""
         none, full = (self.times[0], self.times[k]) if self.times else (1, 1 + 0.1 * k)
-        return none + (full - none) * (state.filled if self.cut else 1)
+        return none + (full - none) * (state.filled if self.early_end_saves else 1)

@@ -33,8 +33,8 @@ class Wrapper(DraftLengthPolicy[Any]):
     def reads_times(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.policy.reads_times
 
-    def timed(self, seconds: tuple[float, ...], cut: bool) -> "Wrapper":
-        return replace(self, policy=self.policy.timed(seconds, cut))
+    def timed(self, seconds: tuple[float, ...], early_end_saves: bool) -> "Wrapper":
+        return replace(self, policy=self.policy.timed(seconds, early_end_saves))
 
     def init(self, batch_size: int) -> Any:
         return self.policy.init(batch_size)
@@ -72,11 +72,11 @@ class Clamped(Wrapper):
     def draft_lengths(self) -> Collection[int]:
         return {min(max(length, self.lo), self.hi) for length in (0, *self.policy.draft_lengths)}
 
-    def timed(self, seconds: tuple[float, ...], cut: bool) -> "Clamped":
+    def timed(self, seconds: tuple[float, ...], early_end_saves: bool) -> "Clamped":
         """Lengths that are clamped anyway take as long as the longest."""
         longest, own = self.policy.max_length, len(seconds) - 1
         known = (*seconds, *(seconds[-1:] * (longest - own)))[: longest + 1]
-        return replace(self, policy=self.policy.timed(known, cut))
+        return replace(self, policy=self.policy.timed(known, early_end_saves))
 
     def lengths(self, state: Any) -> np.ndarray:
         return self._clamped(self.policy.lengths(state))

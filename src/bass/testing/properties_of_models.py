@@ -1,8 +1,8 @@
 """The properties of every KV cache with a backend that reads it, and of every model family."""
 
 import itertools
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -18,7 +18,14 @@ from bass.engine.scorer import CachedAttend
 from bass.errors import PairingError
 from bass.interfaces import AttentionBackend
 from bass.models.decoder import CausalDecoder
-from bass.records import AttentionRule, CacheBudget, DecoderShape, Projection, Window
+from bass.records import (
+    AttentionRule,
+    CacheBudget,
+    DecoderShape,
+    Projection,
+    RowAssignment,
+    Window,
+)
 from bass.testing import engine
 from bass.testing.checking import Checker, shown
 from bass.testing.doubles import ByRow
@@ -37,6 +44,7 @@ DENSE = (
     "a query attends to positions 0 to its own of its own row, as dense attention in float64 does "
     "(within 1e-4)."
 )
+FINITE = "the output is finite, that of a query at position -1 too."
 ABOVE = "what lies at higher positions changes no bit of the output."
 RULES = (
     AttentionRule(0.7),
@@ -63,10 +71,11 @@ def check_pair(cache: Any, backend: Any, examples: int = 40, seed: int = 0) -> N
 
     `cache` and `backend`: what `bass.load(cache=..., attention=...)` takes. Their view types must
     agree. Attention over ragged rows in poisoned storage is finite and equals dense attention in
-    float64, with grouped heads, windows and soft caps; values at higher positions change no bit.
-    Greedy decoding of a tiny Llama with a draft model equals the recomputed reference, for ragged
-    requests that share prompts and that follow others in a row. No test is statistical. It runs on
-    a CPU, or on the GPU if the backend does not support a CPU.
+    float64, with grouped heads, windows, soft caps and sinks; values at higher positions change no
+    bit. Greedy decoding of a tiny Llama with a draft model equals the recomputed reference, for
+    ragged requests that share prompts and that follow others in a row. The engine has the first
+    rows of a larger cache. No test is statistical. It runs on a CPU, or on the GPU if the backend
+    does not support a CPU.
 
     Raises `ExactnessError`; `PairingError` for different view types; `OptionError` for objects that
     are no cache or backend.
@@ -82,9 +91,27 @@ def check_pair(cache: Any, backend: Any, examples: int = 40, seed: int = 0) -> N
         device = torch.device("cuda")
     checker = Checker(f"{layout.__name__} with {type(made).__name__}", examples, seed)
     checker.for_all(passes(), lambda case: attends(checker, layout, made, case, device))
-    pairing = layout, lambda: made
+    pairing = FirstRows(layout), lambda: made
     setup = Setup(SmallLlama(), device, pairing, ByRow(3))
     engine.require_greedy(checker, setup, examples // 6, sizes=PROMPTS)
+
+
+@final
+@dataclass(frozen=True)
+class FirstRows:
+    """Allocates one row more than requested, and gives the first ones, as to a smaller engine."""
+
+    layout: Any
+
+    def allocate(self, shape: DecoderShape, budget: CacheBudget, *place: Any) -> Any:
+        limits, shared, groups = budget.limits, budget.shared, budget.groups
+        more = CacheBudget(
+            budget.batch + 1,
+            np.append(limits, limits.max()),
+            np.append(shared, 0),
+            np.append(groups, groups.max() + 1),
+        )
+        return self.layout.allocate(shape, more, *place).rows(0, budget.batch)
 
 
 @dataclass(frozen=True)
@@ -98,6 +125,8 @@ class AttentionCase:
     window: int
     rule: AttentionRule
     other: AttentionRule  # of another layer
+    first_rows: bool  # of a larger cache
+    has_sinks: bool
     seed: int
 
     @property
@@ -116,6 +145,12 @@ class AttentionCase:
         )
         return q, k, v
 
+    def sinks(self) -> Float[Tensor, " heads"] | None:
+        """A score of each query head, drawn by the seed."""
+        random = torch.Generator().manual_seed(self.seed)
+        size = self.heads[0] * self.heads[1]
+        return torch.randn(size, generator=random, dtype=torch.float64) if self.has_sinks else None
+
 
 @st.composite
 def passes(draw: Draw) -> AttentionCase:
@@ -128,8 +163,9 @@ def passes(draw: Draw) -> AttentionCase:
     rule, heads = st.sampled_from(RULES), draw(st.sampled_from(HEADS))
     past, used = rows(0, draw(st.sampled_from((20, 70)))), rows(0, window)
     beyond = rows(0, draw(st.sampled_from((0, 3))))
+    rules, flags = (draw(rule), draw(rule)), (draw(st.booleans()), draw(st.booleans()))
     return AttentionCase(
-        heads, past, used, beyond, window, draw(rule), draw(rule), draw(st.integers(0, 99))
+        heads, past, used, beyond, window, *rules, *flags, draw(st.integers(0, 99))
     )
 
 
@@ -140,14 +176,15 @@ def attends(
     case: AttentionCase,
     device: torch.device,
 ) -> None:
-    """Check the properties `DENSE` and `ABOVE`."""
+    """Check the properties `FINITE`, `DENSE` and `ABOVE`."""
     out, other = (attended(layout, backend, case, device, above) for above in (1e4, -3e3))
+    checker.require(FINITE, bool(out.isfinite().all()), "finite values", out)
     for row, used in enumerate(case.used):
         if not used:
             continue
         got = out[row, :used].double().cpu()
         q, k, v = (values[row : row + 1, : case.ends[row]] for values in case.values())
-        expected = dense_attention(q[:, case.past[row] :], k, v, case.rule)[0]
+        expected = dense_attention(q[:, case.past[row] :], k, v, case.rule, case.sinks())[0]
         near = got.shape == expected.shape and torch.allclose(got, expected, rtol=1e-4, atol=1e-4)
         text = f"row {row}, its first query and head: {shown(expected[0, 0, :4])}"
         checker.require(DENSE, near, text, got[0, 0, :4])
@@ -166,11 +203,14 @@ def attended(
     """The second layer's output for the window after the past, in a cache whose positions all held
     `above` before, with poison in all other storage.
     """
-    batch, rules, span = len(case.past), (case.other, case.rule), max(int(case.ends.max()), 1)
+    batch, rules, sinks = len(case.past), (case.other, case.rule), case.sinks()
     capacities = np.maximum(case.ends + case.beyond, 1)
+    span = int(capacities.max())
     kv_heads, groups, dim = case.heads
     shape = DecoderShape(5, kv_heads * groups, kv_heads, dim, 64, rules)
+    layout = FirstRows(layout) if case.first_rows else layout
     cache = poisoned(layout.allocate(shape, CacheBudget.of(capacities), device, torch.float32))
+    cache.reserve(RowAssignment(capacities, np.arange(batch), np.zeros(batch, dtype=int)))
 
     def placed(first: Any, counts: Any, width: int) -> Tensor:
         w = np.arange(width)
@@ -186,7 +226,7 @@ def attended(
         )
         projection = Projection.of(*(values.to(device, torch.float32) for values in qkv))
         run(0, projection)  # another layer, which may have another rule
-        return run(1, projection)
+        return run(1, replace(projection, sinks=None if sinks is None else sinks.to(keys)))
 
     everywhere = placed((0,) * batch, capacities, int(capacities.max()))
     keys = torch.full((*everywhere.shape, kv_heads, dim), above, device=device)

@@ -29,6 +29,7 @@ from bass.records import (
     Features,
     PaddedView,
     Projection,
+    RowAssignment,
     Window,
 )
 from bass.sampling_params import Sampling
@@ -63,6 +64,8 @@ class SmallModel:
         cache_type, make_backend = self.pairing or pairing
         decoder = self.models[role].to(device)
         cache = cache_type.allocate(decoder.shape, budget, device, self.dtype)
+        rows = np.arange(budget.batch)
+        cache.reserve(RowAssignment(budget.longest, rows, np.zeros_like(rows)))
         return ModelScorer(decoder, poisoned(cache), make_backend(), budget.batch)
 
     def oracle(self, role: str, prefixes: Prefixes) -> Logits:

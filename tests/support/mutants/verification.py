@@ -12,6 +12,8 @@ from support.mutants.killers import (
 )
 from support.mutants.mutant import Mutant
 
+PASSED = "leading(accept < accept_probs(draft, target_probs), draft.lengths)"
+
 MUTANTS = (
     Mutant(
         "the bonus comes from the draft",
@@ -19,8 +21,8 @@ MUTANTS = (
         "return torch.where(residual.sum(1, keepdim=True) > 0, residual, target)",
         (
             "bonus = (accepted == draft.lengths)[:, None] & (draft.lengths > 0)[:, None]\n"
-            "return torch.where(bonus, rejected, torch.where(residual.sum(1, keepdim=True) > 0, "
-            "residual, target))"
+            "return torch.where(bonus, draft_after(draft, target, accepted), "
+            "torch.where(residual.sum(1, keepdim=True) > 0, residual, target))"
         ),
         (ENUMERATION,),
         trap=1,
@@ -28,19 +30,16 @@ MUTANTS = (
     Mutant(
         "acceptance is cut to the batch's minimum",
         "verification.rejection",
-        "passed.cumprod(1).sum(1)",
-        "passed.cumprod(1).sum(1).amin().expand(len(passed))",
+        PASSED,
+        f"{PASSED}.amin().expand(len(accept))",
         (ENUMERATION,),
         trap=3,
     ),
     Mutant(
         "the first drafted token is not verified",
         "verification.rejection",
-        "passed = (accept < accept_probs(draft, target_probs)) & counts",
-        (
-            "passed = (accept < accept_probs(draft, target_probs)) & counts\npassed[:, "
-            ":1] = counts[:, :1]"
-        ),
+        "accept < accept_probs(draft, target_probs)",
+        "torch.where(torch.arange(k) == 0, True, accept < accept_probs(draft, target_probs))",
         (ENUMERATION,),
         trap=9,
     ),
@@ -72,26 +71,18 @@ MUTANTS = (
         trap=13,
     ),
     Mutant(
-        "tokens beyond a row's length are verified too",
-        "verification.rejection",
-        "draft.lengths[:, None]",
-        "k + 0 * draft.lengths[:, None]",
-        (ENUMERATION,),
-        trap=13,
-    ),
-    Mutant(
         "a row of length 0 is given one token when others draft",
         "verification.rejection",
-        "draft.lengths[:, None]",
-        "draft.lengths.clamp(min=1)[:, None]",
+        PASSED,
+        PASSED.replace("lengths", "lengths.clamp(min=1)"),
         (ENUMERATION,),
         trap=14,
     ),
     Mutant(
         "the residual keeps the rejected token of a deterministic draft",
-        "next_probs",
-        "one_hot(target, draft.tokens[rows, at])",
-        "torch.zeros_like(target)",
+        "draft_after",
+        "torch.zeros_like(like).scatter(1, draft.tokens[rows, at][:, None], 1)",
+        "torch.zeros_like(like)",
         (ENUMERATION,),
     ),
     Mutant(
@@ -104,8 +95,8 @@ MUTANTS = (
     Mutant(
         "the residual is the distance",
         "next_probs",
-        "(target - rejected * (accepted < draft.lengths)[:, None]).clamp(min=0)",
-        "(target - rejected * (accepted < draft.lengths)[:, None]).abs()",
+        "(target - rejected).clamp(min=0)",
+        "(target - rejected).abs()",
         (ENUMERATION,),
     ),
     Mutant(
@@ -114,13 +105,6 @@ MUTANTS = (
         "noise.residual.gather(1, accepted[:, None])",
         "noise.residual.gather(1, (accepted[:, None] + 1).clamp(max=draft.tokens.shape[1]))",
         (VERIFIERS, ENUMERATION),
-    ),
-    Mutant(
-        "acceptance continues after a rejection",
-        "verification.rejection",
-        "passed.cumprod(1)",
-        "passed",
-        (ENUMERATION,),
     ),
     Mutant(
         "block verification forgets how improbable the prefix was",
