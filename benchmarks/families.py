@@ -4,7 +4,7 @@
         [--layers 12] [--vocabulary 65536] [--new-tokens 64] [--device cuda] [--results FILE]
 
 Plain decoding of every family with random weights in one size, so that only the kinds of blocks
-differ. Per step: the bytes that a pass reads at the bandwidth of a copy (the bound), and the wall
+differ. Per step: the bytes that it moves at the bandwidth of a read (the bound), and the wall
 time from the end of the prefill to the last token over the number of steps (median of three calls).
 Prints the machine, a Markdown table as it grows, and one JSON line last.
 """
@@ -24,9 +24,12 @@ from provenance import commit, config_of
 from random_families import CONTEXT, families
 
 import bass
+from bass.analysis import METRICS
 from bass.api.llm import LLM
 from bass.api.options import RequestOptions
-from bass.experiments.bench import Timing, measure_machine, pass_bytes
+from bass.engine.cost import measure_peaks
+from bass.experiments.bench import Timing
+from bass.experiments.provenance import device_name
 
 PROMPT_LENGTH, CALLS = 150, 3
 DTYPE = torch.bfloat16
@@ -47,7 +50,7 @@ def loaded(config: dict[str, Any], batch: int, device: str) -> LLM:
         )
 
 
-def measured(llm: LLM, batch: int, new_tokens: int, bandwidth: float) -> dict[str, float]:
+def measured(llm: LLM, batch: int, new_tokens: int) -> dict[str, float]:
     """Milliseconds of a step, and its bound."""
     drawn = torch.Generator().manual_seed(0)
     vocabulary = llm.models.target.shape.vocab_size
@@ -58,9 +61,9 @@ def measured(llm: LLM, batch: int, new_tokens: int, bandwidth: float) -> dict[st
     timing.warm_up()
     for repeat in range(1, CALLS + 1):
         timing.call(repeat)
-    calls = zip(timing.walls, timing.calls, strict=True)
+    calls = [*zip(timing.walls, timing.calls, strict=True)]
     wall = statistics.median(seconds / len(call.steps) for seconds, call in calls)
-    bound = pass_bytes(llm, batch, PROMPT_LENGTH + new_tokens // 2)[0] / bandwidth
+    bound = statistics.median(METRICS["bound_seconds"](m) / len(m.steps) for _, m in calls)
     return {"bound_ms": bound * 1e3, "wall_ms": wall * 1e3, "share": bound / wall}
 
 
@@ -82,16 +85,17 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     """Measure every family, and print its row as soon as it is known."""
     arguments = parse(argv)
-    machine = measure_machine(torch.device(arguments.device), DTYPE)
-    print(f"{machine.device}: copies {machine.copy_bandwidth / 1e12:.2f} TB/s\n", flush=True)
+    device = torch.device(arguments.device)
+    name_of_device, peaks = device_name(device), measure_peaks(device, DTYPE)
+    print(f"{name_of_device}: reads {peaks.bandwidth / 1e12:.2f} TB/s\n", flush=True)
     heads = [f"{what}, b={batch}" for batch in arguments.batches for what in ("ms", "of bound")]
     print(f"| family | {' | '.join(heads)} |\n|---{'|--:' * len(heads)}|", flush=True)
     found: dict[str, Any] = {}
     configs = families(arguments.hidden, arguments.layers, arguments.vocabulary)
     for name in arguments.families:
         llm = loaded(configs[name], max(arguments.batches), arguments.device)
-        rates = arguments.new_tokens, machine.copy_bandwidth
-        found[name] = {batch: measured(llm, batch, *rates) for batch in arguments.batches}
+        sizes = arguments.batches
+        found[name] = {batch: measured(llm, batch, arguments.new_tokens) for batch in sizes}
         cells = [f"{one['wall_ms']:.2f} | {one['share']:.0%}" for one in found[name].values()]
         print(f"| `{name}` | {' | '.join(cells)} |", flush=True)
         del llm
@@ -99,7 +103,7 @@ def main(argv: list[str] | None = None) -> None:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
     record = {"benchmark": "families", "commit": commit(), "torch": torch.__version__}
-    record |= {"device": machine.device, "config": config_of(arguments), "results": found}
+    record |= {"device": name_of_device, "config": config_of(arguments), "results": found}
     if arguments.results is not None:
         arguments.results.write_text(json.dumps(record) + "\n", encoding="utf-8")
     print(json.dumps(record))

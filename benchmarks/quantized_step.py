@@ -10,7 +10,7 @@ Writes the target with random numbers in each format as public checkpoints store
 other, in memory (/dev/shm) or in `--folder`. The draft is in bfloat16. Timed are autoregressive
 decoding at the batch sizes 1 and 8, and `--k` drafted tokens at 1, accepted with a probability of
 0.8 at each position, so the text is meaningless. Times are wall times from the end of the prefill,
-as those of `bass bench`. The bound is the bytes of a step at the bandwidth of a copy, with the
+as those of `bass bench`. The bound is the bytes of a step at the bandwidth of a read, with the
 weights as they are stored and the experts that a step is expected to read. No format is begun after
 `--seconds`. Prints a line for each setting, then a table, and one JSON line last; `--results` keeps
 finished formats.
@@ -41,16 +41,8 @@ from bass.api.loading import ModelCache
 from bass.api.options import LoadOptions
 from bass.api.plan import LoadPlan, find_device
 from bass.checkpoints.weights import read_index
-from bass.engine.cost import PassCost, pass_cost
-from bass.experiments.bench import (
-    Machine,
-    Timing,
-    known_tau,
-    measure_machine,
-    methods_of,
-    prompts_for,
-    row_of,
-)
+from bass.engine.cost import PassCost, measure_peaks, pass_cost
+from bass.experiments.bench import Timing, methods_of, prompts_for, row_of
 from bass.experiments.provenance import device_name
 from bass.experiments.settings import BenchOptions, request_of
 from bass.ops.experts import Experts
@@ -79,7 +71,7 @@ class Runner:
     home: Path
     target: Config
     arguments: argparse.Namespace
-    machine: Machine
+    bandwidth: float
     console: Console
 
     def rows(self, name: str) -> list[Row]:
@@ -140,10 +132,12 @@ class Runner:
             for i in range(options.repeats):
                 timing.call(i + 1)
             about["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9 if cuda else None
-            found = row_of(timing, self.machine, ACCEPTANCE)
-            tokens, tau = batch * (k + 1), known_tau(k, ACCEPTANCE) or 1.0
+            found, tokens = row_of(timing, ACCEPTANCE), batch * (k + 1)
             more = stored.bytes_read(tokens) - loaded.bytes_read(tokens)
-            bound = found["bound_ms_per_token"] + more / self.machine.copy_bandwidth / tau * 1e3
+            steps = (
+                found["wall_ms_per_token"] / found["wall_ms_per_step"]
+            )  # for each token of a row
+            bound = found["bound_ms_per_token"] + more * steps / self.bandwidth * 1e3
             about |= {figure: found[figure] for figure in FIGURES}
             about |= {"bound_ms_per_token": bound}
             yield about | {"share_of_bound": bound / found["wall_ms_per_token"]}
@@ -241,13 +235,9 @@ def main(argv: list[str] | None = None) -> int:
     arguments, began, status = parse(argv), time.perf_counter(), 0
     console, device = Console(width=150, highlight=False), find_device(arguments.device)
     dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
-    results, machine = (
-        Results(arguments.results, device_name(device)),
-        measure_machine(device, dtype),
-    )
-    console.print(
-        f"{machine.device}; bound: bytes of a step at {machine.copy_bandwidth / 1e12:.2f} TB/s"
-    )
+    name_of_device, bandwidth = device_name(device), measure_peaks(device, dtype).bandwidth
+    results = Results(arguments.results, name_of_device)
+    console.print(f"{name_of_device}; bound: bytes of a step at {bandwidth / 1e12:.2f} TB/s")
     config = config_of(arguments)
     about = {n: config[n] for n in config if n not in ("formats", "seconds", "folder", "results")}
     found: dict[str, Any] = {}
@@ -255,7 +245,7 @@ def main(argv: list[str] | None = None) -> int:
         shrunk(config, arguments.hidden, arguments.layers) for config in PAIRS[arguments.pair]
     )
     with place_for(bytes_of(target) + bytes_of(draft), arguments.folder) as home:
-        runner = Runner(home, target, arguments, machine, console)
+        runner = Runner(home, target, arguments, bandwidth, console)
         write(home / "draft", draft, REFERENCE, WRITERS)
         for name in arguments.formats:
             if time.perf_counter() - began > arguments.seconds:
@@ -272,9 +262,9 @@ def main(argv: list[str] | None = None) -> int:
                 console.print(f"{name} failed:\n{traceback.format_exc()}", markup=False)
                 status = cli.FAILED
             gc.collect()
-    console.print(table_of(found, f"{arguments.pair}, {machine.device}"))
+    console.print(table_of(found, f"{arguments.pair}, {name_of_device}"))
     record = {"benchmark": "quantized_step", "commit": commit(), "torch": torch.__version__}
-    record |= {"device": machine.device, "copy_bandwidth": machine.copy_bandwidth}
+    record |= {"device": name_of_device, "bandwidth": bandwidth}
     rows = [row for name in found for row in found[name]["rows"]]
     print(json.dumps(record | {"config": config, "rows": rows}))
     return status

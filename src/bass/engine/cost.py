@@ -27,7 +27,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar, final
+from typing import NamedTuple, final
 
 import numpy as np
 import torch
@@ -41,7 +41,6 @@ from bass.models.heads import DraftHead
 from bass.ops.experts import Experts
 from bass.records import DecoderShape, Features, Scored, Window
 
-R = TypeVar("R")
 # lookup tables: a pass reads a few of their rows, unless the table is also the head
 LOOKED_UP = ("embed", "position_embed")
 
@@ -339,27 +338,6 @@ def measure_peaks(device: torch.device, dtype: torch.dtype) -> Peaks:
             flops = max(flops, 2 * rows * side**2 / _seconds(lambda x=x: x @ square, device))
         return Peaks(size / _seconds(data.sum, device), flops)
 
-    return _of_the_largest(measured, device)
-
-
-def copy_bandwidth(device: torch.device) -> float:
-    """Bytes read and written per second by a large copy, the best of 5.
-
-    The copy has 4 GiB (256 MiB on a CPU), less where memory is short. On a GPU it is not captured:
-    in a graph a copy is a third faster.
-    """
-
-    def measured(size: int) -> float:
-        source = torch.ones(size, dtype=torch.uint8, device=device)
-        target = torch.empty_like(source)
-        target.copy_(source)  # a first write maps the pages
-        return 2 * size / _seconds(lambda: target.copy_(source), device)
-
-    return _of_the_largest(measured, device)
-
-
-def _of_the_largest(measured: Callable[[int], R], device: torch.device) -> R:
-    """What is measured with the most bytes for which there is memory."""
     for size in (2**28,) if device.type == "cpu" else (2**32, 2**30, 2**28):
         try:
             return measured(size)

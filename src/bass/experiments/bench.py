@@ -1,21 +1,20 @@
 """`bass bench`: latency and throughput of a pair by method and batch, next to the bound by bytes.
 
-    bound of a step = (bytes of the target's pass + k x bytes of the draft's) / bandwidth of a copy
-
-A head that drafts a block has one pass, whatever k.
-A method is autoregressive decoding (`plain`), a draft length (`k=4`) or a policy. The methods of a
-batch size take turns, so that a drift of the machine meets all of them. Every row decodes the same
-number of tokens. Figures are medians of the calls.
+The bound is the metric `bound_seconds`, of the steps that ran. A method is autoregressive decoding
+(`plain`), a draft length (`k=4`) or a policy. The methods of a batch size take turns, so that a
+drift of the machine meets all of them. Every row decodes the same number of tokens. Figures are
+medians of the calls.
 """
 
 import gc
 import json
+import math
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from itertools import product
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import numpy as np
 import pandas as pd
@@ -28,9 +27,7 @@ from bass.api.loading import ModelCache, Models
 from bass.api.options import DEFAULT_POLICY, LoadOptions, RequestOptions
 from bass.api.plan import LoadPlan
 from bass.api.requests import check_context, prompt_ids
-from bass.drafters import Eagle, ModelDraft, Mtp, SelfDraft
 from bass.engine import cost
-from bass.engine.assembly import Strategies
 from bass.engine.parts import parts_at
 from bass.errors import OptionError
 from bass.experiments.grid import label_of
@@ -42,7 +39,7 @@ from bass.verifiers import Synthetic
 # metrics of a call; the last one compares it with autoregressive decoding
 FIGURES = (
     "all", "first", "last", "tokens_per_second", "tau", "acceptance_rate", "prefill_seconds",
-    "host_share", "mbu", "mfu", "mfu_kept", "draft_cost_ratio",
+    "host_share", "bound_seconds", "mbu", "mfu", "mfu_kept", "draft_cost_ratio",
 )  # fmt: skip
 Watch = Callable[[str, int, int], object]  # the batch and method, calls done, of how many
 
@@ -65,55 +62,13 @@ def methods_of(options: BenchOptions, load_options: LoadOptions) -> dict[str, Lo
     return found
 
 
-def constant_length(parts: Strategies) -> int | None:
-    """The number of tokens that every step drafts; None where it varies, or may be less than that
-    of the policy, as with blocks.
+def expected_tau(rows: pd.DataFrame, acceptance: float | None) -> float:
+    """The tau of these row steps if drafted token i is accepted with probability `acceptance`^i;
+    NaN if that is not known.
     """
-    policy, by_token = parts.policy, ModelDraft | SelfDraft | Eagle | Mtp
-    whole = isinstance(parts.drafter, by_token) and parts.stop_rule is None
-    constant = policy.max_length == 0 or (whole and getattr(policy, "constant_length", False))
-    return int(policy.max_length) if constant else None
-
-
-def known_tau(k: int | None, acceptance: float | None) -> float | None:
-    """The tau that is known in advance: 1 without drafts, and that of a constant length whose
-    drafted token i is accepted with probability `acceptance`^i.
-    """
-    if k and acceptance is not None:
-        return sum(acceptance**i for i in range(k + 1))
-    return 1.0 if k == 0 else None
-
-
-class Machine(NamedTuple):
-    """A device and its measured peaks, per second."""
-
-    device: str
-    copy_bandwidth: float
-    read_bandwidth: float
-    flops: float
-
-
-def measure_machine(device: torch.device, dtype: torch.dtype) -> Machine:
-    """The device and its peaks."""
-    peaks, copies = cost.measure_peaks(device, dtype), cost.copy_bandwidth(device)
-    return Machine(device_name(device), copies, peaks.bandwidth, peaks.flops)
-
-
-def pass_bytes(llm: LLM, batch: int, length: int, k: int = 0) -> tuple[int, int]:
-    """The bytes that a pass of the target and a pass of the drafter read, all rows at `length`
-    tokens. Of a mixture of experts it depends on the k drafted tokens in the target's pass.
-    """
-    drafting = [] if llm.models.draft is None else [cost.pass_cost(llm.models.draft)]
-    if llm.models.head is not None and not llm.models.head.config.has_head:
-        drafting.append(cost.head_cost(llm.models.target))
-    if layers := llm.parts.drafter.target_layers:
-        drafting.append(cost.pass_cost(llm.models.target, layers))
-
-    def read(one: cost.PassCost, columns: int) -> int:
-        rows = np.full(batch, length)
-        return one.work(columns, rows, rows > 0, rows).bytes
-
-    return read(cost.pass_cost(llm.models.target), k + 1), sum(read(one, 1) for one in drafting)
+    shares = rows["drafted"].value_counts(normalize=True).items()
+    a = math.nan if acceptance is None else acceptance
+    return sum(share * sum(a**i for i in range(1, drafted + 1)) for drafted, share in shares) + 1
 
 
 def prompts_for(models: Models, options: BenchOptions) -> tuple[dict[str, list[Any]], list[str]]:
@@ -201,12 +156,13 @@ class Timing:
         new: Any = self.request.max_new_tokens
         return round(statistics.fmean(prompts)) + new // 2
 
-    def bound_ms(self, machine: Machine, k: float) -> float:
-        """The bound of a step of k drafted tokens."""
-        target, draft = pass_bytes(self.llm, len(self.groups[0]), self.middle, round(k))
-        head = self.llm.models.head
-        passes = min(k, 1) if head is not None and head.one_pass else k
-        return (target + passes * draft) / machine.copy_bandwidth * 1e3
+    @property
+    def plain_bound(self) -> float:
+        """Seconds in which a step without drafts can move its bytes, in the middle of the rows."""
+        lens, models = np.full(len(self.groups[0]), self.middle), self.llm.models
+        target, none = cost.pass_cost(models.target), np.zeros_like(lens)
+        work = cost.work_of((), (), target, lens, none, none + 1, lens > 0)
+        return work.bytes / cost.measure_peaks(models.device, models.dtype).bandwidth
 
     def parts(self) -> dict[str, float]:
         """`parts_at` the middle of the last call's rows, at its median draft length."""
@@ -216,13 +172,13 @@ class Timing:
 
 
 def row_of(
-    timing: Timing, machine: Machine, acceptance: float | None = None, plain: Timing | None = None
+    timing: Timing, acceptance: float | None = None, plain: Timing | None = None
 ) -> dict[str, Any]:
     """The figures of a method at a batch size, medians of its calls; metrics in their own units.
 
-    wall: to the last token of the batch; `least`, `most`: of the calls. The bound is over tau,
-    known or measured. plain: autoregressive decoding of the same requests, for `speedup` (of
-    tokens/s) and `speedup_all` (of the mean latency).
+    wall: to the last token of the batch; `least`, `most`: of the calls. plain: autoregressive
+    decoding of the same requests, for `speedup` (of tokens/s) and `speedup_all` (of the mean
+    latency).
     """
     whole, calls = repeated(timing.calls), len(timing.calls)
     against = None if plain is None else repeated(plain.calls)
@@ -231,16 +187,15 @@ def row_of(
     figures = [measure(one, FIGURES, others.get(repeat)) for repeat, one in parts]
     frame = pd.DataFrame(figures, columns=[*FIGURES], dtype=float)
     walls, steps = 1e3 * np.array(timing.walls), [len(one.steps) for one in timing.calls]
+    frame["bound_ms_per_token"] = 1e3 * frame["bound_seconds"] / timing.request.max_new_tokens
     frame["wall_ms_per_token"] = walls / timing.request.max_new_tokens
     frame["wall_ms_per_step"] = walls / steps
     found: dict[str, Any] = frame.median().to_dict()
-    length = constant_length(timing.llm.parts)
-    k = float(whole.steps["k"].mean()) if length is None else float(length)
-    tau, wall = known_tau(length, acceptance), frame["wall_ms_per_token"]
-    bound = timing.bound_ms(machine, k) / (tau or found["tau"])
-    found |= {"bound_ms_per_token": bound, "share_of_bound": bound / wall.median()}
-    found |= {"least": wall.min(), "most": wall.max(), "mean_draft_length": k, "calls": calls}
-    found |= {"wall_ms_per_step_over_expected_tau": found["wall_ms_per_step"] / (tau or np.nan)}
+    wall, tau = frame["wall_ms_per_token"], expected_tau(whole.rows, acceptance)
+    found |= {"share_of_bound": found["bound_ms_per_token"] / wall.median(), "calls": calls}
+    found |= {"least": wall.min(), "most": wall.max()}
+    found |= {"wall_ms_per_step_over_expected_tau": found["wall_ms_per_step"] / tau}
+    found |= {"mean_draft_length": float(whole.steps["k"].mean())}
     found |= {"step_ms": 1e3 * whole.steps["seconds"].median()}
     for name, metric in SPEEDUPS.items() if plain is not timing else ():
         if (ratio := speedup(whole, against, metric)) is not None:
@@ -263,9 +218,10 @@ class Bench:
         self.plan = next((plan for plan in plans if plan.draft is not None), plans[0])
         models = serve(self.plan, self.cache).models
         self.prompts, self.notes = prompts_for(models, options)
-        self.machine = measure_machine(models.device, models.dtype)
+        self.device = device_name(models.device)
+        self.peaks = cost.measure_peaks(models.device, models.dtype)
         self.notes += self._remarks()
-        self.about = {"machine": self.machine._asdict(), "seed": options.seed}
+        self.about = {"machine": {"device": self.device} | vars(self.peaks), "seed": options.seed}
         self.about |= {"lossless": self.plan.parts.verifier.lossless, "notes": self.notes}
         self.about |= {"options": asdict(options), "load_options": vars(load_options)}
 
@@ -280,21 +236,12 @@ class Bench:
 
     def bounds(self) -> list[str]:
         """The peaks of the machine, and the bound of each batch size, before the measurement."""
-        device, *rates = self.machine
-        copies, reads, products = (f"{rate / 1e9:,.1f}" for rate in rates)
-        lines = [f"{device}: copies {copies} GB/s, reads {reads} GB/s, products {products} GFLOP/s"]
+        reads, products = (f"{rate / 1e9:,.1f}" for rate in vars(self.peaks).values())
+        lines = [f"{self.device}: reads {reads} GB/s, products {products} GFLOP/s"]
         for batch, category in product(self.options.batches, self.prompts):
-            found = []
-            for method in self.methods:
-                timing = self.timing(method, batch, category)
-                k = constant_length(timing.llm.parts)
-                tau = known_tau(k, self.options.acceptance)
-                step = timing.bound_ms(self.machine, k or 0)
-                words = f"{step / tau:.3g} ms/token" if tau else f"{step:.3g} ms/step"
-                words = "depends on its lengths" if k is None else words
-                found.append(f"{method} {words}{f' (tau {tau:.2f})' if k and tau else ''}")
+            bound = 1e3 * self.timing(next(iter(self.methods)), batch, category).plain_bound
             where = f"batch {batch}{category and f', {category}'}"
-            lines.append(f"{where}: bound by bytes: {', '.join(found)}")
+            lines.append(f"{where}: bound by bytes: {bound:.3g} ms of a step without drafts")
         return lines
 
     def run(self, watch: Watch = lambda name, done, total: None) -> pd.DataFrame:
@@ -324,7 +271,7 @@ class Bench:
         plain, rows = timings.get(PLAIN), []
         for name, one in timings.items():
             row = {"method": name, "batch": batch, "category": category}
-            row |= row_of(one, self.machine, self.options.acceptance, plain)
+            row |= row_of(one, self.options.acceptance, plain)
             row |= (parts := one.parts()) | {"warm_up_s": seconds[name]}
             host = row["wall_ms_per_step"] - sum(parts.values())
             rows.append(row | {"host_ms": host if parts and host >= 0 else np.nan})
