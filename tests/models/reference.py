@@ -13,10 +13,10 @@ from transformers import (
     PreTrainedModel,
 )
 
+from bass.checkpoints.multimodal import MULTIMODAL
 from bass.checkpoints.weights import load_decoder
 from bass.interfaces import Attend
 from bass.models.decoder import CausalDecoder
-from bass.models.multimodal import MULTIMODAL
 from bass.records import Projection, Window
 from models.cases import Case
 

@@ -15,9 +15,9 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 import bass
 from bass.api.plan import backend_for
 from bass.caches import CACHES
+from bass.checkpoints.multimodal import MULTIMODAL
 from bass.checkpoints.weights import load_decoder, save_decoder
 from bass.models import FAMILIES
-from bass.models.multimodal import MULTIMODAL
 from models.cases import CASES, Case, cases_by_day
 from models.reference import deviation, greedy, make
 from support.matrix import by_day

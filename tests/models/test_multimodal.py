@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 import bass
 from bass.api.loading import Checkpoint, ModelSpec
 from bass.checkpoints.folder import SINGLE
+from bass.checkpoints.multimodal import MULTIMODAL, Multimodal
 from bass.checkpoints.weights import load_decoder, read_index
 from bass.errors import CheckpointError
-from bass.models.multimodal import MULTIMODAL, Multimodal
 from bass.pair import DRAFT
 from models.cases import CASES, COMMON, Case
 from models.reference import deviation, make

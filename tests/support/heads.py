@@ -20,9 +20,9 @@ from bass.attention import SDPA
 from bass.caches import PaddedCache
 from bass.checkpoints.heads import read_head
 from bass.drafters.eagle import ChainDrafter
+from bass.drafters.heads import DraftHead
 from bass.engine.scorer import ModelScorer
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
-from bass.models.heads import DraftHead
 from bass.records import CacheBudget, Window
 from bass.testing.small_models import SmallModel
 from support.mtp import PRODUCERS, mtp, mtp_states

@@ -88,9 +88,16 @@ def test_a_target_without_the_layer_is_named(tmp_path: Path) -> None:
 
 
 def test_random_weights_make_a_layer_of_any_family(tmp_path: Path) -> None:
-    """For benchmarks of a shape."""
+    """For benchmarks of a shape; here of a user's family."""
     target = target_of(published("mtp of qwen", VOCAB, WIDTH), tmp_path)
-    llm = bass.load(target, drafter="mtp", device="cpu", load_format="dummy", policy="fixed")
+    config = target / "config.json"
+    raw = json.loads(config.read_text())
+    base: Any = FAMILIES[raw["model_type"]]
+    own_config = type("OwnConfig", (base.config_type,), {"model_type": "own"})
+    family: Any = type("OwnFamily", (base,), {"config_type": own_config})
+    config.write_text(json.dumps(raw | {"model_type": "own"}))
+    given: dict[str, Any] = {"device": "cpu", "load_format": "dummy", "policy": "fixed"}
+    llm = bass.load(target, drafter="mtp", family=family, **given)
     assert llm.generate(PROMPTS, max_new_tokens=4, ignore_eos=True).stats.drafted > 0
 
 

@@ -106,7 +106,7 @@ class Checkpoint:
         raw, files, kind = read_config(folder), None, "MTP" if spec.mtp else None
         if draft:
             files = TensorFiles(folder, (), {}) if spec.dummy else TensorFiles.read(folder)
-            if (head := read_head(folder, files, kind, raw)) is not None:
+            if (head := read_head(folder, files, kind, raw, spec.family)) is not None:
                 return cls(head, None)
         if spec.dummy:
             index = dummy_index(folder, spec.family, raw)

@@ -17,11 +17,11 @@ from bass.checkpoints.families import family_class
 from bass.checkpoints.folder import DTYPES
 from bass.checkpoints.heads import HeadIndex
 from bass.drafters import NoDrafter
+from bass.drafters.heads import DraftHead
 from bass.engine.assembly import Strategies, check_features
 from bass.errors import OptionError, PairingError, check_number, unknown_name
 from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod
 from bass.models.decoder import CausalDecoder, FirstLayers
-from bass.models.heads import DraftHead
 from bass.ops.dispatch import runs_kernels
 from bass.option import check_options
 from bass.process import find_object
@@ -63,8 +63,8 @@ class LoadPlan:
         use_graphs(options.cuda_graphs, device, parts)  # raises if not supported
         target, draft = _specs(options, device)
         if method.draft_in_target:
-            plain = {"quantization": None, "lora": None, "family": None}
-            draft = replace(target if draft is None else draft, mtp=True, **plain)
+            draft = target if draft is None else draft
+            draft = replace(draft, mtp=True, quantization=None, lora=None)
         limits = options.max_batch_size, options.cuda_graphs, options.max_model_len
         return cls(target, draft if method.needs_draft else None, parts, *limits)
 

@@ -1,11 +1,10 @@
 """The family of a checkpoint: built in, from an installed package, or given by the user."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from bass.checkpoints.heads import kind_of_head
 from bass.errors import CheckpointError, OptionError, imported
 from bass.models import FAMILIES
 from bass.models.decoder import CausalDecoder
@@ -24,7 +23,6 @@ def family_of(
     name = raw.get("model_type")
     if own is not None and own.config_type.model_type == name:
         return own
-    refuse_head(folder, raw)
     if name in FAMILIES:
         return FAMILIES[name]
     for point in entry_points(group=GROUP, name=str(name)):
@@ -51,14 +49,3 @@ def family_class(called: str, load: Callable[[], Any]) -> type[CausalDecoder]:
             "`package.module:Class`."
         )
     return found
-
-
-def refuse_head(folder: Path, raw: dict[str, Any], tensors: Iterable[str] = ()) -> None:
-    """Raise `CheckpointError` for a head instead of a whole model, by its config.json and the names
-    of its tensors.
-    """
-    if (kind := kind_of_head(raw, tensors)) is not None:
-        raise CheckpointError(
-            f"`{folder}` is no whole model but a head of {kind}, which drafts from the hidden "
-            "states of a target: give it as `draft`, and the target that it was trained for."
-        )

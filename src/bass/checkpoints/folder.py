@@ -2,14 +2,14 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from bass.checkpoints.multimodal import MULTIMODAL
 from bass.errors import CheckpointError
-from bass.models.multimodal import MULTIMODAL
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -60,7 +60,7 @@ def text_config(raw: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
     return raw, None
 
 
-def stored_dtype(config: dict[str, Any]) -> torch.dtype | None:
+def stored_dtype(config: Mapping[str, Any]) -> torch.dtype | None:
     """The type of the weights by config.json; None if it has none of `DTYPES`."""
     return DTYPES.get(str(config.get("dtype") or config.get("torch_dtype")))
 

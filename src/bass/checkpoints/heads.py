@@ -1,24 +1,24 @@
 """Folders of heads that draft from a target's hidden states."""
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
 import torch
-from safetensors.torch import save
 from torch import Tensor
 
-from bass.checkpoints.folder import SINGLE, read_config, some, stored_dtype
-from bass.checkpoints.shards import FLOATS, Stored, TensorFiles, TensorReader, mismatches
+from bass.checkpoints.families import family_of
+from bass.checkpoints.folder import read_config, some
+from bass.checkpoints.shards import Stored, TensorFiles, TensorReader, dtypes_of, mismatches
 from bass.drafters import BlockHead, EagleHead, MedusaHead, MtpHead
+from bass.drafters.heads import DraftHead
 from bass.errors import BassError, CheckpointError
-from bass.files import write_atomically
-from bass.models.heads import DraftHead
+from bass.models.decoder import CausalDecoder
 from bass.models.rope import Rotary
-from bass.models.sources import fill_all_with_random
+from bass.models.sources import fill_all_with_random, stored_shapes
 
 _CLASSES = ("architectures", "model_type", "speculators_model_type")  # fields of config.json
 # Kinds of heads, the special ones first: a word in the names of their classes, fields or tensors
@@ -55,6 +55,17 @@ def kind_of_head(raw: Mapping[str, Any], tensors: Iterable[str] = ()) -> str | N
     return None
 
 
+def refuse_head(folder: Path, raw: dict[str, Any], tensors: Iterable[str] = ()) -> None:
+    """Raise `CheckpointError` for a head instead of a whole model, by its config.json and the names
+    of its tensors.
+    """
+    if (kind := kind_of_head(raw, tensors)) is not None:
+        raise CheckpointError(
+            f"`{folder}` is no whole model but a head of {kind}, which drafts from the hidden "
+            "states of a target: give it as `draft`, and the target that it was trained for."
+        )
+
+
 @final
 @dataclass(frozen=True)
 class HeadIndex:
@@ -73,9 +84,8 @@ class HeadIndex:
 
     @property
     def dtypes(self) -> list[torch.dtype]:
-        """The types of the stored weights; of random ones, the type that config.json names."""
-        kinds = (FLOATS[t.kind] for t in self.files.stored.values() if t.kind in FLOATS)
-        return [*dict.fromkeys(kinds)] or [stored_dtype(self.raw) or torch.bfloat16]
+        """Types of the stored weights, most bytes first; of random ones, that of config.json."""
+        return dtypes_of(self.files.stored.values(), self.raw)
 
     @torch.no_grad()
     def load(self, device: torch.device, dtype: torch.dtype, positions: int = 0) -> DraftHead:
@@ -100,11 +110,13 @@ def read_head(
     files: TensorFiles | None = None,
     kind: str | None = None,
     raw: dict[str, Any] | None = None,
+    family: type[CausalDecoder] | None = None,
 ) -> HeadIndex | None:
     """Read a head's config, and no weights; None if the folder holds no head.
 
     files, raw: its headers and config.json, if they have been read; without tensors the weights are
-    random. kind: of `KINDS`, for the head in the folder of a whole model.
+    random. kind: of `KINDS`, for the head in the folder of a whole model. family: a class of the
+    user's for its own model_type, of which an MTP layer may be.
 
     Raises one `CheckpointError` that names all missing, unexpected and wrongly shaped tensors.
     """
@@ -129,14 +141,19 @@ def read_head(
     stored |= {n: Stored(folder, n, "F32", tuple(x.shape)) for n, x in pickled.items()}
     files = replace(files, stored=stored)
     try:
-        config = head.read_config(raw, {name: t.shape for name, t in stored.items()})
+        shapes = {name: tensor.shape for name, tensor in stored.items()}
+        config = head.read_config(raw, shapes, partial(family_of, folder, own=family))
         empty = head(config, torch.device("meta")).requires_grad_(False).eval()
     except BassError as error:
         raise CheckpointError(f"`{folder}`: {error}") from error
-    index = HeadIndex(folder, kind, raw, files, empty, dummy, pickled)
-    if not dummy:
-        _account(index)
-    return index
+    wanted = stored_shapes(empty, empty.sources())
+    unexpected = [name for name in stored if name not in wanted and not empty.ignores(name)]
+    if not dummy and (differences := mismatches(stored, wanted, unexpected)):
+        raise CheckpointError(
+            f"`{folder}` does not hold the tensors that its config.json requires of a head of "
+            f"{kind}: {differences}."
+        )
+    return HeadIndex(folder, kind, raw, files, empty, dummy, pickled)
 
 
 def masks_of(folder: Path) -> dict[str, Tensor]:
@@ -150,32 +167,3 @@ def masks_of(folder: Path) -> dict[str, Tensor]:
     except Exception as error:  # a pickle that is damaged, or holds more, may raise anything
         raise CheckpointError(f"`{path}` holds no vector: download it again.") from error
     return {"mask_embedding": vector.flatten()}
-
-
-def save_head(
-    head: DraftHead, folder: Path, raw: Mapping[str, Any], dtype: torch.dtype = torch.bfloat16
-) -> None:
-    """Write `raw`, and the type, as `config.json`, and `model.safetensors`."""
-    tensors = {
-        name: tensor.to("cpu", dtype if tensor.is_floating_point() else None).contiguous().clone()
-        for name, tensor in head.tensors().items()
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    kind = str(dtype).removeprefix("torch.")
-    text = json.dumps({**raw, "dtype": kind, "torch_dtype": kind}, indent=2)
-    write_atomically(folder / SINGLE, save(tensors, metadata={"format": "pt"}))
-    write_atomically(folder / "config.json", text + "\n")
-
-
-def _account(index: HeadIndex) -> None:
-    """Raise `CheckpointError` for tensors that no parameter uses, and for missing ones."""
-    stored, wanted = index.files.stored, dict[str, tuple[int, ...]]()
-    sources = index.decoder.sources()
-    for name, parameter in index.decoder.named_parameters():
-        wanted |= zip(sources[name].tensors, sources[name].shapes(parameter.shape), strict=True)
-    unexpected = [n for n in stored if n not in wanted and not index.decoder.ignores(n)]
-    if found := mismatches(stored, wanted, unexpected):
-        raise CheckpointError(
-            f"`{index.folder}` does not hold the tensors that its config.json requires of a head "
-            f"of {index.kind}: {found}."
-        )

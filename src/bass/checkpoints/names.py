@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from bass.checkpoints.folder import read_config
+from bass.checkpoints.multimodal import HEAD, MULTIMODAL
 from bass.checkpoints.shards import Stored, TensorFiles
 from bass.models.decoder import CausalDecoder
-from bass.models.multimodal import HEAD, MULTIMODAL
 from bass.models.sources import WeightSource
 
 # inserted anywhere by wrappers of modules: torch.compile, FSDP, activation checkpointing

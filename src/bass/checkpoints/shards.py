@@ -1,6 +1,8 @@
 """The tensors of a folder's safetensors files: what the headers say, and values on a device."""
 
+import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,9 +11,10 @@ from typing import Any, final
 import torch
 from jaxtyping import UInt8
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
-from bass.checkpoints.folder import refuse_pointer, some, weight_files
+from bass.checkpoints.folder import SINGLE, refuse_pointer, some, stored_dtype, weight_files
 from bass.errors import CheckpointError
 
 FLOATS = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
@@ -109,6 +112,30 @@ def mismatches(
     }
     says = [f"{len(n)} {kind} ({some(sorted(n))})" for kind, n in findings.items() if n]
     return ", ".join(says)
+
+
+def dtypes_of(tensors: Iterable[Stored], raw: Mapping[str, Any]) -> list[torch.dtype]:
+    """The types of weights, most bytes first; without any, that of the parsed config.json."""
+    bytes_of = Counter[torch.dtype]()
+    for tensor in tensors:
+        if tensor.kind in FLOATS:
+            bytes_of[FLOATS[tensor.kind]] += tensor.nbytes
+    return [dtype for dtype, _ in bytes_of.most_common()] or [stored_dtype(raw) or torch.bfloat16]
+
+
+def write_folder(
+    folder: Path, tensors: Mapping[str, Tensor], raw: Mapping[str, Any], dtype: torch.dtype
+) -> None:
+    """Write `model.safetensors` in this type, and `raw` with the type as `config.json`."""
+    cast = {
+        name: tensor.to("cpu", dtype if tensor.is_floating_point() else None).contiguous().clone()
+        for name, tensor in tensors.items()
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    kind = str(dtype).removeprefix("torch.")
+    text = json.dumps({**raw, "dtype": kind, "torch_dtype": kind}, indent=2)
+    save_file(cast, folder / SINGLE, metadata={"format": "pt"})
+    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
 
 
 def read_header(path: Path) -> dict[str, Stored]:

@@ -1,19 +1,18 @@
 """Loads a Hugging Face folder into a decoder, and saves one; accounts for every tensor."""
 
-import json
 import sys
-from collections import Counter
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import nn
 
-from bass.checkpoints.families import family_of, refuse_head
-from bass.checkpoints.folder import SINGLE, read_config, some, stored_dtype, text_config
+from bass.checkpoints.families import family_of
+from bass.checkpoints.folder import read_config, some, text_config
+from bass.checkpoints.heads import refuse_head
 from bass.checkpoints.lora import Adapter
 from bass.checkpoints.names import is_unused, named_as_stored, of_stacks, renamed, text_half
 from bass.checkpoints.quantized.formats import declared, described
@@ -23,12 +22,23 @@ from bass.checkpoints.quantized.matrices import (
     of_layers,
     without_zero_biases,
 )
-from bass.checkpoints.shards import FLOATS, TensorFiles, TensorReader, mismatches
+from bass.checkpoints.shards import (
+    FLOATS,
+    TensorFiles,
+    TensorReader,
+    dtypes_of,
+    mismatches,
+    write_folder,
+)
 from bass.errors import BassError, CheckpointError, OptionError, counted, explained
 from bass.interfaces import Quantization
-from bass.models import FAMILIES
 from bass.models.decoder import CausalDecoder
-from bass.models.sources import WeightSource, fill_with_random
+from bass.models.sources import (
+    WeightSource,
+    fill_with_random,
+    stored_shapes,
+    stored_tensors,
+)
 from bass.progress import advancing
 from bass.quantization.apply import quantizable, quantize, quantize_head, quantize_layer, unfilled
 
@@ -60,13 +70,8 @@ class CheckpointIndex:
     @property
     def dtypes(self) -> list[torch.dtype]:
         """Types of the stored weights, most bytes first; of random ones, that of config.json."""
-        if self.dummy:
-            return [stored_dtype(self.raw) or torch.bfloat16]
-        bytes_of = Counter[torch.dtype]()
-        for source in self.sources.values():
-            for tensor in (self.files.stored[name] for name in source.tensors):
-                bytes_of[FLOATS[tensor.kind]] += tensor.nbytes
-        return [dtype for dtype, _ in bytes_of.most_common()]
+        names = (name for source in self.sources.values() for name in source.tensors)
+        return dtypes_of((self.files.stored[name] for name in names), self.raw)
 
     def load(
         self, device: torch.device, dtype: torch.dtype, quantization: Quantization | None = None
@@ -178,10 +183,8 @@ def read_index(
     """
     whole = read_config(folder) if raw is None else raw
     raw, half_of = text_config(whole)
-    family = family_of(folder, raw, family)
     files = files or TensorFiles.read(folder)
-    if family in FAMILIES.values():
-        refuse_head(folder, raw, files.stored)
+    family = _family(folder, raw, family, files.stored)
     files = described(files, whole, raw)
     if files.method and adapter is not None:
         raise CheckpointError(
@@ -205,9 +208,18 @@ def dummy_index(
             f"`{folder}` has the config of quantized weights, and random ones are not: take its "
             "`quantization_config` out, or give one without, and `quantization=` if wanted."
         )
-    decoder = _empty(folder, raw, family_of(folder, raw, family))
+    decoder = _empty(folder, raw, _family(folder, raw, family))
     files = TensorFiles(folder, (), {})
     return CheckpointIndex(folder, raw, files, decoder, {}, None, True, half_of)
+
+
+def _family(
+    folder: Path, raw: dict[str, Any], own: Family | None, tensors: Iterable[str] = ()
+) -> Family:
+    """As `family_of`. Raises `CheckpointError` for a head too, if no class of the user's has it."""
+    if own is None or own.config_type.model_type != raw.get("model_type"):
+        refuse_head(folder, raw, tensors)
+    return family_of(folder, raw, own)
 
 
 def _indexed(raw: dict[str, Any], family: Family, files: TensorFiles) -> CheckpointIndex:
@@ -250,10 +262,7 @@ def _account(
 
     Raises `CheckpointError` for other tensors that no parameter uses, and for missing ones.
     """
-    folder, stored, wanted = files.folder, files.stored, dict[str, tuple[int, ...]]()
-    for name, parameter in decoder.named_parameters():
-        source = sources[name]
-        wanted |= zip(source.tensors, source.shapes(parameter.shape), strict=True)
+    folder, stored, wanted = files.folder, files.stored, stored_shapes(decoder, sources)
     # a duplicate of the tied matrix, unless `load` finds a difference
     if decoder.head is None and head in stored:
         wanted[head] = tuple(decoder.embed.shape)
@@ -302,21 +311,9 @@ def save_decoder(
     the checkpoint's names, fused parameters split.
     """
     sources = decoder.sources(decoder.config)
-    parameters = dict(decoder.named_parameters())
-    if sources.keys() != parameters.keys():
+    if sources.keys() != dict(decoder.named_parameters()).keys():
         raise CheckpointError(
             "The decoder is quantized or otherwise changed, so it cannot be saved as a checkpoint: "
             "save it before that."
         )
-    tensors = {
-        tensor: part.to("cpu", dtype).contiguous().clone()
-        for name, source in sources.items()
-        for tensor, part in zip(
-            source.tensors, source.split(parameters[name].detach()), strict=True
-        )
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    kind = str(dtype).removeprefix("torch.")
-    config = decoder.config.to_json() | {"dtype": kind, "torch_dtype": kind} | extra
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    save_file(tensors, folder / SINGLE, metadata={"format": "pt"})
+    write_folder(folder, stored_tensors(decoder, sources), decoder.config.to_json() | extra, dtype)

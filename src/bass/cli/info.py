@@ -23,9 +23,9 @@ from bass.checkpoints.heads import HeadIndex
 from bass.checkpoints.quantized.formats import summary
 from bass.checkpoints.weights import CheckpointIndex
 from bass.cli.options import Parser, console
+from bass.drafters.heads import DraftHead, OpenRule
 from bass.errors import BassError, OptionError, PairingError, counted, printable
 from bass.interfaces import DraftMethod
-from bass.models.heads import DraftHead, OpenRule
 from bass.ops.dispatch import cpu_kernels_in_words, unsupported
 from bass.records import AttentionRule
 

@@ -74,8 +74,8 @@ def entries(kind: str) -> list[Listed]:
     group = "bass.families" if kind == FAMILY else KINDS[kind].group
     found = [*_own(kind, "bass.models" if kind == FAMILY else group)]
     if kind == FAMILY:
-        outer = _parsed("bass.models.multimodal")
-        doc, path = ast.get_docstring(outer) or "", "bass.models.multimodal:Multimodal"
+        outer = _parsed("bass.checkpoints.multimodal")
+        doc, path = ast.get_docstring(outer) or "", "bass.checkpoints.multimodal:Multimodal"
         names = [ast.literal_eval(key) for key in _registry(outer).keys]
         found += (Listed(kind, name, path, doc) for name in names)
     for name, point in plugins(group).items():

@@ -24,7 +24,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from bass.drafters.model import Chain, Fed, NamedDraft
+from bass.drafters.chain import Chain, Fed
+from bass.drafters.heads import (
+    FamilyOf,
+    HeadConfig,
+    MappedHead,
+    NamedDraft,
+    OpenRule,
+    Shapes,
+    flattened,
+    layers_of,
+    over_vocabulary,
+)
 from bass.errors import CheckpointError
 from bass.interfaces import (
     Attend,
@@ -35,15 +46,6 @@ from bass.interfaces import (
     RowStore,
 )
 from bass.models.fields import Size
-from bass.models.heads import (
-    HeadConfig,
-    MappedHead,
-    OpenRule,
-    Shapes,
-    flattened,
-    layers_of,
-    over_vocabulary,
-)
 from bass.models.layers import LayerFactory
 from bass.ops import batch_state
 from bass.ops.residual import Residual, embedding
@@ -130,7 +132,7 @@ class BlockHead(MappedHead):
         self.confidence = make.linear(c.confidence, 1, bias=True) if c.confidence else None
 
     @classmethod
-    def read_config(cls, raw: dict[str, Any], shapes: Shapes) -> BlockConfig:
+    def read_config(cls, raw: dict[str, Any], shapes: Shapes, family_of: FamilyOf) -> BlockConfig:
         raw = flattened(raw, "dflash_config")
         words = str([raw.get("architectures"), raw.get("speculators_model_type")]).lower()
         spark = "dspark" in words or "markov_rank" in raw

@@ -20,11 +20,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from bass.drafters.chain import Chain, Fed, LastStates
 from bass.drafters.eagle_config import EagleConfig, Ids, read_eagle
-from bass.drafters.model import Chain, Fed, NamedDraft
+from bass.drafters.heads import (
+    DraftHead,
+    FamilyOf,
+    MappedHead,
+    NamedDraft,
+    OpenRule,
+    Shapes,
+    over_vocabulary,
+)
 from bass.errors import PairingError
 from bass.interfaces import Attend, Drafter, DrafterContext, LayerCache
-from bass.models.heads import DraftHead, MappedHead, OpenRule, Shapes, over_vocabulary
 from bass.models.layers import Attention, GatedMLP, LayerFactory
 from bass.ops.norms import RMSNorm
 from bass.ops.residual import Residual, embedding, joined, normed
@@ -124,7 +132,7 @@ class EagleHead(MappedHead, ChainHead):
             self.head.weight = self.embed
 
     @classmethod
-    def read_config(cls, raw: dict[str, Any], shapes: Shapes) -> EagleConfig:
+    def read_config(cls, raw: dict[str, Any], shapes: Shapes, family_of: FamilyOf) -> EagleConfig:
         return read_eagle(raw, shapes)
 
     @classmethod
@@ -234,57 +242,6 @@ class Eagle(NamedDraft):
             head = copy.copy(head)  # with the same weights
             head.config = replace(head.config, norm_output=self.norm_output)
         return ChainDrafter.of(head, context)
-
-
-@final
-@dataclass(frozen=True)
-class LastStates:
-    """A value of each row's last committed token but one, and its position, -1 for none; the same
-    at the end of its prompt, which later samples of the prompt begin with.
-    """
-
-    values: Float[Tensor, "batch width"]  # device
-    at: Int[Tensor, " batch"]  # device
-    of_prompts: Float[Tensor, "batch width"]
-    at_of_prompts: Int[Tensor, " batch"]
-
-    @classmethod
-    def empty(cls, batch: int, width: int, like: Tensor) -> "LastStates":
-        values = like.new_zeros(batch, width)
-        at = torch.full((batch,), -1, device=like.device)
-        return cls(values, at, values.clone(), at.clone())
-
-    def observe(self, seen: Observation, values: Float[Tensor, "rows window width"]) -> None:
-        """Keep the values of the last committed tokens of a window."""
-        positions = seen.window.positions
-        last, column = positions.max(1)
-        own = values[torch.arange(len(values), device=values.device), column]
-        rows = slice(seen.window.start, seen.window.start + len(positions))
-        known = last >= 0
-        self.values[rows] = torch.where(known[:, None], own, self.values[rows])
-        self.at[rows] = torch.where(known, last, self.at[rows])
-        if seen.accepted is None:
-            self.of_prompts[rows], self.at_of_prompts[rows] = self.values[rows], self.at[rows]
-
-    def copy_rows(self, assignment: RowAssignment) -> None:
-        """Begin rows that share a prompt with its state; the source may have gone on since."""
-        rows = assignment.followers
-        if not len(rows):
-            return
-        to, came = (
-            torch.as_tensor(index, device=self.at.device)
-            for index in (rows, assignment.source[rows])
-        )
-        for values in (self.values, self.of_prompts):
-            values[to] = self.of_prompts[came]
-        for at in (self.at, self.at_of_prompts):
-            at[to] = self.at_of_prompts[came]
-
-    def lengths(
-        self, sequences: Sequences, lengths: Int[Tensor, " batch"]
-    ) -> Int[Tensor, " batch"]:
-        """The lengths, and 0 for rows without a state: a prompt of one token has none at first."""
-        return torch.where((self.at == sequences.lens - 2) & (self.at >= 0), lengths, 0)
 
 
 @final

@@ -16,11 +16,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
+from bass.drafters.heads import HeadConfig, Shapes, flattened
 from bass.errors import CheckpointError
 from bass.models.config import Assumed
 from bass.models.decoder import FINAL
 from bass.models.fields import Positive
-from bass.models.heads import HeadConfig, Shapes, flattened
 
 CLASSES = ("architectures", "model_type", "layer_type", "speculators_model_type")
 Ids = Literal["input", "output"]

@@ -14,12 +14,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
-from bass.drafters.eagle import LastStates
-from bass.drafters.model import Chain, Fed, NamedDraft
+from bass.drafters.chain import Chain, Fed, LastStates
+from bass.drafters.heads import DraftHead, FamilyOf, NamedDraft, Shapes, over_vocabulary
 from bass.interfaces import Drafter, DrafterContext
 from bass.models.decoder import FINAL
 from bass.models.fields import LARGEST, Size, read
-from bass.models.heads import DraftHead, Shapes, over_vocabulary
 from bass.models.layers import LayerFactory
 from bass.models.sources import WeightSource
 from bass.records import DecoderShape, Draft, Noise, Observation, RowAssignment, Sequences
@@ -61,7 +60,7 @@ class MedusaHead(DraftHead):
         self.lm_heads = nn.ModuleList(make.linear(size, c.vocab_size) for _ in own)
 
     @classmethod
-    def read_config(cls, raw: dict[str, Any], shapes: Shapes) -> MedusaConfig:
+    def read_config(cls, raw: dict[str, Any], shapes: Shapes, family_of: FamilyOf) -> MedusaConfig:
         def numbers(pattern: str) -> int:
             found = (re.match(pattern, name) for name in shapes)
             return len({match[1] for match in found if match})

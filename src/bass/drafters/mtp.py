@@ -6,7 +6,6 @@ DeepSeek-AI, 2024).
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
@@ -14,10 +13,9 @@ import torch
 from torch import nn
 
 from bass.drafters.eagle import ChainDrafter, ChainHead, Hidden
-from bass.drafters.model import NamedDraft
+from bass.drafters.heads import FamilyOf, NamedDraft, Shapes
 from bass.errors import CheckpointError
 from bass.interfaces import Attend, Drafter, DrafterContext
-from bass.models import FAMILIES
 from bass.models.config import FULL, FamilyConfig
 from bass.models.decoder import FINAL, RotaryDecoder
 from bass.models.layers import LayerFactory
@@ -89,6 +87,7 @@ class MtpConfig:
     """
 
     layer: FamilyConfig
+    family: type[RotaryDecoder]
     form: str
     prefix: str = ""
     has_embed: bool = False
@@ -104,7 +103,7 @@ class MtpHead(ChainHead):
     """The first MTP layer of a folder; further ones, trained for later tokens, are not read."""
 
     def setup(self, c: MtpConfig, make: LayerFactory) -> None:
-        self.form, self.family = FORMS[c.form], FAMILIES[c.layer.model_type]
+        self.form, self.family = FORMS[c.form], c.family
         vocab, hidden, layer = c.layer.vocab_size, c.layer.hidden_size, c.layer
         make = LayerFactory(layer, self.family.norm_type, *make.at)
         decoder: Any = self.family(layer, torch.device("meta"), make.dtype)  # pyright: ignore[reportCallIssue]
@@ -117,11 +116,11 @@ class MtpHead(ChainHead):
         self.token_ids = None
 
     @classmethod
-    def read_config(cls, raw: dict[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> MtpConfig:
+    def read_config(cls, raw: dict[str, Any], shapes: Shapes, family_of: FamilyOf) -> MtpConfig:
         of_speculators = "transformer_layer_config" in raw
         raw = raw | (raw.get("transformer_layer_config") or {})
-        family = FAMILIES.get(name := str(raw.get("model_type")))
-        if family is None or not issubclass(family, RotaryDecoder):
+        family, name = family_of(raw), raw["model_type"]
+        if not issubclass(family, RotaryDecoder):
             raise CheckpointError(
                 f"the MTP layer is of model_type `{name}`, and `bass` reads those of "
                 "its families with rotary positions."
@@ -131,7 +130,7 @@ class MtpHead(ChainHead):
         own = "mimo" if name == "mimo" else "deepseek"
         candidates = ["speculators" if of_speculators else own, *FORMS]
         if not shapes:
-            return MtpConfig(layer, candidates[0])
+            return MtpConfig(layer, family, candidates[0])
         for form in candidates:
             found = [re.fullmatch(rf"{FORMS[form].fc}\.weight", name) for name in shapes]
             if starts := [match[1] for match in found if match]:
@@ -140,7 +139,7 @@ class MtpHead(ChainHead):
                     f"{start}{name}" in shapes
                     for name in (names.get("embed"), f"{names.get('head')}.weight")
                 )
-                return MtpConfig(layer, form, start, embed, head)
+                return MtpConfig(layer, family, form, start, embed, head)
         raise CheckpointError(
             "the folder holds no tensors of an MTP layer: give one that does as `draft`, or "
             "another drafter. Quantizers often leave them out."

@@ -14,6 +14,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from bass.drafters.ensemble import is_ours
+from bass.drafters.heads import DraftHead
 from bass.drafters.validity import built
 from bass.engine.cost import (
     ALL,
@@ -43,7 +44,6 @@ from bass.interfaces import (
 )
 from bass.interfaces.policy import captured_lengths
 from bass.models.decoder import CausalDecoder, FirstLayers
-from bass.models.heads import DraftHead
 from bass.ops.noise import exponential_race
 from bass.ops.sampling import draw
 from bass.records import CacheBudget, DecoderShape, Noise, Sequences

@@ -34,10 +34,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import nn
 
+from bass.drafters.heads import DraftHead
 from bass.errors import is_out_of_memory
 from bass.interfaces import ForwardingRowStore, RowStore, Scorer
 from bass.models.decoder import CausalDecoder
-from bass.models.heads import DraftHead
 from bass.ops.experts import Experts
 from bass.records import DecoderShape, Features, Scored, Window
 

@@ -1,6 +1,6 @@
 """The checkpoint tensors of each parameter: names and fusions as data."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -175,6 +175,27 @@ def named_sources(decoder: Any, names: Names) -> dict[str, WeightSource]:
             if len(tensors) == 3:
                 sizes = [heads * dim, kv_heads * dim, kv_heads * dim]
         found[name] = WeightSource(tuple(prefix + t for t in tensors), tuple(sizes), rows)
+    return found
+
+
+def stored_tensors(module: nn.Module, sources: Mapping[str, WeightSource]) -> dict[str, Tensor]:
+    """The checkpoint's tensors of all parameters, by name."""
+    return {
+        tensor: part
+        for name, parameter in module.named_parameters()
+        for tensor, part in zip(
+            sources[name].tensors, sources[name].split(parameter.detach()), strict=True
+        )
+    }
+
+
+def stored_shapes(
+    module: nn.Module, sources: Mapping[str, WeightSource]
+) -> dict[str, tuple[int, ...]]:
+    """The shapes of these tensors."""
+    found = dict[str, tuple[int, ...]]()
+    for name, parameter in module.named_parameters():
+        found |= zip(sources[name].tensors, sources[name].shapes(parameter.shape), strict=True)
     return found
 
 

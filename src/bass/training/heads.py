@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from bass.checkpoints.heads import save_head
+from bass.checkpoints.shards import write_folder
 from bass.drafters.block import BlockConfig, BlockHead
 from bass.drafters.eagle import EagleConfig, EagleHead
 from bass.drafters.mtp import MtpHead
@@ -125,7 +125,8 @@ class HeadTrainee(Trainee):
             "proposal_methods": [greedy],
             "verifier": {"name_or_path": name, "architectures": [target.config.architecture]},
         }  # fmt: skip
-        save_head(self.head, folder, own | {"speculators_config": speculators})
+        raw = own | {"speculators_config": speculators}
+        write_folder(folder, self.head.tensors(), raw, torch.bfloat16)
 
 
 def config_of(kind: str, architecture: str, c: Any, **layer: Any) -> dict[str, Any]:
@@ -183,7 +184,8 @@ class Mtp(Unrolled):
     def new(cls, target: CausalDecoder, options: TrainOptions, counts: Counts) -> "Mtp":
         size = options.intermediate_size or target.config.intermediate_size
         layer = replace(target.config, intermediate_size=size).to_json()
-        config = MtpHead.read_config({"transformer_layer_config": layer}, {})
+        raw = {"transformer_layer_config": layer}
+        config = MtpHead.read_config(raw, {}, lambda _: type(target))
         head = MtpHead(replace(config, prefix="mtp_layers.0."))
         return cls(started(head, target, options, counts), options.unroll, (FINAL,))
 

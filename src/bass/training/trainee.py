@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from bass.drafters.heads import over_vocabulary
 from bass.drafters.whole_texts import states_of
 from bass.models.decoder import FINAL, CausalDecoder
-from bass.models.heads import over_vocabulary
 from bass.records import Features
 from bass.training.data import Rows, sent
 from bass.training.options import TrainOptions

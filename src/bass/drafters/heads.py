@@ -1,24 +1,27 @@
 """The bases of heads, small modules that draft from a target's hidden states, and their config."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from bass.errors import CheckpointError
-from bass.interfaces import DraftMethod
+from bass.errors import CheckpointError, PairingError
+from bass.interfaces import DrafterContext, DraftMethod
 from bass.models.config import SLIDING, RotaryConfig
+from bass.models.decoder import CausalDecoder
 from bass.models.layers import Attention, GatedMLP, LayerFactory, PreNorm
-from bass.models.sources import LLAMA, Names, WeightSource, named_sources
+from bass.models.sources import LLAMA, Names, WeightSource, named_sources, stored_tensors
 from bass.ops.norms import RMSNorm
 from bass.records import AttentionRule, DecoderShape
 
 Shapes = Mapping[str, tuple[int, ...]]  # of stored tensors
+FamilyOf = Callable[[dict[str, Any]], type[CausalDecoder]]
+H = TypeVar("H", bound="DraftHead")
 
 
 @dataclass(frozen=True)
@@ -75,9 +78,10 @@ class DraftHead(nn.Module):
 
     @classmethod
     @abstractmethod
-    def read_config(cls, raw: dict[str, Any], shapes: Shapes) -> Any:
+    def read_config(cls, raw: dict[str, Any], shapes: Shapes, family_of: FamilyOf) -> Any:
         """The config of a folder: of its config.json, and of the shapes of its tensors by their
-        `stored_name`; random weights have none. Raises `CheckpointError`.
+        `stored_name`; random weights have none. family_of: the family of a config.json, which a
+        head may have a layer of. Raises `CheckpointError`.
         """
 
     @classmethod
@@ -111,14 +115,24 @@ class DraftHead(nn.Module):
 
     def tensors(self) -> dict[str, Tensor]:
         """The checkpoint's tensors by name, which `sources` and `finish` make parameters of."""
-        sources = self.sources()
-        return {
-            tensor: part
-            for name, parameter in self.named_parameters()
-            for tensor, part in zip(
-                sources[name].tensors, sources[name].split(parameter.detach()), strict=True
+        return stored_tensors(self, self.sources())
+
+
+class NamedDraft(DraftMethod):
+    """Drafts with what the option `draft=` names, and obeys stop rules."""
+
+    needs_draft: ClassVar[bool] = True
+    obeys_stop_rules: ClassVar[bool] = True
+
+    def own_head(self, context: DrafterContext, kind: type[H], called: str) -> H:
+        """The head that `draft=` names. Raises `PairingError` for one of another kind."""
+        head = context.head()
+        if not isinstance(head, kind):
+            raise PairingError(
+                f"`{type(self).__name__}` drafts with {called}, and `draft` names a "
+                f"`{type(head).__name__}`: give the folder of such a head, or leave out `drafter`."
             )
-        }
+        return head
 
 
 def over_vocabulary(
