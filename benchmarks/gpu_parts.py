@@ -58,7 +58,7 @@ def drawing_seconds(step: Step, rows: Sequences, k: int, length: int) -> float:
     model nor a head that drafts token by token.
     """
     inner = without_graphs(step)
-    if not k or inner is None or not isinstance(inner.drafter, ModelDrafter | ChainDrafter):
+    if not k or not isinstance(inner.drafter, ModelDrafter | ChainDrafter):
         return 0.0
     drafter, chain = inner.drafter, inner.drafter.chain
     rows.lens.fill_(length)

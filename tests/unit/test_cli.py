@@ -203,8 +203,6 @@ WRONG: dict[str, tuple[list[str], str]] = {
     ),
     "a parameter of another policy": (
         ["--policy.k", "4"],
-        "Unknown parameter of policy `auto` `k`. Known: acceptance, cut, exploration, "
-        "max_length, memory, times. "
         "`k` is a parameter of `fixed`: name the policy, as with `policy: fixed`, or `--policy",
     ),
     "a parameter of nothing": (["--stop-rule.threshold=1"], "is a parameter without a strategy"),

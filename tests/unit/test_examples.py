@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from support.pages import ROOT, blocks
-from unit.test_package import TRAINED
 
 EXAMPLE = ROOT / "examples/my_policy"
 
@@ -49,14 +48,6 @@ def test_the_tests_of_the_example_package_pass_outside_the_project(package: Path
     assert "2 passed" in run(
         package, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_my_policy.py"
     )
-
-
-@pytest.mark.nightly
-@pytest.mark.skipif(not TRAINED, reason="the embedded pair is not there")
-def test_the_ablation_of_the_example_compares_the_policies_and_draws_a_plot(package: Path) -> None:
-    printed = run(package, "ablation.py", "--batches", "1", "2", "--tokens", "4", "--repeats", "1")
-    assert [printed.count(name) for name in ("my-policy", "bass", "fixed", "plain")] == [2, 2, 2, 2]
-    assert (package / "ablation.png").stat().st_size > 1000
 
 
 def test_the_example_is_the_policy_of_the_tutorial_and_short() -> None:

@@ -61,7 +61,7 @@ def test_a_cell_keeps_its_id_in_a_larger_and_a_smaller_grid_and_with_more_repeat
 STRATEGIES = {
     "a parameter": ({"policy.k": 2, "policy": "fixed"}, Fixed(2)),
     "a class path": (
-        {"policy": {"class_path": "bass.policies.Fixed", "init_args": {"k": 2}}},
+        {"policy": {"class_path": "bass.policies:Fixed", "init_args": {"k": 2}}},
         Fixed(2),
     ),
     "one in another": (

@@ -56,10 +56,9 @@ def test_the_ways_to_say_one_strategy() -> None:
         "fixed",
         Fixed,
         "bass.policies:Fixed",
-        "bass.policies.Fixed",
         "bass.policies.fixed:Fixed",
         {"class_path": "fixed"},
-        {"class_path": "bass.policies.Fixed", "init_args": {"k": 4}},
+        {"class_path": "bass.policies:Fixed", "init_args": {"k": 4}},
         {"class_path": Fixed, "init_args": {}},
         Fixed(4),
     ]

@@ -78,7 +78,7 @@ SAME = {  # each is the one prompt [5, 6]
     "a range": range(5, 7),
     "an array": np.array([5, 6], dtype=np.uint16),
     "a tensor": torch.tensor([[5, 6]]),
-    "a mapping": {"prompt_token_ids": [5, 6]},
+    "a mapping": {"token_ids": [5, 6]},
     "a mapping of an array": UserDict({"prompt_token_ids": np.array([5, 6])}),
     "a list of a mapping": [{"prompt_token_ids": (5, 6)}],
     "a generator of a mapping": lambda: ({"prompt_token_ids": [5, 6]} for _ in range(1)),

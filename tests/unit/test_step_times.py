@@ -49,6 +49,21 @@ def test_times_are_measured_once_for_a_setting_and_read_from_disk_afterwards(
     assert len([*(tmp_path / "cache").iterdir()]) == 2
 
 
+def test_times_of_a_users_class_are_those_of_its_source(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    source, sources = tmp_path / "own_verifier.py", []
+    for more in ("", "# edited\n"):
+        source.write_text(
+            f"from bass.verifiers import Rejection\n\nclass Own(Rejection): ...\n{more}"
+        )
+        llm = bass.load(verifier="own_verifier:Own")
+        sources.append(StepTimes(llm.models, llm.parts, False, 1).setting(1)["sources"])
+    assert len(sources[0]) == 1
+    assert sources[0] != sources[1]
+
+
 def test_a_cache_that_cannot_be_written_costs_a_measurement_and_no_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

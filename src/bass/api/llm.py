@@ -132,7 +132,7 @@ class LLM:
         """Generate, and yield events as tokens are committed; iterate it, or call its `result()`.
 
         prompts: a string, token ids (a list, an array or a tensor), one of these as {"prompt":
-        text} or {"prompt_token_ids": ids}, or a list of any of these. A repeated prompt gets
+        text} or {"token_ids": ids}, or a list of any of these. A repeated prompt gets
         further, different samples: see `Completion.sample_index`. The numbers of tokens, the
         sampling options and the penalties are one value for all prompts, or a list of one per
         prompt. They mean what they mean in Hugging Face's `generate` (`temperature=0` is greedy),

@@ -163,6 +163,39 @@ class RequestOptions(SamplingParams):
     num_return_sequences: int = option(1, "samples per prompt", within="[1, inf)")
 
 
+STRATEGIES = [f.name for f in fields(ModelOptions) if f.metadata["kind"]]
+
+
+def overlaid(options: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with overrides, in which `policy.k` is the parameter `k` of the policy.
+
+    Raises `OptionError` for a parameter of what is no strategy.
+    """
+    result = dict(options)
+    for key in sorted(overrides, key=lambda key: key.count(".")):  # a strategy before its parameter
+        name, *path = key.split(".")
+        if not path:
+            result[name] = overrides[key]
+        elif name in STRATEGIES:
+            default = DEFAULT_POLICY if name == "policy" else None
+            result[name] = _with_parameter(key, result[name] or default, path, overrides[key])
+        else:
+            raise OptionError(f"`{key}` is no parameter of a strategy: `{name}` is none.")
+    return result
+
+
+def _with_parameter(key: str, spec: Any, path: Sequence[str], value: Any) -> dict[str, Any]:
+    """The spec of a strategy with a parameter, which may be one of a strategy within it."""
+    name = key.partition(".")[0]
+    if spec is None or (spec == "auto" and name != "policy"):
+        raise OptionError(f"`{key}` is a parameter without a strategy: name one with `{name}`.")
+    whole: dict[str, Any] = dict(spec) if isinstance(spec, Mapping) else {"class_path": spec}
+    own, *rest = path
+    given: dict[str, Any] = dict(whole.get("init_args") or {})
+    given[own] = _with_parameter(key, given.get(own), rest, value) if rest else value
+    return whole | {"init_args": given}
+
+
 @dataclass(frozen=True)
 class TemplateOptions:
     """How `LLM.chat` renders a conversation with the target's chat template."""

@@ -116,11 +116,11 @@ def needed(tokenizer: Tokenizer | None, what: str, instead: str = "token ids") -
 
 
 def _from_mapping(prompt: Mapping[Any, Any], index: int) -> Any:
-    """The text or the token ids of a prompt in vLLM's mapping form."""
+    """The text or the token ids of a mapping; `prompt_token_ids` is vLLM's name."""
     [*keys] = prompt
-    if keys not in (["prompt"], ["prompt_token_ids"]):
+    if keys not in (["prompt"], ["token_ids"], ["prompt_token_ids"]):
         raise RequestError(
-            f"Prompt {index} has the keys {keys!r:.60}: give `prompt`, a text, or "
-            "`prompt_token_ids`, a list, and nothing else."
+            f"Prompt {index} has the keys {keys!r:.60}: give `prompt`, a text, or `token_ids`, a "
+            "list, and nothing else."
         )
     return prompt[keys[0]]

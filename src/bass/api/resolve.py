@@ -46,8 +46,8 @@ def names(kind: str) -> list[str]:
 
 
 def find_class(kind: str, spec: Any) -> type:
-    """The class for a class, a registered name or one of `ALSO_CALLED`, an entry point,
-    "package.module:Class" or "package.module.Class".
+    """The class for a class, a registered name or one of `ALSO_CALLED`, an entry point
+    or "package.module:Class".
 
     A registered name of `bass` takes precedence over entry points. Raises `OptionError`.
     """
@@ -65,9 +65,9 @@ def find_class(kind: str, spec: Any) -> type:
         return registry[name]
     if spec in (offered := plugins(KINDS[kind].group)):
         return plugin_class(kind, offered[spec])
-    if ":" not in spec and "." not in spec:
+    module, colon, name = spec.rpartition(":")
+    if not colon:
         raise unknown_name(words, spec, names(kind))
-    module, _, name = spec.rpartition(":" if ":" in spec else ".")
     found = imported(f"{words} `{spec}`", lambda: find_object(module, name))
     return _checked(kind, found, f"`{spec}`")
 

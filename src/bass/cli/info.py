@@ -24,6 +24,7 @@ from bass.checkpoints.quantized.formats import summary
 from bass.checkpoints.weights import CheckpointIndex
 from bass.cli.options import Parser, console
 from bass.drafters.heads import DraftHead, OpenRule
+from bass.engine.cost import kv_bytes
 from bass.errors import BassError, OptionError, PairingError, counted, printable
 from bass.interfaces import DraftMethod
 from bass.ops.dispatch import cpu_kernels_in_words, unsupported
@@ -140,7 +141,6 @@ def describe(checkpoint: Checkpoint, draft: bool = False, depth: int = 0) -> dic
         return describe_head(checkpoint.index, depth)
     index, known = checkpoint.index, checkpoint.tokenizer
     shape, files, dtype = index.decoder.shape, index.files, index.dtypes[0]
-    kv_bytes = 2 * shape.layers * shape.kv_heads * shape.head_dim * dtype.itemsize
     found = {
         "family": index.raw["model_type"] + text_half(index),
         "parameters": f"{sum(p.numel() for p in index.decoder.parameters()):,}",
@@ -159,7 +159,7 @@ def describe(checkpoint: Checkpoint, draft: bool = False, depth: int = 0) -> dic
         "prefix of names": f"`{index.removed}`, removed" if index.removed else "",
         "unused tensors": f"{len(index.unused)} ({some(index.unused)})" if index.unused else "",
         "LoRA": f"{counted(len(index.adapter.updates), 'tensor')}" if index.adapter else "",
-        "KV bytes per token": f"{kv_bytes:,}",
+        "KV bytes per token": f"{kv_bytes(shape, shape.layers, dtype):,}",
         "weights": weights(index, dtype, draft),
         "kernels": kernels(find_device("auto")),
     }

@@ -19,9 +19,8 @@ import yaml
 from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
-from bass.api.options import counterpart_error, typed, wrong_type
+from bass.api.options import counterpart_error, overlaid, typed, wrong_type
 from bass.errors import OptionError, flag, hyphened
-from bass.experiments.settings import overlaid
 from bass.files import reason
 from bass.option import for_one_prompt
 
@@ -156,7 +155,7 @@ class Parser(ArgumentParser):
         layers = [{k: v for k, v in layer.items() if k not in replaced} for layer in layers]
         config = {name: action.default for name, action in self._known().items()}
         for layer in (*layers, given | dotted):
-            config = overlaid(config, layer, lambda _, value: value)
+            config = overlaid(config, layer)
         return Namespace(**config)
 
     def split(self, argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

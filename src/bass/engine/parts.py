@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -49,10 +50,10 @@ def seconds_of(
     return statistics.median(times)
 
 
-def without_graphs(step: Step) -> SpeculativeStep | None:
-    """The step without its graphs; None for a step of another class, whose parts are unknown."""
-    inner = step.inner if isinstance(step, GraphedStep) else step
-    return inner if isinstance(inner, SpeculativeStep) else None
+def without_graphs(step: Step) -> SpeculativeStep:
+    """The step without its graphs."""
+    inner: Any = step.inner if isinstance(step, GraphedStep) else step
+    return inner
 
 
 def _observed(target: Scorer, rows: Sequences, k: int, span: int) -> Observation:
@@ -65,16 +66,14 @@ def _observed(target: Scorer, rows: Sequences, k: int, span: int) -> Observation
 
 @torch.inference_mode()
 def parts_at(step: Step, rows: Sequences, k: int, length: int) -> dict[str, float]:
-    """Milliseconds of the parts of a step of k drafted tokens, all rows at `length` tokens; empty
-    for a step of another class. Afterwards no row is active.
+    """Milliseconds of the parts of a step of k drafted tokens, all rows at `length` tokens.
+    Afterwards no row is active.
 
     draft_ms: the drafter, its sampling included. verify_ms: the target's pass. sample_ms: noise,
     warp, verdict, log-probabilities, commit. observe_ms: what the drafter makes of the target's
     states, if it reads them.
     """
     inner, graphed = without_graphs(step), isinstance(step, GraphedStep)
-    if inner is None:
-        return {}
     length = min(length, rows.capacity - k - 1)
 
     def settle() -> None:

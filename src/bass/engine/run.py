@@ -275,7 +275,7 @@ def check_counts(step: Step, report: StepReport, serving: list[int]) -> None:
     """
     if any(report.flags) and (found := max(flags % TARGET for flags in report.flags)):
         raise invalid_draft(step.drafter, found)
-    rows = zip(serving, report.verdict, report.drafted, strict=True)
+    rows = zip(serving, report.verdict_accepted, report.drafted, strict=True)
     for request, accepted, drafted in rows:
         if not 0 <= accepted <= drafted and request >= 0:
             raise StrategyError(

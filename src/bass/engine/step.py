@@ -45,7 +45,8 @@ class StepReport:
     lens: list[int]  # after the step
     active: list[int]  # after the step, 0 or 1
     drafted: list[int]
-    verdict: list[int]  # drafted tokens that the verifier accepts
+    verdict_accepted: list[int]  # `Verdict.accepted`: drafted tokens that the verifier accepts
+    accepted: list[int]  # those that were committed: an end token or the limit may cut the verdict
     emitted: list[int]
     # 0 for valid draft and target distributions, else bits of `bass.kernels.values`
     flags: list[int]
@@ -54,14 +55,9 @@ class StepReport:
 
     @classmethod
     def of(cls, packed: np.ndarray, passes: tuple[Pass, ...]) -> "StepReport":
-        lens, active, drafted, verdict, emitted, flags = unpack_numbers(packed)
-        return cls(lens, active, drafted, verdict, emitted, flags, packed, passes)
-
-    @property
-    def accepted(self) -> list[int]:
-        """Committed draft tokens of each row; an end token or the limit may cut the verdict."""
-        rows = zip(self.verdict, self.emitted, strict=True)
-        return [verdict if verdict < emitted else emitted for verdict, emitted in rows]
+        lens, active, drafted, judged, emitted, flags = unpack_numbers(packed)
+        accepted = [*map(min, judged, emitted)]
+        return cls(lens, active, drafted, judged, accepted, emitted, flags, packed, passes)
 
     @cached_property
     def text(self) -> ReportedTokens:

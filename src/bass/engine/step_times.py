@@ -20,6 +20,7 @@ from torch import Tensor
 from bass.engine.assembly import Engine, ModelPair, Storage, Strategies
 from bass.engine.requests import Request
 from bass.engine.run import EngineRun
+from bass.files import digests
 from bass.host_records import Feedback
 from bass.interfaces import Drafter, DraftLengthPolicy
 from bass.interfaces.policy import captured_lengths
@@ -108,21 +109,21 @@ class StepTimes:
 
     def setting(self, batch: int) -> dict[str, object]:
         """What the times depend on."""
-        device = self.models.device
+        device, models = self.models.device, self.models.modules
         gpu = device.type == "cuda"
+        parts = [
+            one for name, one in vars(self.parts).items() if name != "policy" and one is not None
+        ]
         return {
             "device": torch.cuda.get_device_name(device) if gpu else cpu_name(),
             "threads": None if gpu else torch.get_num_threads(),
             "torch": torch.__version__,
             "models": [
                 [type(one).__name__, str(one.shape), sum(t.nbytes for t in one.parameters())]
-                for one in self.models.modules
+                for one in models
             ],
-            "strategies": [
-                f"{part.__module__}.{called(part)}"
-                for name, part in vars(self.parts).items()
-                if name != "policy" and part is not None
-            ],
+            "strategies": [f"{part.__module__}.{called(part)}" for part in parts],
+            "sources": [*digests([*parts, *map(type, models)]).values()],
             "graphs": self.graphs,
             "lengths": captured_lengths(self.parts.policy),
             "batch": batch,

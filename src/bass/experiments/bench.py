@@ -274,7 +274,7 @@ class Bench:
             row |= row_of(one, self.options.acceptance, plain)
             row |= (parts := one.parts()) | {"warm_up_s": seconds[name]}
             host = row["wall_ms_per_step"] - sum(parts.values())
-            rows.append(row | {"host_ms": host if parts and host >= 0 else np.nan})
+            rows.append(row | {"host_ms": host if host >= 0 else np.nan})
         return rows
 
     def _remarks(self) -> list[str]:

@@ -25,10 +25,11 @@ from typing import Any, final
 import yaml
 
 from bass.api.loading import Checkpoint
+from bass.api.options import STRATEGIES, overlaid
 from bass.errors import BassError, OptionError, ProblemsError, RequestError, counted, unknown_name
 from bass.experiments.cell import Cell
 from bass.experiments.prompts import longest_prompts, plain_turns
-from bass.experiments.settings import CONFIGS, DEFAULTS, SETTINGS, STRATEGIES, Settings, overlaid
+from bass.experiments.settings import CONFIGS, DEFAULTS, SETTINGS, Settings, typed_setting
 from bass.files import reason
 from bass.option import check_value
 
@@ -217,7 +218,8 @@ def _settled(
     values = dict(base)
     for key in sorted(overrides, key=lambda key: key.count(".")):  # a strategy before its parameter
         with _noted(problems):
-            found, name = overlaid(values, {key: overrides[key]}), _head(key)
+            name, value = _head(key), overrides[key]
+            found = overlaid(values, {key: typed_setting(key, value) if name == key else value})
             check_value(SETTINGS[name], found[name])
             values = found
     return values

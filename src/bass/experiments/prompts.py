@@ -29,7 +29,10 @@ Prompt = str | list[int]
 DATA = "BASS_DATA"  # environment variable: the folder of published sets
 ROLES = ("system", "user", "assistant")
 # fields with a prompt, of which the first that a record has counts
-FORMS = ("token_ids", "prompt", "turns", "messages", "question", "document", "article", "text")
+FORMS = (
+    "token_ids", "prompt_token_ids", "prompt", "turns", "messages", "question", "document",
+    "article", "text",
+)  # fmt: skip
 KINDS = ".jsonl, .json (both also with .gz), .csv or .parquet; any other file is one text"
 # SPEED-Bench is published with this text where a licence does not allow a copy
 PLACEHOLDER = "FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"

@@ -1,21 +1,17 @@
 """The inputs of results: versions, the machine, and hashes of the user's files."""
 
 import dataclasses
-import functools
-import hashlib
 import os
 import platform
 import subprocess
-import sys
-import sysconfig
 import tomllib
-from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bass.errors import DISTRIBUTION
+from bass.files import digests
 from bass.process import cpu_name
 
 if TYPE_CHECKING:
@@ -24,8 +20,6 @@ if TYPE_CHECKING:
     from bass.api.plan import LoadPlan
 
 PACKAGE = Path(__file__).parents[1]
-# files below these are of bass, or of installed packages
-_INSTALLED = (f"{PACKAGE}/", *{sysconfig.get_path(n) for n in ("stdlib", "purelib", "platlib")})
 
 
 def bass_version() -> str:
@@ -80,33 +74,4 @@ def files_of(load_plan: "LoadPlan", settings: Any) -> dict[str, str]:
     prompts = given.pop("prompts", None)
     if isinstance(prompts, str):
         given["file"] = SETS[prompts].path(given.get("data")) if prompts in SETS else prompts
-    found = {*_files([*load_plan.strategies, *given.values()])}
-    return {path: _digest(path, os.stat(path).st_mtime_ns) for path in sorted(found)}
-
-
-@functools.cache
-def _digest(path: str, _: int) -> str:
-    """The sha256 of a file, read once while its time is the same."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _files(value: Any, parameter: bool = False) -> Iterator[str]:
-    """The files that a value names (for a `parameter` folders too), and those of its classes."""
-    if isinstance(value, str | Path):
-        inside = Path(value).rglob("*") if parameter and os.path.isdir(value) else [value]
-        yield from (os.path.abspath(path) for path in inside if os.path.isfile(path))
-    elif isinstance(value, Mapping):
-        yield from _files([*value.values()], True)
-    elif isinstance(value, list | tuple):
-        for one in value:
-            yield from _files(one, parameter)
-    else:
-        kind = value if isinstance(value, type) else type(value)
-        for base in kind.__mro__:
-            file = getattr(sys.modules.get(base.__module__), "__file__", None)
-            if file is not None and not file.startswith(_INSTALLED):
-                yield os.path.abspath(file)
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            fields = [getattr(value, f.name, None) for f in dataclasses.fields(value)]
-            yield from _files(fields, True)
+    return digests([*load_plan.strategies, *given.values()])

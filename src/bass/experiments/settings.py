@@ -1,7 +1,6 @@
 """The options of a cell of an ablation, of `bass bench` and of `bass eval`; they load no torch."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib.resources import files
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any, final
 
 from bass.api.options import (
     DEFAULT_POLICY,
+    STRATEGIES,
     ModelOptions,
     RequestOptions,
     StrategySpec,
@@ -24,7 +24,6 @@ from bass.sampling_params import SamplingParams
 
 _CONFIGS = Path(str(files("bass.experiments"))) / "configs"
 CONFIGS = {path.stem: path for path in sorted(_CONFIGS.glob("*.yaml"))}  # the packaged ones
-STRATEGIES = [f.name for f in fields(ModelOptions) if f.metadata["kind"]]
 SAMPLING = [f.name for f in fields(SamplingParams)]
 LIMITS = ("ttft_limit", "tpot_limit", "e2e_limit")
 PLAIN = "plain"  # the method of autoregressive decoding
@@ -133,41 +132,6 @@ def typed_setting(name: str, value: Any) -> Any:
     if value is None and DEFAULTS[name] is not None:
         raise OptionError(f"`{name}: null` is of the wrong type: expected {hint}.")
     return typed(f"{name}: {value!r:.60}", value, hint)
-
-
-def overlaid(
-    settings: Mapping[str, Any],
-    overrides: Mapping[str, Any],
-    convert: Callable[[str, Any], Any] = typed_setting,
-) -> dict[str, Any]:
-    """The settings with overrides, in which `policy.k` is the parameter `k` of the policy.
-
-    convert: a value of a name. Raises `OptionError` for an unknown one, and for a value of a wrong
-    type.
-    """
-    result = dict(settings)
-    for key in sorted(overrides, key=lambda key: key.count(".")):  # a strategy before its parameter
-        name, *path = key.split(".")
-        if not path:
-            result[name] = convert(name, overrides[key])
-        elif name in STRATEGIES:
-            default = DEFAULT_POLICY if name == "policy" else None
-            result[name] = _with_parameter(key, result[name] or default, path, overrides[key])
-        else:
-            raise OptionError(f"`{key}` is no parameter of a strategy: `{name}` is none.")
-    return result
-
-
-def _with_parameter(key: str, spec: Any, path: Sequence[str], value: Any) -> dict[str, Any]:
-    """The spec of a strategy with a parameter, which may be one of a strategy within it."""
-    name = key.partition(".")[0]
-    if spec is None or (spec == "auto" and name != "policy"):
-        raise OptionError(f"`{key}` is a parameter without a strategy: name one with `{name}`.")
-    whole: dict[str, Any] = dict(spec) if isinstance(spec, Mapping) else {"class_path": spec}
-    own, *rest = path
-    given: dict[str, Any] = dict(whole.get("init_args") or {})
-    given[own] = _with_parameter(key, given.get(own), rest, value) if rest else value
-    return whole | {"init_args": given}
 
 
 @final

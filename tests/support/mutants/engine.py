@@ -115,9 +115,9 @@ MUTANTS = (
     ),
     Mutant(
         "the report counts accepted tokens that were not committed",
-        "StepReport.accepted",
-        "verdict if verdict < emitted else emitted",
-        "verdict",
+        "StepReport.of",
+        "[*map(min, judged, emitted)]",
+        "judged",
         (EOS,),
         trap=17,
     ),

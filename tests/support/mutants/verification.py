@@ -276,7 +276,7 @@ MUTANTS = (
     Mutant(
         "a verdict of more than was drafted passes where a limit cuts it",
         "run.check_counts",
-        "zip(serving, report.verdict, report.drafted, strict=True)",
+        "zip(serving, report.verdict_accepted, report.drafted, strict=True)",
         "zip(serving, report.accepted, report.drafted, strict=True)",
         (
             "unit/test_broken_strategies.py::test_a_verdict_of_more_than_all_drafted_tokens_that_a_limit_or_an_end_cuts",
