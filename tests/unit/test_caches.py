@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bass.records import CacheBudget, PaddedView, PagedView, RaggedView, RowAssignment
+from bass.records import CacheBudget, RowAssignment
 from bass.testing.small_models import POISON, poisoned
 from support.layouts import LAYOUTS, READ, SHAPE, CheckedCache, Make
 
@@ -49,27 +49,6 @@ def test_a_write_at_minus_one_is_seen_by_no_position_of_any_row(allocate: Make) 
                 assert (READ[type(view)](view, b, p)[0] == POISON).all()
 
 
-def test_the_spare_slot_is_no_position_of_a_view(allocate: Make) -> None:
-    capacities = np.array([3, 5])
-    cache = allocate(SHAPE, CacheBudget.of(capacities), CPU, torch.float32)
-    cache.reserve(RowAssignment.of(capacities))
-    view = cache.view(1)
-    if isinstance(view, PaddedView):
-        assert view.k.shape == view.v.shape == (2, 5, 2, 3)
-    elif isinstance(view, RaggedView):
-        assert view.k.shape == view.v.shape == (8, 2, 3)
-    else:
-        assert isinstance(view, PagedView)
-        size = view.k.shape[1]
-        blocks = -(-capacities // size)
-        assert view.k.shape == view.v.shape == (blocks.sum() + 1, size, 2, 3)
-        for row, count in zip(view.table, blocks, strict=True):
-            assert (row[:count] < blocks.sum()).all()
-            assert (row[count:] == blocks.sum()).all(), (
-                "entries beyond a row's extent name the spare block"
-            )
-
-
 def test_rows_that_go_on_while_others_follow_them_in_chains_keep_what_they_hold(
     allocate: Make,
 ) -> None:
@@ -82,17 +61,6 @@ def test_rows_that_go_on_while_others_follow_them_in_chains_keep_what_they_hold(
         both.begin_anew([ending])
         both.write(ending, [[0, 1, 2, 3, 4, 5, 6]])
         both.write(0, [[5, 6], [5, 6], [5, 6], [2, -1]])
-        both.check()
-
-
-def test_rows_keep_what_they_hold_when_rows_before_them_change_their_capacity(
-    allocate: Make,
-) -> None:
-    capacities = np.array([3, 6, 4])
-    both = CheckedCache(allocate(SHAPE, CacheBudget.of(capacities), CPU, torch.float32), capacities)
-    both.write(0, [[0, 1, 2, -1], [0, 1, 2, 3], [0, 1, 2, 3]])
-    for later in ([6, 3, 4], [4, 3, 6], [3, 6, 4]):
-        both.reserve(np.array(later))
         both.check()
 
 

@@ -1,7 +1,5 @@
 """What each layout takes, in the bytes of allocated tensors."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -10,6 +8,7 @@ from bass.caches import CACHES
 from bass.caches.paged import BLOCK
 from bass.engine.schedule import room_for
 from bass.records import AttentionRule, CacheBudget, DecoderShape
+from bass.testing.small_models import tensors_of
 from support.engines import same_prompt
 
 CPU = torch.device("cpu")
@@ -31,27 +30,13 @@ RAGGED = [
 ]
 
 
-def tensors_of(cache: Any) -> list[torch.Tensor]:
-    """Every tensor that a cache holds, wherever it holds it."""
-    found, open_ = [], [vars(cache)]
-    while open_:
-        held = open_.pop()
-        if isinstance(held, torch.Tensor):
-            found.append(held)
-        elif isinstance(held, dict | list | tuple):
-            open_ += held.values() if isinstance(held, dict) else held
-        elif hasattr(held, "__dict__"):
-            open_.append(vars(held))
-    return found
-
-
 def taken(name: str, budget: CacheBudget) -> int:
     """Bytes of the storages behind all of the cache's tensors, each of them once."""
     cache = CACHES[name].allocate(SHAPE, budget, CPU, torch.bfloat16)
     return sum(
         {
             tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
-            for tensor in tensors_of(cache)
+            for tensor in tensors_of(vars(cache))
         }.values()
     )
 

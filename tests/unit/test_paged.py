@@ -11,7 +11,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bass
 from bass.drafters import NoDrafter
 from bass.engine.cost import PassLog
 from bass.engine.requests import Request
@@ -28,7 +27,6 @@ from bass.records import (
     Window,
 )
 from support.layouts import LAYOUTS, READ, in_blocks_of
-from unit.checkpoints import Pair
 
 SHAPE = DecoderShape(
     vocab_size=5, heads=1, kv_heads=1, head_dim=2, max_positions=64, rules=(AttentionRule(1.0),) * 2
@@ -294,31 +292,3 @@ def test_shared_blocks_outlive_the_row_that_filled_them_and_are_free_after_the_l
     assert len(named(cache)) == 6
     assignment(cache, [0, 0, 0], [0, 1, 2], [0, 0, 0])
     assert not named(cache)
-
-
-def test_a_call_gives_the_same_samples_in_the_padded_and_in_the_paged_layout(
-    silent_pair: Pair,
-) -> None:
-    """Eight samples of a prompt of two full blocks and a part among others, more than there are
-    rows and fewer.
-    """
-    prompts = [[(7 * i) % 50 for i in range(38)], [3, 1, 4] * 6]
-
-    def tokens(cache: str, rows: int) -> list[list[int]]:
-        llm = bass.load(
-            silent_pair.target,
-            silent_pair.draft,
-            cache=cache,
-            max_batch_size=rows,
-            num_speculative_tokens=3,
-        )
-        result = llm.generate(
-            prompts,
-            num_return_sequences=8,
-            max_new_tokens=[11, 5],
-            temperature=1.0,
-            ignore_eos=True,
-        )
-        return [completion.token_ids for completion in result.completions]
-
-    assert tokens("padded", 16) == tokens("paged", 16) == tokens("paged", 3)

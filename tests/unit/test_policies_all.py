@@ -1,17 +1,17 @@
 """What every registered policy and wrapper keeps to, whatever it is told."""
 
-import copy
-import pickle
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from bass.interfaces import DraftLengthPolicy
 from bass.policies import POLICIES, Clamped, Goodput, Lagged, Oracle
 from bass.records import Feedback
+from bass.testing.checking import Checker
+from bass.testing.properties_of_policies import follow
+from bass.testing.strategies import SEEDS, step_events
 
 TRACE = np.random.default_rng(0).integers(0, 9, (12, 6))
 EVERY: dict[str, DraftLengthPolicy[Any]] = {
@@ -25,57 +25,11 @@ EVERY: dict[str, DraftLengthPolicy[Any]] = {
 PER_ROW = ["bass-per-row", "hf-heuristic", "hf-heuristic, kept", "oracle", "fixed"]
 
 
-def frozen(state: Any) -> bytes:
-    """The state's whole content, to see whether someone wrote to it."""
-    return pickle.dumps(state)
-
-
-def draw_feedback(data: st.DataObject, lengths: np.ndarray) -> Feedback:
-    """Anything an engine may report: drafts cut at a row's end or by a stop rule, idle rows, a step
-    without a time.
-    """
-    batch = len(lengths)
-    active = np.array(data.draw(st.lists(st.booleans(), min_size=batch, max_size=batch)))
-    drafted = np.array([data.draw(st.integers(0, int(n))) for n in lengths]) * active
-    accepted = np.array([data.draw(st.integers(0, int(n))) for n in drafted])
-    return Feedback(
-        drafted, accepted, active, data.draw(st.sampled_from([0.0, 1e-9, 0.004, 0.01, 0.02, 30.0]))
-    )
-
-
 @pytest.mark.parametrize("name", EVERY)
-@given(data=st.data())
-def test_a_policy_is_pure_writes_to_no_state_and_stays_within_its_maximum(
-    name: str, data: st.DataObject
-) -> None:
-    policy = EVERY[name]
-    batch = data.draw(st.integers(1, 5))
-    state = policy.init(batch)
-    for _ in range(data.draw(st.integers(1, 14))):
-        if data.draw(st.booleans()):
-            rows = np.array(sorted(data.draw(st.sets(st.integers(0, batch - 1)))), dtype=np.int64)
-            before = frozen(state)
-            following = policy.reset(state, rows)
-            assert frozen(state) == before
-            assert (policy.lengths(following) == policy.lengths(policy.reset(state, rows))).all()
-            state = following
-        before = frozen(state)
-        lengths = policy.lengths(state)
-        assert lengths.dtype == np.int32
-        assert lengths.shape == (batch,)
-        assert (lengths >= 0).all()
-        assert (lengths <= policy.max_length).all()
-        feedback = draw_feedback(data, lengths)
-        report = copy.deepcopy(feedback)
-        following = policy.update(state, feedback)
-        lengths[:] = 99  # an answer belongs to the caller
-        assert frozen(state) == before
-        assert all(
-            (getattr(feedback, f) == getattr(report, f)).all()
-            for f in ("drafted", "accepted", "active")
-        )
-        assert frozen(policy.update(state, feedback)) == frozen(following)
-        state = following
+def test_a_policy_keeps_its_contract_for_any_feedback(name: str) -> None:
+    checker = Checker(name, examples=12)
+    histories = st.builds(step_events, st.integers(1, 5), st.integers(1, 14), SEEDS)
+    checker.for_all(histories, lambda history: follow(checker, EVERY[name], history))
 
 
 @pytest.mark.parametrize("name", PER_ROW)
@@ -113,24 +67,6 @@ def test_what_an_idle_row_reports_changes_nothing(name: str) -> None:
             lying, Feedback(lengths * active, accepted + 3 * ~active, active, 0.01)
         )
         assert (policy.lengths(honest) == policy.lengths(lying))[active].all()
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_a_policy_serves_thousands_of_rows(name: str) -> None:
-    policy, rows = EVERY[name], 3000
-    state = policy.reset(policy.init(rows), np.arange(rows))
-    for _ in range(3):
-        lengths = policy.lengths(state)
-        assert lengths.shape == (rows,)
-        state = policy.update(
-            state, Feedback(lengths, lengths // 2, np.ones(rows, dtype=bool), 0.1)
-        )
-
-
-def test_every_policy_can_be_made_without_arguments_and_is_equal_to_its_like() -> None:
-    for cls in POLICIES.values():
-        assert cls() == cls()
-        assert hash(cls()) == hash(cls())
 
 
 def test_goodput_without_times_trusts_its_prior_cost() -> None:

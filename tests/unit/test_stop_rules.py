@@ -1,16 +1,16 @@
 """The formulas of the stop rules by hand, their ranges, and what they may depend on."""
 
-import inspect
 import math
 
 import pytest
 import torch
-from hypothesis import given
 from hypothesis import strategies as st
 
-from bass.api.resolve import make
 from bass.interfaces import StopRule
 from bass.stop_rules import STOP_RULES, Confidence, Entropy, Svip
+from bass.testing.checking import Checker
+from bass.testing.properties_of_policies import RuleInput, answers
+from bass.testing.strategies import SEEDS
 
 HALF, QUARTER = [0.5, 0.5, 0.0, 0.0], [0.25] * 4  # of ln 2 = 0.693 and ln 4 = 1.386 nats
 SURE, LIKELY = [1.0, 0.0, 0.0, 0.0], [0.9, 0.1, 0.0, 0.0]  # of 0 and 0.325 nats
@@ -50,24 +50,11 @@ def test_svip_ends_a_draft_where_the_root_of_its_entropy_is_above_the_threshold(
 
 
 @pytest.mark.parametrize("name", STOP_RULES)
-@given(data=st.data())
-def test_a_rule_answers_for_each_row_alone_and_in_every_precision(
-    name: str, data: st.DataObject
-) -> None:
-    rule, rows = STOP_RULES[name](), data.draw(st.integers(1, 5))
-    weights = data.draw(
-        st.lists(
-            st.lists(st.integers(0, 9), min_size=6, max_size=6).filter(any),
-            min_size=rows,
-            max_size=rows,
-        )
-    )
-    probs = torch.tensor(weights, dtype=torch.float64)
-    probs /= probs.sum(1, keepdim=True)
-    together = rule(probs, 3)
-    assert together.dtype == torch.bool
-    assert together.tolist() == [bool(rule(probs[b : b + 1], 3)) for b in range(rows)]
-    assert together.flip(0).tolist() == rule(probs.flip(0), 3).tolist()
+def test_a_rule_keeps_its_contract_for_any_distributions(name: str) -> None:
+    checker = Checker(name, examples=40)
+    sizes = st.integers(1, 5), st.integers(6, 8), st.integers(0, 5), SEEDS
+    inputs = st.builds(RuleInput.drawn, *sizes)
+    checker.for_all(inputs, lambda one: answers(checker, STOP_RULES[name](), one))
 
 
 @pytest.mark.parametrize("name", STOP_RULES)
@@ -78,14 +65,3 @@ def test_a_rule_ends_a_draft_at_a_uniform_distribution_and_never_at_a_certain_on
     for dtype in (torch.float32, torch.float64):
         assert rule(torch.full((2, 1000), 1e-3, dtype=dtype), 0).all()
         assert not rule(torch.eye(5, dtype=dtype), 0).any()
-
-
-@pytest.mark.parametrize("name", STOP_RULES)
-def test_a_rule_is_given_no_token_and_says_where_it_comes_from(name: str) -> None:
-    assert list(inspect.signature(STOP_RULES[name].__call__).parameters) == [
-        "self",
-        "draft_probs",
-        "so_far",
-    ]
-    assert STOP_RULES[name].paper
-    assert make("stop_rule", name) == STOP_RULES[name]()

@@ -8,8 +8,9 @@ import torch
 
 from bass.interfaces import Verifier
 from bass.ops.noise import exponential_race
+from bass.ops.verification import next_probs
 from bass.records import Draft, Noise
-from bass.verifiers import VERIFIERS, Block, Coupled, ExactMatch, Synthetic, Typical
+from bass.verifiers import VERIFIERS, Block, Coupled, ExactMatch, Rejection, Synthetic, Typical
 from bass.verifiers.block import pass_probs, prefix_probs
 from bass.verifiers.lossy import typical
 
@@ -96,6 +97,24 @@ def test_block_verification_accepts_all_of_a_draft_that_has_the_targets_distribu
         == [1.0] * 3
     )
     assert emitted(Block(), same, noise([0.999] * 3, [0.5] * 3)) == (2, [0, 2, 1])
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        ([0.39, 0.99], (2, [1, 2, 1])),  # all are accepted, then the bonus
+        ([0.41, 0.0], (0, [2])),  # the first is rejected: the residual (.25, 0, .2) at 0.9
+    ],
+)
+def test_rejection_accepts_up_to_the_first_token_that_its_uniform_rejects(
+    accept: list[float], expected: tuple[int, list[int]]
+) -> None:
+    assert emitted(Rejection(), draft([1, 2], 2), noise([*accept, 0.5], [0.9] * 3)) == expected
+
+
+def test_a_residual_that_rounding_has_emptied_gives_the_target() -> None:
+    same = Draft(torch.tensor([[1, 1]]), TARGET[:, :2], torch.tensor([2]))
+    assert next_probs(same, TARGET, torch.tensor([0]))[0].tolist() == [0.5, 0.3, 0.2]
 
 
 @pytest.mark.parametrize("sure", [False, True])

@@ -30,9 +30,9 @@ ONE_SEED = "laws/test_6_coupled.py"
 WARPS = f"{JOINT}::test_the_joint_law_of_three_tokens_is_the_targets"
 REJECTED = f"{JOINT}::test_no_step_draws_with_the_noise_of_rejected_tokens"
 STEPS = f"{JOINT}::test_consecutive_steps_share_no_noise"
-NOISE, SAMPLING, POLICIES, RECORDS, CACHES, ATTENTION, VERIFIERS = (
+NOISE, SAMPLING, POLICIES, RECORDS, CACHES, ATTENTION = (
     f"unit/test_{name}.py"
-    for name in ("noise", "sampling", "policies", "records", "caches", "attention", "verifiers")
+    for name in ("noise", "sampling", "policies", "records", "caches", "attention")
 )
 VECTORS = "unit/test_verifiers_vectors.py"
 

@@ -7,7 +7,6 @@ from support.mutants.killers import (
     ONE_SEED,
     REJECTED,
     VECTORS,
-    VERIFIERS,
     WRONG,
 )
 from support.mutants.mutant import Mutant
@@ -104,7 +103,7 @@ MUTANTS = (
         "verification.emit",
         "noise.residual.gather(1, accepted[:, None])",
         "noise.residual.gather(1, (accepted[:, None] + 1).clamp(max=draft.tokens.shape[1]))",
-        (VERIFIERS, ENUMERATION),
+        (ENUMERATION,),
     ),
     Mutant(
         "block verification forgets how improbable the prefix was",
