@@ -136,27 +136,3 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The size of the matrix of strategies, where laws were run: what every run takes of it, and
-    the whole.
-    """
-    ran = {
-        report.nodeid
-        for reports in terminalreporter.stats.values()
-        for report in reports
-        if hasattr(report, "nodeid")
-    }
-    if any("laws/" in nodeid for nodeid in ran):
-        import laws.test_1_greedy
-        import laws.test_2_invariance
-        import laws.test_4_joint_law
-        import laws.test_6_coupled  # noqa: F401
-        from support.matrix import SIZES
-
-        for axes, (chosen, total) in SIZES.items():
-            terminalreporter.write_line(
-                f"matrix {' x '.join(axes)}: {chosen:,} of {total:,} combinations; the others are "
-                "`nightly`"
-            )

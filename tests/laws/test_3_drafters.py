@@ -1,5 +1,5 @@
 """Tier 3: what the registered drafters add to the laws that `DRAFTER_MAKERS` enrols them in: the
-joint law, independence of batch mates, caches that lack nothing of what another drafter proposed, a
+joint law, caches that lack nothing of what another drafter proposed, a
 target that is not disturbed by drafting for itself.
 """
 
@@ -45,12 +45,8 @@ def scripts(world: SmallModel) -> Replay:
     )
 
 
-DRAFTS = {
-    "ngram": lambda world: Ngram(longest=2),
-    "replay": scripts,
-    "self": lambda world: SelfDraft(2),
+ENSEMBLES = {
     "ngram, then model": lambda world: Ensemble((Ngram(longest=2), ModelDraft())),
-    "ngram, then self": lambda world: Ensemble((Ngram(shortest=2), SelfDraft(1))),
     "replay, then ngram, then model": lambda world: Ensemble(
         (scripts(world), Ngram(), ModelDraft())
     ),
@@ -88,34 +84,10 @@ def test_the_joint_law_of_the_first_tokens_is_the_targets(
     assert_law(count(tokens[:, :3], 3), joint_law(world, PROMPT, 3, warp))
 
 
-@pytest.mark.usefixtures("small_buckets")
-@pytest.mark.parametrize("drafts", DRAFTS)
-def test_a_request_alone_and_in_any_batch_and_layout_has_the_same_history(
-    drafts: str, device: torch.device
-) -> None:
-    requests = mixed_requests(LLAMA, seed=2)
-    setup = Setup(
-        LLAMA,
-        device,
-        policy=OwnPast(),
-        drafter=By(DRAFTS[drafts](LLAMA)),
-        warp=Sampling(0.7),
-        eos=(2,),
-    )
-    alone = [setup.but(batch=1).outcome([request]) for request in requests]
-    assert any(drafted for a in alone for drafted, _, _ in a.history(0))
-    for batch, pairing in ((2, 0), (9, -1)):
-        together = setup.but(batch=batch, pairing=list(PAIRINGS.values())[pairing]).outcome(
-            requests
-        )
-        assert together.tokens == [a.tokens[0] for a in alone]
-        assert together.histories() == [a.history(0) for a in alone]
-
-
 @pytest.mark.parametrize(
     "policy", [Fixed(3), Cycle(), ByRow(), OwnPast()], ids=lambda p: type(p).__name__
 )
-@pytest.mark.parametrize("drafts", ["ngram, then model", "replay, then ngram, then model"])
+@pytest.mark.parametrize("drafts", ENSEMBLES)
 def test_a_model_in_an_ensemble_has_been_fed_every_committed_token(
     drafts: str, policy: Any, device: torch.device
 ) -> None:
@@ -130,7 +102,7 @@ def test_a_model_in_an_ensemble_has_been_fed_every_committed_token(
 
     for warp in (Sampling(0.0), Sampling(1.0)):
         requests = mixed_requests(TABLE, 2, count=12)
-        setup = Setup(TABLE, device, policy=policy, drafter=By(DRAFTS[drafts](TABLE)), warp=warp)
+        setup = Setup(TABLE, device, policy=policy, drafter=By(ENSEMBLES[drafts](TABLE)), warp=warp)
         setup.but(wrap=watched(watch)).outcome(requests)
     assert len(witnesses) == 4
     assert all(witness.passes for witness in witnesses)

@@ -24,7 +24,7 @@ from bass.testing.doubles import ByRow, OwnPast
 from bass.testing.small_models import SmallLlama, SmallTable
 from bass.testing.statistics import count
 from support.doubles import Cycle
-from support.engines import COUPLED, PAIRINGS, By, Setup, mixed_requests
+from support.engines import By, Setup, mixed_requests
 from support.matrix import matrix
 from support.oracle import greedy, joint_law
 from support.samples import assert_law, first_tokens
@@ -141,51 +141,6 @@ def test_the_joint_law_of_three_tokens_is_the_targets(
     assert_law(count(tokens[:, :3], 3), joint_law(world, PROMPT, 3, warp))
     _, asked = first_tokens(setup.but(drafter=By(ModelDraft())), PROMPT, NEW, SAMPLES // 13)
     assert 0 < drafted.mean() < asked.mean()
-
-
-@pytest.mark.parametrize("verifier", COUPLED)
-def test_a_coupled_verifier_gives_the_tokens_of_plain_decoding(
-    rule: StopRule, verifier: str, device: torch.device
-) -> None:
-    world = world_for(rule, 7)
-    requests = mixed_requests(world, seed=6)
-    setup = Setup(
-        world,
-        device,
-        policy=Fixed(0),
-        drafter="none",
-        verifier=COUPLED[verifier],
-        warp=Sampling(0.9, top_p=0.95),
-        eos=(2,),
-    )
-    plain = setup.outcome(requests).tokens
-    for policy in POLICIES:
-        assert (
-            setup.but(policy=policy, drafter=By(ModelDraft(), rule)).outcome(requests).tokens
-            == plain
-        )
-
-
-@pytest.mark.usefixtures("small_buckets")
-def test_a_request_alone_and_in_any_batch_and_layout_has_the_same_history(
-    rule: StopRule, device: torch.device
-) -> None:
-    requests = mixed_requests(LLAMA, seed=2)
-    setup = Setup(
-        LLAMA,
-        device,
-        policy=OwnPast(),
-        drafter=By(ModelDraft(), rule),
-        warp=Sampling(temperature=1.0),
-        eos=(2,),
-    )
-    alone = [setup.but(batch=1).outcome([request]) for request in requests]
-    for batch, pairing in ((2, 0), (9, -1)):
-        together = setup.but(batch=batch, pairing=list(PAIRINGS.values())[pairing]).outcome(
-            requests
-        )
-        assert together.tokens == [a.tokens[0] for a in alone]
-        assert together.histories() == [a.history(0) for a in alone]
 
 
 def test_a_rule_asks_the_draft_model_and_not_the_warped_distribution(

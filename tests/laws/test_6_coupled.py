@@ -79,21 +79,20 @@ def test_every_drafter_policy_and_length_gives_the_tokens_of_plain_decoding(
 
 
 @pytest.mark.usefixtures("small_buckets")
-@matrix(strength=1, warp=WARPS[2:], pairing=PAIRINGS)
+@matrix(
+    strength=1,
+    warp=WARPS[2:],
+    pairing=PAIRINGS,
+    drafts=[("none", Fixed(0), 9), ("model", OwnPast(), 4), ("model that stops", ByRow(), 1)],
+)
 def test_every_layout_backend_and_batch_gives_the_tokens_of_plain_decoding(
-    setup: Setup, pairing: str, warp: Sampling
+    setup: Setup, pairing: str, warp: Sampling, drafts: tuple[str, Any, int]
 ) -> None:
-    requests = mixed_requests(LLAMA, seed=2)
+    requests, (drafter, policy, batch) = mixed_requests(LLAMA, seed=2), drafts
     llama = setup.but(model=LLAMA, warp=warp)
+    drafting = llama.but(pairing=PAIRINGS[pairing], drafter=drafter, policy=policy, batch=batch)
     plain = llama.outcome(requests).tokens
-    for drafter, policy, batch in (
-        ("none", Fixed(0), 9),
-        ("model", OwnPast(), 4),
-        ("model that stops", ByRow(), 1),
-    ):
-        drafting = llama.but(pairing=PAIRINGS[pairing], drafter=drafter, policy=policy, batch=batch)
-        assert drafting.outcome(requests).tokens == plain
-        assert drafting.outcome(requests[::-1]).tokens[::-1] == plain
+    assert drafting.outcome(requests[::-1]).tokens[::-1] == plain
 
 
 def test_a_drafter_that_knows_the_tokens_of_the_seed_is_always_right(setup: Setup) -> None:

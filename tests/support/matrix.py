@@ -7,7 +7,6 @@ and the rest is marked `nightly`.
 
 import functools
 import itertools
-import math
 import random
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
@@ -17,7 +16,6 @@ import pytest
 Combination = tuple[object, ...]
 night = functools.partial(pytest.param, marks=pytest.mark.nightly)  # a case of the nightly tier
 made_for_the_night = True  # set by conftest.py: false where those marked `nightly` are left out
-SIZES: dict[tuple[str, ...], tuple[int, int]] = {}  # by axes: combinations in every run, and in all
 
 
 def matrix(
@@ -29,8 +27,6 @@ def matrix(
     apart: axes whose values meet in another test, in every run, and need not meet in this one.
     """
     chosen = covering({name: list(values) for name, values in axes.items()}, strength, apart)
-    if whole:
-        SIZES[tuple(axes)] = len(chosen), math.prod(len(list(values)) for values in axes.values())
     params = [
         pytest.param(
             *combination,
