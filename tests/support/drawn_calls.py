@@ -44,8 +44,7 @@ class _Row:
 
 
 def _work(positions: int, drafted: np.ndarray, emitted: np.ndarray) -> Work:
-    kept = int(emitted.sum())
-    return Work(1000 + 10 * positions, 100 * (int(drafted.sum()) + kept), 100 * kept)
+    return Work(1000 + 10 * positions, 100 * int(drafted.sum() + emitted.sum()))
 
 
 @st.composite

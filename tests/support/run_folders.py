@@ -48,7 +48,7 @@ def one_call(
             done[b] += map(int, new[: emitted[b]])
             ended[b] = now
         positions = int((active * (10 + tokens - left + k)).sum())
-        work = Work(16_000_000 + 4096 * positions, 10**7 * (k + 1), 10**7)
+        work = Work(16_000_000 + 4096 * positions, 10**7 * (k + 1))
         rows = np.where(active, np.arange(batch), -1), drafted, accepted, emitted
         probs = rng.uniform(0.05, 1, (batch, k))
         steps.append(StepRecord(k, 64, positions, *rows, seconds, 3e-4, now, drafts, probs, work))

@@ -26,12 +26,9 @@ PASSES = passes_of(2, 1, 1)
 
 
 def work(
-    passes: tuple[Pass, ...],
-    drafted: np.ndarray = DRAFTED,
-    emitted: np.ndarray = EMITTED,
-    caught_up: tuple[Pass, ...] = (),
+    passes: tuple[Pass, ...], drafted: np.ndarray = DRAFTED, caught_up: tuple[Pass, ...] = ()
 ) -> Work:
-    return work_of(passes, caught_up, TARGET, LENS, drafted, emitted, ACTIVE)
+    return work_of(passes, caught_up, TARGET, LENS, drafted, EMITTED, ACTIVE)
 
 
 def test_a_step_moves_the_weights_of_every_pass_and_the_keys_of_what_each_row_fed() -> None:
@@ -40,18 +37,14 @@ def test_a_step_moves_the_weights_of_every_pass_and_the_keys_of_what_each_row_fe
     assert work(PASSES).bytes == 1000 + 32 * 10 + 3 * 70 + (28 + 17 + 18) * 3
 
 
-def test_kept_work_is_that_of_the_tokens_whose_successor_was_committed() -> None:
-    # The target is fed 4 + 2 tokens, and emitted 3 + 1. The draft 2 + 2, 1, 1; committed are
-    # positions up to 18 and 12: kept are all but the last one's, since the token after position 17
-    # is the target's correction.
-    done = work(PASSES)
-    assert (done.flops, done.flops_kept) == (6 * 100 + 6 * 7, 4 * 100 + 6 * 7)
-    assert work(PASSES, emitted=np.array([1, 0, 1])).flops_kept == 2 * 100 + 4 * 7
+def test_the_flops_are_those_of_the_tokens_that_were_fed() -> None:
+    # The target is fed 4 + 2 tokens, the draft 2 + 2, 1, 1.
+    assert work(PASSES).flops == 6 * 100 + 6 * 7
 
 
 def test_a_step_without_drafts_moves_the_targets_bytes_alone() -> None:
     nothing = np.zeros(3, dtype=np.int64)
-    assert work((), nothing, ACTIVE * 1) == Work(1000 + 28 * 10, 200, 200)
+    assert work((), nothing) == Work(1000 + 28 * 10, 200)
 
 
 def test_a_pass_that_no_active_row_needs_costs_nothing() -> None:
@@ -64,7 +57,7 @@ def test_a_pass_that_no_active_row_needs_costs_nothing() -> None:
 def test_a_pass_in_which_a_drafter_caught_up_is_one_of_the_step() -> None:
     more, alone = work(PASSES, caught_up=passes_of(3)), work(PASSES)
     assert more.bytes - alone.bytes == 70 + 28 * 3
-    assert more.flops - alone.flops == more.flops_kept - alone.flops_kept == 6 * 7
+    assert more.flops - alone.flops == 6 * 7
     # of 14 tokens in parts of 8 and 6 columns, a row of 12 has 6 in each
     parts = work(PASSES, caught_up=passes_of(8, 6))
     assert parts.bytes - alone.bytes == 2 * 70 + (10 + 6 + 28) * 3
@@ -75,7 +68,7 @@ def test_a_layer_with_a_window_reads_what_its_queries_see_and_no_more() -> None:
     # Of 5 positions a query sees: two tokens at 8 and 9 see 4 to 9; one at 2 all 3. The other layer
     # reads 10 and 3.
     sliding = PassCost(50, 1, 8, (5, None))
-    moved = sliding.work(np.array([2, 1, 0]), np.array([10, 3, 7]), np.ones(3, bool), LENS).bytes
+    moved = sliding.work(np.array([2, 1, 0]), np.array([10, 3, 7]), np.ones(3, bool)).bytes
     assert moved == 50 + (6 + 3) * 4 + (10 + 3) * 4
 
 
@@ -85,7 +78,7 @@ def test_a_pass_reads_the_experts_that_its_tokens_are_expected_to_choose() -> No
     assert model.bytes_read(2) == 100 + 3500  # a second token chooses 1.5 others
     assert model.bytes_read(1000) == 100 + 8000
     assert PassCost(100, 1, 8).bytes_read(5) == 100
-    moved = model.work(np.array([2, 1, 0]), np.array([10, 3, 7]), np.ones(3, bool), LENS).bytes
+    moved = model.work(np.array([2, 1, 0]), np.array([10, 3, 7]), np.ones(3, bool)).bytes
     assert moved == model.bytes_read(3) + (10 + 3) * 8
 
 

@@ -93,14 +93,7 @@ def test_axes_of_parameters_and_of_several_settings() -> None:
     ]  # fmt: skip
 
 
-def test_points_have_a_value_on_every_axis_and_exclusions_are_left_out() -> None:
-    found = cells(axes={"batch": [1, 2]}, points=[{"batch": 4, "temperature": 1.0}])
-    assert [cell.labels for cell in found] == [
-        {"batch": 1, "temperature": 0.2},
-        {"batch": 2, "temperature": 0.2},
-        {"batch": 4, "temperature": 1.0},
-    ]
-    assert [c.settings.batch for c in cells(points=[{"batch": 4}, {"batch": 5}])] == [4, 5]
+def test_exclusions_are_left_out() -> None:
     found = cells(
         axes={"cache": ["padded", "split"], "attention": ["sdpa", "per-row"]},
         exclude=[
@@ -268,7 +261,7 @@ def test_a_wrong_config_is_rejected_in_a_sentence(case: str) -> None:
 
 
 def test_a_cell_that_occurs_twice_runs_once() -> None:
-    raw = {"name": "twice", "axes": {"batch": [1, 1]}, "points": [{"batch": 1}]}
+    raw = {"name": "twice", "axes": {"batch": [1, 1]}}
     assert len(plan(raw).cells) == 1
 
 
@@ -278,9 +271,9 @@ def test_all_problems_are_reported_at_once() -> None:
         "verifier": "rejecton", "prompts": "nowhere.jsonl", "target": "./no-target",
     }  # fmt: skip
     found = problems(
-        base=base, axes={"policy": ["bass"], "top_k": ["y"]}, exclude=[{"polcy": "bass"}], points=3
+        base=base, axes={"policy": ["bass"], "top_k": ["y"]}, exclude=[{"polcy": "bass"}]
     )
-    words = [*base, "`top_k: 'y'`", "`polcy`", "`points: 3`"]
+    words = [*base, "`top_k: 'y'`", "`polcy`"]
     words[words.index("target")] = "no-target"
     assert len(found) == len(words), found
     for word in words:

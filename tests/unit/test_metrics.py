@@ -41,7 +41,7 @@ def test_every_value_is_a_finite_number_and_shares_are_shares(run: Drawn) -> Non
     for name, value in measure(replace(m, facts=limited), plain=as_plain(m)).items():
         assert math.isfinite(value), name
         # the drawn times may beat the drawn device
-        if METRICS[name].unit == "share" and name not in ("mbu", "mfu", "mfu_kept"):
+        if METRICS[name].unit == "share" and name not in ("mbu", "mfu"):
             assert -1e-12 <= value <= 1, name
     for name in PROFILES:
         assert all(value is None or math.isfinite(value) for value in profile(m, name))

@@ -152,7 +152,7 @@ def test_every_config_can_be_planned(page: str, place: Path) -> None:
             continue
         (place / "shown.yaml").write_text(block.text, encoding="utf-8")
         shown = yaml.safe_load(block.text)
-        cells = {"base", "axes", "points", "quick"} & {*shown}
+        cells = {"base", "axes", "quick"} & {*shown}
         options = ["ablate", "shown.yaml"] if cells else ["generate", "--config", "shown.yaml", ""]
         for more in ([], ["--quick"]) if "quick" in shown else ([],):
             with parsing_alone():

@@ -45,7 +45,7 @@ STEPS, REQUESTS = "steps.jsonl", "requests.jsonl"
 TEXTS = "texts.json"  # the text of each token id, for the picture of a report
 _STEP = (
     "k", "span", "positions", *PER_ROW, "seconds", "host_seconds", "at", "draft_tokens",
-    "draft_probs", "bytes", "flops", "flops_kept",
+    "draft_probs", "bytes", "flops",
 )  # fmt: skip
 _REQUEST = (
     "prompt_index", "sample_index", "text", "token_ids", "logprobs", "finish_reason", "seconds",
@@ -60,7 +60,7 @@ def step_lines(
 ) -> list[dict[str, Any]]:
     """One mapping per step, ready for JSON: `coordinates`, `step`, and the record's fields.
 
-    `work` is in three fields, `bytes`, `flops` and `flops_kept`. drafts: whether the drafted tokens
+    `work` is in two fields, `bytes` and `flops`. drafts: whether the drafted tokens
     and their probabilities are in it, else None.
     """
     lines = []

@@ -520,18 +520,8 @@ def mfu(m: Measurement) -> Value:
 
     BASS paper: GPU utilization.
     """
-    return _flops_used(m, "flops")
-
-
-@metric("share", "higher")
-def mfu_kept(m: Measurement) -> Value:
-    """The part of mfu that went into tokens whose next token was committed."""
-    return _flops_used(m, "flops_kept")
-
-
-def _flops_used(m: Measurement, column: str) -> Value:
     peak = m.fact("flops")
-    return _ratio(float(m.steps[column].sum()), peak * _stepping(m)) if peak else None
+    return _ratio(float(m.steps["flops"].sum()), peak * _stepping(m)) if peak else None
 
 
 @metric("bytes", "lower")

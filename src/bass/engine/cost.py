@@ -47,22 +47,16 @@ LOOKED_UP = ("embed", "position_embed")
 
 @dataclass(frozen=True)
 class Work:
-    """Bytes to move, FLOPs, and the FLOPs spent on tokens whose next token was committed.
-
-    The FLOPs of attention are not counted.
-    """
+    """Bytes to move, and FLOPs, without those of attention."""
 
     bytes: int
     flops: int
-    flops_kept: int
 
     def __add__(self, other: "Work") -> "Work":
-        return Work(
-            self.bytes + other.bytes, self.flops + other.flops, self.flops_kept + other.flops_kept
-        )
+        return Work(self.bytes + other.bytes, self.flops + other.flops)
 
 
-NO_WORK = Work(0, 0, 0)
+NO_WORK = Work(0, 0)
 
 
 @dataclass(frozen=True)
@@ -102,14 +96,11 @@ class PassCost:
         columns: "int | Int[np.ndarray, '*passes rows']",
         visible: Int[np.ndarray, "*passes batch"],
         rows: Bool[np.ndarray, "*passes batch"],
-        ends: Int[np.ndarray, " batch"],
     ) -> Work:
         """Work of passes of these rows; one that feeds no token counts nothing.
 
-        Of several passes, all but `ends` have a first axis of passes. columns: tokens fed to each
-        row, or as many as it has. visible: positions up to the last of them. ends: each row's last
-        committed position after the step; `flops_kept` counts the tokens whose next token was
-        committed.
+        Of several passes, all have a first axis of passes. columns: tokens fed to each row, or as
+        many as it has. visible: positions up to the last of them.
         """
         tokens = np.minimum(columns, visible).clip(0) * rows
         counts = [count for count in np.atleast_1d(tokens.sum(-1)).tolist() if count]
@@ -118,10 +109,8 @@ class PassCost:
             seen = visible if window is None else np.minimum(visible, tokens + window - 1)
             positions += layers * int((seen * (tokens > 0)).sum())
         keys = positions * (self.kv_bytes_per_position // max(len(self.windows), 1))
-        kept = int((np.minimum(visible, ends) - (visible - tokens)).clip(0, tokens).sum())
-        flops = self.flops_per_token
         moved = keys + sum(map(self.bytes_read, counts))
-        return Work(moved, sum(counts) * flops, kept * flops)
+        return Work(moved, sum(counts) * self.flops_per_token)
 
 
 def pass_cost(
@@ -290,11 +279,11 @@ def work_of(
     passes: those of the drafter in the step. caught_up: those just before it, which feed the last
     committed tokens of each row, the earliest first. The target's pass covers each row's window.
     """
-    work, ends = NO_WORK, lens + emitted - 1
+    work = NO_WORK
     after = sum(one.columns for one in caught_up)
     for one in caught_up:
         after -= one.columns
-        work += one.cost.work(one.columns, lens - after, active, ends)
+        work += one.cost.work(one.columns, lens - after, active)
     same: dict[PassCost, list[Pass]] = {}
     for one in passes:
         same.setdefault(one.cost, []).append(one)
@@ -304,8 +293,8 @@ def work_of(
         new = np.where(observed, emitted, drafted)
         end = np.minimum(first + columns - 1, new + last)
         fed = active & ((new > 0) | (last == ALL))
-        work += cost.work((end - first + 1).clip(0), lens + end, fed, ends)
-    return work if target is None else work + target.work(drafted + 1, lens + drafted, active, ends)
+        work += cost.work((end - first + 1).clip(0), lens + end, fed)
+    return work if target is None else work + target.work(drafted + 1, lens + drafted, active)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from bass.verifiers import Synthetic
 # metrics of a call; the last one compares it with autoregressive decoding
 FIGURES = (
     "all", "first", "last", "tokens_per_second", "tau", "acceptance_rate", "prefill_seconds",
-    "host_share", "bound_seconds", "mbu", "mfu", "mfu_kept", "draft_cost_ratio",
+    "host_share", "bound_seconds", "mbu", "mfu", "draft_cost_ratio",
 )  # fmt: skip
 Watch = Callable[[str, int, int], object]  # the batch and method, calls done, of how many
 

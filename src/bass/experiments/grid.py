@@ -6,7 +6,6 @@ base: {temperature: 0.8, policy: bass, policy.start: 4}   # of every cell, see `
 axes:                             # cells are all combinations; an axis is a list of values,
   batch: [1, 8]                   # or a mapping from labels to values; one of any other name
   method: {pad: {cache: padded}, split: {cache: split}}   # maps labels to several settings
-points: [{batch: 3, method: pad}]       # further cells, with the base run's other values
 exclude: [{batch: 1, method: split}]    # combinations to leave out
 quick: {base: {max_new_tokens: 16}, axes: {batch: [1]}}   # overrides of `--quick`
 """
@@ -33,9 +32,8 @@ from bass.experiments.settings import CONFIGS, DEFAULTS, SETTINGS, Settings, typ
 from bass.files import reason
 from bass.option import check_value
 
-KEYS = ("name", "about", "base", "axes", "points", "exclude", "quick")
-_EMPTY: dict[str, Any] = {"base": {}, "axes": {}, "points": [], "exclude": []}
-BASE = "base"  # label of a point on an axis of several settings that it does not name
+KEYS = ("name", "about", "base", "axes", "exclude", "quick")
+_EMPTY: dict[str, Any] = {"base": {}, "axes": {}, "exclude": []}
 _SHORT = {"batch": "b", "temperature": "t", "seed": "s", "max_new_tokens": "n", "top_p": "p"}
 _OF_PROMPTS = (
     "prompts", "data", "categories", "num_prompts_per_category", "num_prompts", "max_new_tokens",
@@ -165,12 +163,12 @@ def plan(raw: Mapping[str, Any]) -> Plan:
             form = "a mapping" if part in ("base", "axes") else "a list, such as [{batch: 1}]"
             problems.append(f"`{part}: {found!r:.60}` must be {form}.")
             parts[part] = _EMPTY[part]
-    given, varied, points, excluded = parts.values()
+    given, varied, excluded = parts.values()
     base, axes = _settled(DEFAULTS, given, problems), dict[str, dict[Any, dict[str, Any]]]()
     for key, values in varied.items():
         with _noted(problems):
             axes[key] = _axis(key, values)
-    for key in given if not points else ():
+    for key in given:
         if "." in key and (axis := _axis_that_sets(varied, key)) not in (None, key):
             problems.append(f"`base.{key}` has no effect, since the axis `{axis}` replaces it.")
     keys = {axis: {k for one in labels.values() for k in one} for axis, labels in axes.items()}
@@ -181,16 +179,9 @@ def plan(raw: Mapping[str, Any]) -> Plan:
     for one in excluded:
         with _noted(problems):
             out.append(_labels(one, axes))
-    for choice in map(dict, itertools.product(*grid)) if varied or not points else ():
+    for choice in map(dict, itertools.product(*grid)):
         if not any(all(choice[key] in labels for key, labels in one.items()) for one in out):
             chosen.append(choice)
-    for key, value in (pair for point in points for pair in point.items()):
-        if _head(key) in SETTINGS:  # a value that the axis need not have
-            axes.setdefault(key, {}).setdefault(label_of(value), {key: value})
-    for point in points:
-        with _noted(problems):
-            named = _labels({key: [value] for key, value in point.items()}, axes)
-            chosen.append({key: label for key, [label] in named.items()})
     if not (chosen or problems):
         problems.append("Nothing is left to run: `exclude` leaves out every cell.")
     cells, remarks = _cells(base, axes, chosen, problems), []
@@ -259,7 +250,7 @@ def _axis(key: str, values: Any) -> dict[Any, dict[str, Any]]:
 
 
 def _labels(one: Mapping[str, Any], axes: Axes) -> dict[str, list[Any]]:
-    """The labels of each axis that an entry of `exclude` or `points` names."""
+    """The labels of each axis that an entry of `exclude` names."""
     found = {}
     for axis, given in one.items():
         found[axis] = [label_of(value) for value in (given if isinstance(given, list) else [given])]
@@ -271,28 +262,17 @@ def _labels(one: Mapping[str, Any], axes: Axes) -> dict[str, list[Any]]:
     return found
 
 
-def _base_label(key: str, base: Mapping[str, Any]) -> Any:
-    """The label of the base run on an axis."""
-    name, *path = key.split(".")
-    value = base.get(name, BASE)
-    for part in path:
-        given = value.get("init_args") if isinstance(value, Mapping) else None
-        value = (given or {}).get(part, BASE)
-    return label_of(value)
-
-
 def _cells(
     base: Mapping[str, Any], axes: Axes, chosen: Iterable[dict[str, Any]], problems: list[str]
 ) -> list[Cell]:
     """The cells of these labels, with defaults for invalid settings; each problem is added once."""
     cells: dict[str, Cell] = {}
     wrong: dict[str, list[str]] = {}
-    for choice in chosen:
-        overlay = {k: v for key, label in choice.items() for k, v in axes[key][label].items()}
-        labels = {key: choice.get(key, _base_label(key, base)) for key in axes}
+    for labels in chosen:
+        overlay = {k: v for key, label in labels.items() for k, v in axes[key][label].items()}
         names = {k: _SHORT.get(k, k.rpartition(".")[2]) for k in labels}
         parts = [f"{'' if isinstance(v, str) else names[k]}{v}" for k, v in labels.items()]
-        slug = re.sub(r"[^A-Za-z0-9._+]+", "-", "-".join(parts)).strip("-.")[:60] or BASE
+        slug = re.sub(r"[^A-Za-z0-9._+]+", "-", "-".join(parts)).strip("-.")[:60] or "base"
         own: list[str] = []
         settings = Settings(**_settled(base, overlay, own))
         cell = Cell(f"{slug}-{identity(settings)[:6]}", labels, settings)
