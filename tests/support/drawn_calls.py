@@ -53,17 +53,15 @@ def runs(
     longest: int = 5,
     same_length: bool = False,
     cuts: bool = True,
-    same_calls: bool = False,
     plain: bool = False,
 ) -> Drawn:
     """A run of a few requests on fewer rows.
 
     longest: draft; same_length: of every draft; cuts: sequences may end with a drafted token,
-    before the bonus; same_calls: every request takes as many steps; plain: nothing is drafted.
+    before the bonus; plain: nothing is drafted.
     """
     batch, count = draw(st.integers(1, 3)), draw(st.integers(1, 5))
-    calls = draw(st.integers(1, 4))
-    waiting = [_Row(i, calls if same_calls else draw(st.integers(1, 4)), 0.0) for i in range(count)]
+    waiting = [_Row(i, draw(st.integers(1, 4)), 0.0) for i in range(count)]
     fixed = draw(st.integers(1, longest))
     rows: list[_Row | None] = [None] * batch
     steps, ended, now = [], {}, 0.0
@@ -94,11 +92,10 @@ def runs(
                 ended[row.request] = _completion(row, draw)
                 rows[b] = None
         k = int(drafted.max())
-        span = draw(st.integers(k + 1, 64))
-        positions = int((requests >= 0).sum()) * draw(st.integers(1, span))
+        positions = int((requests >= 0).sum()) * draw(st.integers(1, k + 64))
         counts = requests, drafted, accepted, emitted
         work = _work(positions, drafted, emitted)
-        steps.append((k, span, positions, *counts, seconds, host, now, None, None, work))
+        steps.append((k, *counts, seconds, host, now, None, None, work))
     return Drawn(steps, [ended[request] for request in range(count)])
 
 

@@ -51,7 +51,7 @@ def one_call(
         work = Work(16_000_000 + 4096 * positions, 10**7 * (k + 1))
         rows = np.where(active, np.arange(batch), -1), drafted, accepted, emitted
         probs = rng.uniform(0.05, 1, (batch, k))
-        steps.append(StepRecord(k, 64, positions, *rows, seconds, 3e-4, now, drafts, probs, work))
+        steps.append(StepRecord(k, *rows, seconds, 3e-4, now, drafts, probs, work))
     completions = [
         Completion(
             0, b, "".join(TEXTS[token] for token in row), row, rng.uniform(-2, 0, tokens).tolist(),

@@ -146,14 +146,6 @@ def test_bytes_and_flops_are_those_of_the_passes_that_ran(
     assert stats.mbu == pytest.approx(spy.bytes / seconds)
 
 
-def test_the_positions_of_a_step_are_by_the_lengths_drafted(silent_pair: Pair) -> None:
-    """A look-up that finds nothing drafts nothing, whatever the policy requests."""
-    llm = bass.load(str(silent_pair.target), drafter=Ngram(shortest=3), policy=Fixed(4))
-    result = llm.generate([[1, 2, 3, 4]], temperature=1.0, max_new_tokens=6, ignore_eos=True)
-    assert result.stats.drafted == 0
-    assert [step.positions for step in result.trace] == [4, 5, 6, 7, 8, 9]
-
-
 WORLD = SmallLlama(layers=3)
 QKV, INNER = r"self_attn\.[qkv]_(proj|norm)\.", r"self_attn|mlp|layernorm"
 Fed = tuple[str, Any, Any]  # tensors' names, tokens of each row, positions that they see

@@ -36,7 +36,7 @@ def sample(
 
 
 SAMPLE = {"turn": 0, "category": "", "seed": 0, "prompt_index": 0, "text": "", "prompt_tokens": 3}
-STEP = {"step": 0, "k": 0, "span": 1, "positions": 1, "requests": [0], "drafted": [0],
+STEP = {"step": 0, "k": 0, "requests": [0], "drafted": [0],
         "accepted": [0], "emitted": [1], "seconds": 0.1, "host_seconds": 0.0, "at": 0.6, "bytes": 0,
         "flops": 0, "draft_tokens": None, "draft_probs": None}  # fmt: skip
 

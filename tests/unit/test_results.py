@@ -12,7 +12,6 @@ PEAKS = Peaks(bandwidth=8120.0, flops=10000.0)
 
 def step(
     k: int,
-    span: int,
     requests: list[int],
     drafted: list[int],
     accepted: list[int],
@@ -21,18 +20,15 @@ def step(
     work: Work,
 ) -> StepRecord:
     arrays = [np.array(values) for values in (requests, drafted, accepted, emitted)]
-    positions = span * int((arrays[0] >= 0).sum())
-    return StepRecord(
-        k, span, positions, *arrays, seconds=seconds, host_seconds=0.0625, at=0.0, work=work
-    )
+    return StepRecord(k, *arrays, seconds=seconds, host_seconds=0.0625, at=0.0, work=work)
 
 
 # Four requests, two rows. 1 ends in the first step, 0 in the second, 2 (which had to wait for a
 # row) in the third; 3 never ran.
 STEPS = [
-    step(2, 8, [0, 1], [2, 2], [2, 0], [3, 1], 0.5, Work(1392, 660)),
-    step(3, 8, [0, 2], [3, 3], [1, 1], [2, 2], 0.5, Work(1508, 880)),
-    step(0, 16, [-1, 2], [0, 0], [0, 0], [0, 1], 0.25, Work(1160, 100)),
+    step(2, [0, 1], [2, 2], [2, 0], [3, 1], 0.5, Work(1392, 660)),
+    step(3, [0, 2], [3, 3], [1, 1], [2, 2], 0.5, Work(1508, 880)),
+    step(0, [-1, 2], [0, 0], [0, 0], [0, 1], 0.25, Work(1160, 100)),
 ]
 PREFILLED = {0: 0.5, 1: 0.5, 2: 1.75}
 

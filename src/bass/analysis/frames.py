@@ -44,7 +44,7 @@ ENDED = ("done", "failed")  # states of a cell
 STEPS, REQUESTS = "steps.jsonl", "requests.jsonl"
 TEXTS = "texts.json"  # the text of each token id, for the picture of a report
 _STEP = (
-    "k", "span", "positions", *PER_ROW, "seconds", "host_seconds", "at", "draft_tokens",
+    "k", *PER_ROW, "seconds", "host_seconds", "at", "draft_tokens",
     "draft_probs", "bytes", "flops",
 )  # fmt: skip
 _REQUEST = (

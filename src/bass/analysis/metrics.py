@@ -309,14 +309,6 @@ def tau(m: Measurement) -> Value:
     return _ratio(m.counts.emitted, m.counts.row_steps)
 
 
-@metric("tokens per row step", "higher", "prompts")
-def tau_of_requests(m: Measurement) -> Value:
-    """Mean over requests of each one's tau, so that short requests weigh as much as long ones."""
-    if not m.counts.row_steps:
-        return None
-    return float(m.rows.groupby([*CALL, "request"])["emitted"].mean().mean())
-
-
 @metric("tokens per row step", "neither", "prompts")
 def drafted_per_row_step(m: Measurement) -> Value:
     """Drafted tokens / row steps: the mean length of a draft, lengths of 0 included."""
@@ -356,16 +348,6 @@ def padding_waste(m: Measurement) -> Value:
     active = (sum(request >= 0 for request in row) for row in m.steps["requests"])
     used = sum(active) + sum(map(sum, m.steps["drafted"]))
     return 1 - used / total if total else None
-
-
-@metric("share", "lower")
-def cache_padding_waste(m: Measurement) -> Value:
-    """Share of the cache positions up to the span, batch x span a step, that hold no token.
-
-    A padded layout reads them unless its kernel skips them; split and paged ones do not.
-    """
-    total = float((m.steps["requests"].map(len) * m.steps["span"]).sum())
-    return 1 - float(m.steps["positions"].sum()) / total if total else None
 
 
 # Time
@@ -565,17 +547,6 @@ def predicted_speedup(m: Measurement, plain: Measurement) -> Value:
         count * sum(a**i for i in range(int(length) + 1)) for length, count in lengths.items()
     )
     return expected / cost if cost > 0 else None
-
-
-@metric("ratio", "neither")
-def speedup_limit(m: Measurement, plain: Measurement) -> Value:
-    """Tokens per step over that of autoregressive decoding: the largest speed-up in tokens/s where
-    both have the same cache, attention and graphs, since no step is faster than an autoregressive
-    one.
-    """
-    if not (len(m.steps) and len(plain.steps) and tokens(plain)):
-        return None
-    return (tokens(m) / len(m.steps)) / (tokens(plain) / len(plain.steps))
 
 
 @metric("share", "higher", "prompts")

@@ -50,8 +50,6 @@ class StepRecord:
     """
 
     k: int  # of the shape: at least the longest draft
-    span: int  # positions of each row that a padded cache would be read up to
-    positions: int  # of all active rows, committed and drafted
     requests: np.ndarray
     drafted: np.ndarray
     accepted: np.ndarray

@@ -239,8 +239,6 @@ class EngineRun:
         counted = lens, drafted, emitted, active
         record = StepRecord(
             plan.k,
-            self.step.shapes.positions_read(plan.longest, self.schedule.capacity),
-            int(((lens + drafted) * active).sum()),
             serving,
             drafted,
             accepted,

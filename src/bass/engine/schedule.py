@@ -19,7 +19,6 @@ class StepPlan:
     lengths: list[int]  # of the drafts of the rows
     k: int  # at least the longest of them
     span: int
-    longest: int  # positions of the longest row, drafted ones included
 
 
 @final
@@ -131,7 +130,7 @@ class Schedule:
                 if tokens + lengths[row] > longest:
                     longest = tokens + lengths[row]
         k = self.step.shapes.draft_length(max(lengths))
-        return StepPlan(lengths, k, self.step.shapes.span(longest, self.capacity), longest)
+        return StepPlan(lengths, k, self.step.shapes.span(longest, self.capacity))
 
     def plan_ahead(self, plan: StepPlan, requested: list[int]) -> StepPlan | None:
         """The step after this one, if it does not depend on this one's report; else None.
@@ -152,7 +151,7 @@ class Schedule:
                 lengths[row], longest = following, max(longest, most)
         k = self.step.shapes.draft_length(max(lengths))
         span = self.step.shapes.span(longest, self.capacity)
-        return StepPlan(lengths, k, span, longest) if self.step.prepared(k, span) else None
+        return StepPlan(lengths, k, span) if self.step.prepared(k, span) else None
 
     def finish(self, request: int) -> None:
         for row, served in enumerate(self.serving):

@@ -52,10 +52,6 @@ class StepShapes:
             return bucket(length, capacity)
         return self.spans[bisect_left(self.spans, length)]
 
-    def positions_read(self, length: int, capacity: int) -> int:
-        """The positions of each row that such a step reads from a padded cache, for its record."""
-        return bucket(length, capacity) if self.reads_lengths else self.span(length, capacity)
-
     def draft_length(self, k: int) -> int:
         """The draft length of a step whose longest draft has k tokens."""
         at = bisect_left(self.lengths, k)

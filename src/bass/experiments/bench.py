@@ -120,15 +120,13 @@ class Timing:
     """Times the calls of one method at one batch size.
 
     groups: the prompts of each call; after the last come the first again. request: the options of
-    the warm-up; each call has the next seed. calls: the measurement of each call. walls: of each,
-    seconds from the end of the prefill to the last token, nothing left out.
+    the warm-up; each call has the next seed. calls: the measurement of each call.
     """
 
     llm: LLM
     groups: list[list[Any]]
     request: RequestOptions
     calls: list[Measurement] = field(default_factory=list)
-    walls: list[float] = field(default_factory=list)
     last: Generation | None = field(default=None, repr=False)
 
     def warm_up(self) -> float:
@@ -136,18 +134,22 @@ class Timing:
         began = time.perf_counter()
         self.llm.warm_up_for([(group, self.request) for group in self.groups])
         self.call(0)
-        self.calls, self.walls = [], []
+        self.calls = []
         return time.perf_counter() - began
 
     def call(self, repeat: int) -> None:
         group = self.groups[len(self.calls) % len(self.groups)]
         self.last = None  # its storage is free for this call
         self.last = self.llm.start(group, request_of(self.request, repeat))
-        began = time.perf_counter()
-        result = self.last.result()
-        seconds = time.perf_counter() - began
-        self.calls.append(result.measurement)
-        self.walls.append(seconds - max(self.last.run.trace.prefilled.values()))
+        self.calls.append(self.last.result().measurement)
+
+    @property
+    def walls(self) -> list[float]:
+        """Seconds of each call from the end of the last prefill to the last token."""
+        return [
+            float(one.call_seconds.iloc[0] - one.requests["prefill_seconds"].max())
+            for one in self.calls
+        ]
 
     @property
     def middle(self) -> int:

@@ -27,13 +27,6 @@ MUTANTS = (
         (f"{METRICS}::test_without_cuts_tau_is_one_more_than_accepted_per_call",),
     ),
     Mutant(
-        "tau of requests is pooled",
-        "metrics.tau_of_requests",
-        "m.rows.groupby([*CALL, 'request'])['emitted'].mean().mean()",
-        "m.rows['emitted'].mean()",
-        BY_HAND,
-    ),
-    Mutant(
         "the acceptance of a token is that of a draft",
         "metrics.token_acceptance_rate",
         "m.counts.reached",
