@@ -11,18 +11,15 @@ import torch
 from torch import Tensor
 
 from bass.attention import BACKENDS
-from bass.attention.torch import Reference, ReferencePaged, ReferenceRagged
 from bass.caches import CACHES
-from bass.interfaces import AttentionBackend, KVCache
-from bass.records import AttentionRule, CacheBudget, DecoderShape
+from bass.interfaces import KVCache
+from bass.ops.attention import reference
+from bass.records import AttentionRule, CacheBudget, DecoderShape, RowAssignment
 
 DTYPE = torch.bfloat16
 SKEW = 8  # length of the longest row over that of every other one
 TOLERANCE = 1e-2  # |ours - reference| / |reference|; rounding to bfloat16 alone comes to 2e-3
 LEAST_SECONDS = 2e-3  # of replays between two events
-TWINS: dict[type, AttentionBackend[Any, Any]] = {
-    cls.view_type: cls() for cls in (Reference, ReferenceRagged, ReferencePaged)
-}
 
 
 class Heads(NamedTuple):
@@ -176,6 +173,7 @@ def filled(
         (AttentionRule(heads.dim**-0.5),) * layers,
     )
     cache: Any = cache_class.allocate(shape, CacheBudget.of(case.lengths), device, DTYPE)
+    cache.reserve(RowAssignment.of(case.lengths))
     for storage in (cache.k, cache.v):
         storage.normal_()
     return cache
@@ -234,8 +232,5 @@ def error_of(
     """The larger |out - reference| / |reference| of two rows: the longest and the one before it."""
     rows = slice(max(case.batch // 2 - 1, 0), case.batch // 2 + 1)
     view = cache.rows(rows.start, rows.stop).view(layer)
-    twin = TWINS[type(view)]
-    right = (
-        twin.run(q[rows], view, twin.plan(positions[rows], case.context), rule).double().flatten(1)
-    )
+    right = reference(q[rows], view, positions[rows], case.context, rule).double().flatten(1)
     return float(((out[rows].double().flatten(1) - right).norm(dim=1) / right.norm(dim=1)).max())

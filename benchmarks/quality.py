@@ -39,7 +39,7 @@ import bass
 from bass import pair
 from bass.api.resolve import names
 from bass.engine.scorer import ModelScorer
-from bass.records import CacheBudget, Window
+from bass.records import CacheBudget, RowAssignment, Window
 from bass.text import Tokenizer
 
 ROWS, SPAN_STEP = 8, 64
@@ -68,12 +68,9 @@ def bits(llm: bass.LLM, documents: list[list[int]]) -> float:
     for first in range(0, len(documents), ROWS):
         rows = documents[first : first + ROWS]
         span = -(-max(map(len, rows)) // SPAN_STEP) * SPAN_STEP
-        cache = parts.cache.allocate(
-            models.target.shape,
-            CacheBudget.of(np.full(len(rows), span)),
-            models.device,
-            models.dtype,
-        )
+        budget = CacheBudget.of(np.full(len(rows), span))
+        cache = parts.cache.allocate(models.target.shape, budget, models.device, models.dtype)
+        cache.reserve(RowAssignment.of(budget.limits))
         tokens, positions = (
             torch.zeros(len(rows), span, dtype=torch.int64),
             torch.full((len(rows), span), -1),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bass.interfaces import Verifier
 from bass.testing.enumeration import CUTS, Problem, boxes, constant_in_boxes, judge, output_laws
-from bass.testing.strategies import batches, single_problems
+from bass.testing.inputs import batches, single_problems
 from support.engines import BY_STEP
 
 TOLERANCE = 1e-12  # float64 sums of up to some 10^4 terms

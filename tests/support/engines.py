@@ -12,7 +12,7 @@ import numpy as np
 
 from bass.attention import BACKENDS, Flex
 from bass.attention.kernels import KernelBackend
-from bass.attention.torch import Float64
+from bass.attention.torch import Reference
 from bass.caches import CACHES
 from bass.drafters import (
     DRAFTERS,
@@ -63,12 +63,12 @@ EVERY_PAIRING: dict[str, Pairing] = {
     if CACHES[cache].view_type is BACKENDS[backend].view_type  # type: ignore[attr-defined]
 }
 # A CPU interprets what a GPU compiles, some 50 times slower than it runs the rest, and the float64
-# references share one attention: there, tests/kernels has smaller laws for these.
+# reference takes long: there, tests/kernels has smaller laws for these.
 SLOW = (
     {
         name: pair
         for name, pair in EVERY_PAIRING.items()
-        if issubclass(pair[1], KernelBackend | Flex | Float64)
+        if issubclass(pair[1], KernelBackend | Flex | Reference)
     }
     if os.environ.get("BASS_TEST_DEVICE", "cpu") == "cpu"
     else {}

@@ -23,7 +23,7 @@ from bass.records import (
     RaggedView,
     RowAssignment,
 )
-from bass.testing.strategies import Draw
+from bass.testing.inputs import Draw
 
 Make = Callable[..., KVCache[Any]]
 SHAPE = DecoderShape(5, 2, 2, 3, 128, (AttentionRule(1.0),) * 2)

@@ -10,8 +10,8 @@ from bass.interfaces import DraftLengthPolicy
 from bass.policies import POLICIES, Clamped, Goodput, Lagged, Oracle
 from bass.records import Feedback
 from bass.testing.checking import Checker
+from bass.testing.inputs import SEEDS, step_events
 from bass.testing.properties_of_policies import follow
-from bass.testing.strategies import SEEDS, step_events
 
 TRACE = np.random.default_rng(0).integers(0, 9, (12, 6))
 EVERY: dict[str, DraftLengthPolicy[Any]] = {

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from bass.interfaces import StopRule
 from bass.stop_rules import STOP_RULES, Confidence, Entropy, Svip
 from bass.testing.checking import Checker
+from bass.testing.inputs import SEEDS
 from bass.testing.properties_of_policies import RuleInput, answers
-from bass.testing.strategies import SEEDS
 
 HALF, QUARTER = [0.5, 0.5, 0.0, 0.0], [0.25] * 4  # of ln 2 = 0.693 and ln 4 = 1.386 nats
 SURE, LIKELY = [1.0, 0.0, 0.0, 0.0], [0.9, 0.1, 0.0, 0.0]  # of 0 and 0.325 nats

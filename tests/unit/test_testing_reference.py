@@ -5,8 +5,8 @@ import pytest
 
 from bass.sampling_params import Sampling
 from bass.testing import engine
+from bass.testing.inputs import MIXED
 from bass.testing.small_models import SamplingReference, sequence_law
-from bass.testing.strategies import MIXED
 from support.oracle import HuggingFace
 
 OPTIONS = (

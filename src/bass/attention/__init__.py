@@ -3,7 +3,7 @@ default.
 """
 
 from bass.attention.flex import Flex
-from bass.attention.torch import SDPA, Gather, PerRow, Reference, ReferencePaged, ReferenceRagged
+from bass.attention.torch import SDPA, Gather, PerRow, Reference
 from bass.attention.triton import TritonPad, TritonPaged, TritonRagged, TritonSplit
 
 BACKENDS = {
@@ -16,8 +16,6 @@ BACKENDS = {
     "paged": TritonPaged,
     "flex": Flex,
     "reference": Reference,
-    "reference-ragged": ReferenceRagged,
-    "reference-paged": ReferencePaged,
 }
 # With Triton on a CUDA device, the default is the first of these for the cache's view (timed on an
 # H200, docs/log).
@@ -30,8 +28,6 @@ __all__ = [
     "Gather",
     "PerRow",
     "Reference",
-    "ReferencePaged",
-    "ReferenceRagged",
     "TritonPad",
     "TritonPaged",
     "TritonRagged",

@@ -3,7 +3,7 @@ attention in float64, the reference of all other backends.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from bass.attention.kernels import PositionBackend, SpanPlan
-from bass.interfaces import View
 from bass.ops import attention
 from bass.ops.attention import Queries, Sinks
 from bass.records import AttentionRule, PaddedView, PagedView, RaggedView
@@ -24,7 +23,8 @@ class SDPA(PositionBackend[PaddedView]):
     """One call for the batch, over the first `span` positions; each row reads the padding of the
     longest one.
 
-    Query heads that share a key head are stacked along the window, so keys are not repeated.
+    Query heads that share a key head are stacked along the window, so keys are not repeated. torch
+    has no soft caps or sinks: layers with them have the formula itself.
     """
 
     paper: ClassVar[str] = "torch, scaled_dot_product_attention"
@@ -35,6 +35,9 @@ class SDPA(PositionBackend[PaddedView]):
     def run(
         self, q: Queries, view: PaddedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
     ) -> Queries:
+        if rule.softcap is not None or sinks is not None:
+            k, v = view.k[:, : plan.span], view.v[:, : plan.span]
+            return attention.attend(q, k, v, plan.positions, rule, sinks)
         groups = q.shape[2] // view.k.shape[2]
         # `transpose`: `rearrange` takes 2 µs more per call on a CPU, twice in every layer
         k, v = view.k[:, : plan.span].transpose(1, 2), view.v[:, : plan.span].transpose(1, 2)
@@ -44,22 +47,8 @@ class SDPA(PositionBackend[PaddedView]):
             group=groups,
         )
         bias = plan.shared(rule.window, lambda: bias_of(plan, rule.window, groups, q.dtype))
-        if rule.softcap is None and sinks is None:
-            out = F.scaled_dot_product_attention(q, k, v, bias, scale=rule.scale)
-        else:
-            scores = q @ k.transpose(2, 3) * rule.scale
-            if rule.softcap is not None:
-                scores = rule.softcap * torch.tanh(scores / rule.softcap)
-            if sinks is not None:
-                sinks = repeat(
-                    sinks,
-                    "(kv_heads group) -> kv_heads (group window) 1",
-                    group=groups,
-                    window=len(plan.positions[0]),
-                )
-            out = attention.with_sinks(scores + bias, sinks) @ v
         return rearrange(
-            out,
+            F.scaled_dot_product_attention(q, k, v, bias, scale=rule.scale),
             "batch kv_heads (group window) dim -> batch window (kv_heads group) dim",
             group=groups,
         )
@@ -127,37 +116,15 @@ class PerRow(PositionBackend[RaggedView]):
         return out
 
 
+@final
 @dataclass(frozen=True)
-class Float64(PositionBackend[View]):
-    """Slow; needs memory for the keys of the whole span in float64."""
+class Reference(PositionBackend[PaddedView]):
+    """Softmax attention in float64. Slow; needs memory for the keys of the whole span."""
 
     paper: ClassVar[str] = "this project, in torch"
-
-    def run(
-        self, q: Queries, view: Any, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
-    ) -> Queries:
-        return attention.reference(q, view, plan.positions, plan.span, rule, sinks)
-
-
-@final
-@dataclass(frozen=True)
-class Reference(Float64[PaddedView]):
-    """The reference over the padded layout."""
-
     view_type: ClassVar[type] = PaddedView
 
-
-@final
-@dataclass(frozen=True)
-class ReferenceRagged(Float64[RaggedView]):
-    """The reference over the split layout."""
-
-    view_type: ClassVar[type] = RaggedView
-
-
-@final
-@dataclass(frozen=True)
-class ReferencePaged(Float64[PagedView]):
-    """The reference over the paged layout."""
-
-    view_type: ClassVar[type] = PagedView
+    def run(
+        self, q: Queries, view: PaddedView, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
+    ) -> Queries:
+        return attention.reference(q, view, plan.positions, plan.span, rule, sinks)

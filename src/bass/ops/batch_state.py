@@ -31,10 +31,10 @@ from bass.ops.sampling import token_logprobs
 from bass.records import Draft, Sequences, Verdict
 
 MOST_LAST = 256  # tokens of a row by the kernel, which is compiled for each power of two
-Window = tuple[Int[Tensor, "batch window"], Int[Tensor, "batch window"]]
+TokensAt = tuple[Int[Tensor, "batch window"], Int[Tensor, "batch window"]]  # and positions
 
 
-def last(rows: Sequences, count: int) -> Window:
+def last(rows: Sequences, count: int) -> TokensAt:
     """The last `count` committed tokens of each active row and their positions.
 
     Position -1 where there is none.
@@ -122,7 +122,7 @@ def distribution_flags(probs: Float[Tensor, "batch k vocab"], counted: RowNumber
     return flags + NOT_ONE * (finite & (least >= 0) & ((total - 1).abs() > TOLERANCE)).any(1)
 
 
-def window(rows: Sequences, draft: Draft) -> Window:
+def window(rows: Sequences, draft: Draft) -> TokensAt:
     """The target's window: each row's last committed token and its draft, and their positions.
 
     tokens      last    d1   ...  dk

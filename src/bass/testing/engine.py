@@ -26,6 +26,7 @@ from bass.records import Sequences
 from bass.sampling import RowSampling
 from bass.sampling_params import Sampling
 from bass.testing.checking import COSTLY, Checker
+from bass.testing.inputs import LONGEST, SIZES, RequestBatch, requests
 from bass.testing.small_models import (
     NearTie,
     Pairing,
@@ -38,7 +39,6 @@ from bass.testing.small_models import (
     sequence_law,
 )
 from bass.testing.statistics import FALSE_FAILURE, count, distance, threshold
-from bass.testing.strategies import LONGEST, SIZES, RequestBatch, requests
 from bass.verifiers.rejection import Rejection
 
 CPU = torch.device("cpu")

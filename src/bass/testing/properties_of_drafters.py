@@ -21,8 +21,8 @@ from bass.testing import engine
 from bass.testing.checking import Checker
 from bass.testing.doubles import ByRow, OwnPast, Unsure
 from bass.testing.engine import Setup
+from bass.testing.inputs import MIXED
 from bass.testing.small_models import DecoderPair, SmallLlama, SmallModel, tensors_of
-from bass.testing.strategies import MIXED
 from bass.verifiers.block import Block
 
 LENGTHS = (

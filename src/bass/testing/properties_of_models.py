@@ -30,6 +30,7 @@ from bass.testing import engine
 from bass.testing.checking import Checker, shown
 from bass.testing.doubles import ByRow
 from bass.testing.engine import Setup
+from bass.testing.inputs import Draw
 from bass.testing.small_models import (
     DecoderPair,
     SmallLlama,
@@ -38,7 +39,6 @@ from bass.testing.small_models import (
     scaled_noise,
     whole_logits,
 )
-from bass.testing.strategies import Draw
 
 DENSE = (
     "a query attends to positions 0 to its own of its own row, as dense attention in float64 does "

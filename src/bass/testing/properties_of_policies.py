@@ -24,8 +24,8 @@ from bass.testing import engine
 from bass.testing.checking import Checker, shown
 from bass.testing.doubles import ByRow
 from bass.testing.engine import Setup
+from bass.testing.inputs import SEEDS, StepEvents, distribution, step_events
 from bass.testing.small_models import SmallTable, tensors_of
-from bass.testing.strategies import SEEDS, StepEvents, distribution, step_events
 
 TWICE = "`lengths` of one state are always the same."
 STATE = "`{}` returns a new state and does not write to its argument."

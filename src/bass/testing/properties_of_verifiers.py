@@ -30,9 +30,9 @@ from bass.testing.enumeration import (
     output_laws,
     verifier_input,
 )
+from bass.testing.inputs import MIXED, Batch, batches, single_problems
 from bass.testing.small_models import tensors_of
 from bass.testing.statistics import FALSE_FAILURE, count
-from bass.testing.strategies import MIXED, Batch, batches, single_problems
 
 # sizes of vocabularies and long drafts, by samples and by enumeration
 LONG, LONG_BOXES = (((2, 4), (2, 5), (2, 6)), ((2, 4),))
