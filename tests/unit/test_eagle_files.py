@@ -81,7 +81,8 @@ def test_producer_states_and_open_rules(case: str) -> None:
     head, producer, states, rules = READ[case]
     found = module(head)
     assert (found.config.producer, Eagle().with_head(found, 36).features) == (producer, states)
-    assert [rule.option for rule in found.open_rules(36)] == rules
+    options = [f"--drafter eagle --drafter.{rule}" for rule in rules]
+    assert [rule.options for rule in found.open_rules(36)] == options
     for rule in found.open_rules(36):
         changed = rule.other.with_head(found, 36)
         assert changed != Eagle().with_head(found, 36)

@@ -28,6 +28,7 @@ from bass.drafters.chain import Chain, Fed
 from bass.drafters.heads import (
     FamilyOf,
     HeadConfig,
+    Hidden,
     MappedHead,
     NamedDraft,
     OpenRule,
@@ -45,7 +46,6 @@ from bass.interfaces import (
     LayerCache,
     RowStore,
 )
-from bass.models.fields import Size
 from bass.models.layers import LayerFactory
 from bass.ops import batch_state
 from bass.ops.residual import Residual, embedding
@@ -60,7 +60,6 @@ from bass.records import (
     Window,
 )
 
-Hidden = Float[Tensor, "batch window width"]  # of the head
 Rank = Float[Tensor, "batch window rank"]  # of a Markov head
 MARKOV = ("markov_out", "markov_gate", "markov_joint")
 
@@ -88,7 +87,7 @@ class BlockConfig(HeadConfig):
         "logit_scale": (1.0, None),
     }
     features: tuple[int, ...] = ()
-    block_size: Size = 16
+    block_size: int = 16
     sample_from_anchor: bool = False
     known_anchor: bool = True
     causal: tuple[bool, ...] = ()
@@ -175,8 +174,7 @@ class BlockHead(MappedHead):
         if self.config.known_anchor:
             return []
         text = "whether the slot of the last committed token drafts too (it does not here)"
-        option = "sample_from_anchor true"
-        return [OpenRule(text, option, Block(sample_from_anchor=True))]
+        return [OpenRule(text, Block(sample_from_anchor=True))]
 
     def context(self, features: Features) -> Hidden:
         """What the layers make keys and values of, from the target's states."""

@@ -25,6 +25,7 @@ from bass.drafters.eagle_config import EagleConfig, Ids, read_eagle
 from bass.drafters.heads import (
     DraftHead,
     FamilyOf,
+    Hidden,
     MappedHead,
     NamedDraft,
     OpenRule,
@@ -39,7 +40,6 @@ from bass.ops.residual import Residual, embedding, joined, normed
 from bass.records import Draft, Features, Noise, Observation, RowAssignment, Sequences, Window
 
 MOST_STATES = 16  # with a norm of their own
-Hidden = Float[Tensor, "batch window width"]  # of the head
 ALSO_CALLED = {  # by some producer: its name, and that of `EagleHead.names`
     r"^(layers\.[1-9]\d*)\.hidden_norm\.": r"\1.input_layernorm.",
     "^aux_norm_low": "fc_norm.0",
@@ -161,10 +161,10 @@ class EagleHead(MappedHead, ChainHead):
         if not c.known_ids(layers):
             other: Ids = "input" if c.ids == "output" else "output"
             text = f"whether its ids of states are inputs or outputs of layers ({c.ids}s here)"
-            found.append(OpenRule(text, f"ids {other}", Eagle(ids=other)))
+            found.append(OpenRule(text, Eagle(ids=other)))
         if not c.known_norm_output:
             text = "whether drafting continues from states after the last norm (they do here)"
-            found.append(OpenRule(text, "norm_output false", Eagle(norm_output=False)))
+            found.append(OpenRule(text, Eagle(norm_output=False)))
         return found
 
     @property

@@ -20,7 +20,6 @@ from bass.drafters.heads import HeadConfig, Shapes, flattened
 from bass.errors import CheckpointError
 from bass.models.config import Assumed
 from bass.models.decoder import FINAL
-from bass.models.fields import Positive
 
 CLASSES = ("architectures", "model_type", "layer_type", "speculators_model_type")
 Ids = Literal["input", "output"]
@@ -29,6 +28,11 @@ OTHERS = r"deepseek|gemma|minicpm|llama4|eagle-?_?4"
 MASKS = ("mask_token_id", "pard_token", "ptd_token_id")  # of P-EAGLE, by some producer
 # fields of eagle_config that NVIDIA's ModelOpt alone writes
 OF_NVIDIA = {"use_input_layernorm_in_first_layer", "use_last_layernorm", "use_mtp_layernorm"}
+
+
+def usual_states(layers: int) -> tuple[int, int, int]:
+    """The states that most heads read of a target of this many layers."""
+    return 2, layers // 2, layers - 3
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ class EagleConfig(HeadConfig):
     norms_of_states: bool = False
     norm_before_residual: bool = False
     norm_output: bool = False
-    logit_scale: Positive = 1.0
+    logit_scale: float = 1.0
     parallel: bool = False
     mask_token_id: int = 0
 
@@ -84,14 +88,15 @@ class EagleConfig(HeadConfig):
         if self.version != 3 or not self.use_aux:
             return (FINAL,)
         shift = int((ids or self.ids) == "output")
-        return tuple(i + shift for i in self.layer_ids) or (2, layers // 2, layers - 3)
+        return tuple(i + shift for i in self.layer_ids) or usual_states(layers)
 
     def known_ids(self, layers: int) -> bool:
         """Whether the file shows what its ids mean."""
         if not self.layer_ids or self.producer in ("speculators", "DeepSpec"):
             return True
-        defaults = (2, layers // 2, layers - 3), (1, layers // 2 - 1, layers - 4)
-        return self.layer_ids in defaults or max(self.layer_ids) >= layers
+        inputs = usual_states(layers)
+        outputs = tuple(i - 1 for i in inputs)
+        return self.layer_ids in (inputs, outputs) or max(self.layer_ids) >= layers
 
     @property
     def known_norm_output(self) -> bool:

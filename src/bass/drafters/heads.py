@@ -20,6 +20,7 @@ from bass.ops.norms import RMSNorm
 from bass.records import AttentionRule, DecoderShape
 
 Shapes = Mapping[str, tuple[int, ...]]  # of stored tensors
+Hidden = Float[Tensor, "batch window width"]  # of the head
 FamilyOf = Callable[[dict[str, Any]], type[CausalDecoder]]
 H = TypeVar("H", bound="DraftHead")
 
@@ -27,17 +28,18 @@ H = TypeVar("H", bound="DraftHead")
 @dataclass(frozen=True)
 class OpenRule:
     """What the files of a head leave open. text: a clause after "the files do not say". other: the
-    drafter with the other answer, and `option`, the parameter that gives it on the command line.
+    drafter with the other answer.
     """
 
     text: str
-    option: str
     other: DraftMethod
 
     @property
     def options(self) -> str:
         """The options of a command that give the other answer."""
-        return f"--drafter {type(self.other).__name__.lower()} --drafter.{self.option}"
+        default, name = type(self.other)(), type(self.other).__name__.lower()
+        changed = vars(self.other).items() - vars(default).items()
+        return " ".join([f"--drafter {name}", *(f"--drafter.{n} {x}".lower() for n, x in changed)])
 
 
 class DraftHead(nn.Module):

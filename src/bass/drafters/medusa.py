@@ -18,7 +18,7 @@ from bass.drafters.chain import Chain, Fed, LastStates
 from bass.drafters.heads import DraftHead, FamilyOf, NamedDraft, Shapes, over_vocabulary
 from bass.interfaces import Drafter, DrafterContext
 from bass.models.decoder import FINAL
-from bass.models.fields import LARGEST, Size, read
+from bass.models.fields import read
 from bass.models.layers import LayerFactory
 from bass.models.sources import WeightSource
 from bass.records import DecoderShape, Draft, Noise, Observation, RowAssignment, Sequences
@@ -31,9 +31,9 @@ class MedusaConfig:
     """
 
     target_hidden_size: ClassVar[int] = 0  # as hidden_size
-    hidden_size: Size
-    vocab_size: Size
-    heads: Size
+    hidden_size: int
+    vocab_size: int
+    heads: int
     layers: int = 1
     bias: bool = True
     has_head: bool = True
@@ -41,7 +41,7 @@ class MedusaConfig:
     @property
     def shape(self) -> DecoderShape:
         """A shape without attention, for any position."""
-        return DecoderShape(self.vocab_size, 1, 1, self.hidden_size, LARGEST, ())
+        return DecoderShape(self.vocab_size, 1, 1, self.hidden_size, 2**31 - 1, ())
 
 
 @final

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, final
 import torch
 from torch import nn
 
-from bass.drafters.eagle import ChainDrafter, ChainHead, Hidden
-from bass.drafters.heads import FamilyOf, NamedDraft, Shapes
+from bass.drafters.eagle import ChainDrafter, ChainHead
+from bass.drafters.heads import FamilyOf, Hidden, NamedDraft, Shapes
 from bass.errors import CheckpointError
 from bass.interfaces import Attend, Drafter, DrafterContext
 from bass.models.config import FULL, FamilyConfig

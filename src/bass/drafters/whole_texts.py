@@ -12,13 +12,12 @@ from torch import Tensor
 
 from bass.drafters.block import BlockHead
 from bass.drafters.eagle import ChainHead
+from bass.drafters.heads import Hidden
 from bass.interfaces import Attend
 from bass.models.decoder import FINAL, CausalDecoder
 from bass.ops import attention
 from bass.ops.residual import embedding
 from bass.records import AttentionRule, Features, Projection, Window
-
-Hidden = Float[Tensor, "batch length width"]
 
 
 @final

@@ -28,7 +28,5 @@ class CodeGenConfig(GPTJConfig):
 
 @final
 class CodeGen(GPTJ):
-    """A decoder of the CodeGen family."""
-
     config_type = CodeGenConfig
     names = GPTJ.names | {"attention.qkv": "attn.qkv_proj"}

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from bass.models.config import GLOBAL, SLIDING, Assumed, AttributeMap, LayerTypesConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Size
 from bass.models.layers import Attention, GatedMLP, LayerFactory, Parallel
 from bass.ops.norms import LayerNorm
 
@@ -34,13 +33,13 @@ class Cohere2Config(LayerTypesConfig):
         "rms_norm_eps": "layer_norm_eps", "period": "sliding_window_pattern"
     }  # fmt: skip
     interleaved = True
-    max_position_embeddings: Size = 8192
+    max_position_embeddings: int = 8192
     rms_norm_eps: float = 1e-5
     tie_word_embeddings: bool = True
     logit_scale: float = 0.0625
     attention_bias: bool = False
     sliding_window: int | None = 4096
-    period: Size = 4
+    period: int = 4
 
     @cached_property
     def rotations(self) -> tuple[str | None, ...]:
@@ -49,8 +48,6 @@ class Cohere2Config(LayerTypesConfig):
 
 @final
 class Cohere2(RotaryDecoder):
-    """A decoder of the Cohere 2 family."""
-
     config_type = Cohere2Config
     norm_type = partial(LayerNorm, bias=False)
 

@@ -5,19 +5,18 @@ from them.
 from collections import ChainMap
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from bass.errors import CheckpointError, counted
-from bass.models.fields import Act, Range, Size, read
+from bass.models.fields import read
 from bass.models.rope import RopeScaling, pair_order
 from bass.models.sources import head_rows
+from bass.ops.activation import ACTIVATIONS
 from bass.records import AttentionRule, DecoderShape
 
 FULL, SLIDING = "full_attention", "sliding_attention"  # kinds of layers in `layer_types`
-Kind = Annotated[str, (FULL, SLIDING)]
-Base = Annotated[float, Range(1, above=True)]  # of rotary frequencies, which fall from pair to pair
 GLOBAL, LOCAL = "rotary", "local_rotary"  # modules of a decoder
 Assumed = dict[str, tuple[Any, ...]]
 AttributeMap = dict[str, str | None]
@@ -26,7 +25,7 @@ AttributeMap = dict[str, str | None]
 @dataclass(frozen=True)
 class FamilyConfig:
     """The fields of a config.json that decide what a family computes, named as in Llama's, with the
-    defaults of `transformers`, and with types and ranges (`bass.models.fields`).
+    defaults of `transformers`.
 
     `attribute_map`: what the family's config.json calls these fields; None: it has no such field.
     `assumes` maps fields that the decoder does not vary to their supported values, the default
@@ -38,15 +37,15 @@ class FamilyConfig:
     architecture: ClassVar[str]
     attribute_map: ClassVar[AttributeMap] = {}
     assumes: ClassVar[Assumed] = {"is_causal": (True, None)}  # embedding models have false
-    vocab_size: Size
-    hidden_size: Size
+    vocab_size: int
+    hidden_size: int
     intermediate_size: int
-    num_hidden_layers: Size
-    num_attention_heads: Size
+    num_hidden_layers: int
+    num_attention_heads: int
     num_key_value_heads: int = 0  # 0: as many as there are heads
     head_dim: int = 0  # 0: hidden_size / heads
-    max_position_embeddings: Size = 2048
-    hidden_act: Act = "silu"
+    max_position_embeddings: int = 2048
+    hidden_act: str = "silu"
     rms_norm_eps: float = 1e-6  # of any norm
     tie_word_embeddings: bool = False
 
@@ -58,6 +57,11 @@ class FamilyConfig:
         }
         for name, value in derived.items():
             object.__setattr__(self, name, getattr(self, name) or value)
+        if self.hidden_act not in ACTIVATIONS:
+            raise CheckpointError(
+                f"config.json has `hidden_act={self.hidden_act}`; `bass` supports: "
+                f"{', '.join(ACTIVATIONS)}."
+            )
         heads, kv_heads, dim = self.heads
         if not dim or heads % kv_heads or dim % 2:
             raise CheckpointError(
@@ -67,8 +71,8 @@ class FamilyConfig:
 
     @classmethod
     def from_json(cls, config: dict[str, Any]) -> Self:
-        """Read a parsed config.json. A `CheckpointError` names a field that is missing, invalid or
-        not supported.
+        """Read a parsed config.json. A `CheckpointError` names a field that is missing or not
+        supported.
         """
         assumes = ChainMap(*(vars(base).get("assumes", {}) for base in cls.__mro__))
         for name, allowed in assumes.items():
@@ -135,7 +139,7 @@ class RotaryConfig(FamilyConfig):
 
     interleaved: ClassVar[bool] = False
     default_rope: ClassVar[dict[str, Any]] = {}
-    rope_theta: Base = 10000.0
+    rope_theta: float = 10000.0
     rope_scaling: RopeScaling | None = None
 
     @classmethod
@@ -201,11 +205,12 @@ class SlidingConfig(RotaryConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         kinds, layers = self.kinds, self.num_hidden_layers
-        if len(kinds) != layers or (SLIDING in kinds and not self.window):
+        known = {FULL, SLIDING} if self.window else {FULL}
+        if len(kinds) != layers or not {*kinds} <= known:
             raise CheckpointError(
                 f"config.json has {counted(len(kinds), 'layer')} of the kinds "
                 f"{', '.join(sorted({*kinds}))} for {counted(layers, 'layer')} and a window of "
-                f"{self.window}: each layer must have a kind, and sliding ones a window."
+                f"{self.window}: each layer must be `{FULL}` or, with a window, `{SLIDING}`."
             )
 
     @property
@@ -235,7 +240,7 @@ class LayerTypesConfig(SlidingConfig):
     has no window.
     """
 
-    layer_types: tuple[Kind, ...] | None = None
+    layer_types: tuple[str, ...] | None = None
     period = 2  # 0: all layers have a window
 
     @cached_property
@@ -264,14 +269,11 @@ class LocalRotaryConfig(LayerTypesConfig):
     @classmethod
     def from_json(cls, config: dict[str, Any]) -> Self:
         by_kind, scaling = config.get("rope_parameters") or {}, config.get("rope_scaling") or {}
-        known = isinstance(by_kind, dict) and {*by_kind} <= {FULL, SLIDING}
-        full, sliding = (by_kind.get(kind) or {} for kind in (FULL, SLIDING)) if known else ({}, {})
-        objects = all(isinstance(rope, dict) for rope in (full, sliding, scaling))
-        if not known or not objects or RopeScaling.from_json(sliding) is not None:
+        full, sliding = (by_kind.get(kind) or {} for kind in (FULL, SLIDING))
+        if not {*by_kind} <= {FULL, SLIDING} or RopeScaling.from_json(sliding) is not None:
             raise CheckpointError(
-                f"config.json has the rope parameters {by_kind!r:.100} and `rope_scaling="
-                f"{scaling!r:.100}`: {cls.model_type} has objects for `{FULL}` and `{SLIDING}`, of "
-                "which only the first may be scaled."
+                f"config.json has the rope parameters {by_kind!r:.100}: {cls.model_type} has "
+                f"objects for `{FULL}` and `{SLIDING}`, of which only the first may be scaled."
             )
         local = {"rope_local_base_freq": sliding["rope_theta"]} if "rope_theta" in sliding else {}
         rope = {"rope_parameters": None, "rope_scaling": full | scaling}
@@ -289,7 +291,7 @@ class WindowedConfig(LayerTypesConfig):
     """
 
     num_key_value_heads: int = 32
-    max_position_embeddings: Size = 32768
+    max_position_embeddings: int = 32768
     use_sliding_window: bool = False
     sliding_window: int | None = 4096
     max_window_layers: int = 28

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from bass.models.config import Assumed, Base, RotaryConfig
+from bass.models.config import Assumed, RotaryConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Size
 from bass.models.layers import Attention, GatedMLP, LayerFactory, PreNorm
 
 
@@ -19,8 +18,8 @@ class Ernie45Config(RotaryConfig):
     interleaved = True
     num_key_value_heads: int = 2
     head_dim: int = 128
-    max_position_embeddings: Size = 131072
-    rope_theta: Base = 500000.0
+    max_position_embeddings: int = 131072
+    rope_theta: float = 500000.0
     rms_norm_eps: float = 1e-5
     tie_word_embeddings: bool = True
     use_bias: bool = False
@@ -28,8 +27,6 @@ class Ernie45Config(RotaryConfig):
 
 @final
 class Ernie45(RotaryDecoder):
-    """A decoder of the ERNIE 4.5 family."""
-
     config_type = Ernie45Config
 
     def block(self, c: Ernie45Config, make: LayerFactory, layer: int) -> PreNorm:

@@ -43,8 +43,6 @@ class Exaone4Config(LayerTypesConfig):
 
 @final
 class Exaone4(RotaryDecoder):
-    """A decoder of the EXAONE 4 family."""
-
     config_type = Exaone4Config
     names = RotaryDecoder.names | REORDERED
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from bass.models.config import Assumed, AttributeMap, RotaryConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Act
 from bass.models.layers import MLP, Attention, LayerFactory, Parallel
 from bass.models.sources import WeightSource, grouped_rows, named_sources
 from bass.ops.norms import LayerNorm
@@ -42,7 +41,7 @@ class FalconConfig(RotaryConfig):
         "head_dim": None, "rms_norm_eps": "layer_norm_epsilon", "hidden_act": "activation",
     }  # fmt: skip
     intermediate_size: int = 0  # 0: 4 * hidden_size
-    hidden_act: Act = "gelu"
+    hidden_act: str = "gelu"
     rms_norm_eps: float = 1e-5
     tie_word_embeddings: bool = True
     bias: bool = False
@@ -66,8 +65,6 @@ class FalconConfig(RotaryConfig):
 
 @final
 class Falcon(RotaryDecoder):
-    """A decoder of the Falcon family."""
-
     config_type = FalconConfig
     norm_type = LayerNorm
     prefix = "transformer."

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from bass.models.config import Assumed, AttributeMap, LayerTypesConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Act, Positive, Size
 from bass.models.layers import Attention, GatedMLP, LayerFactory, SandwichNorm
 from bass.models.sources import SANDWICH
 from bass.ops.norms import HeadNorm, OffsetRMSNorm
@@ -27,21 +26,21 @@ class Gemma2Config(LayerTypesConfig):
     assumes: ClassVar[Assumed] = {"use_bidirectional_attention": (False, None)}
     attribute_map: ClassVar[AttributeMap] = {"hidden_act": "hidden_activation"}
     # multimodal folders may leave sizes out
-    vocab_size: Size = 256000
-    hidden_size: Size = 2304
+    vocab_size: int = 256000
+    hidden_size: int = 2304
     intermediate_size: int = 9216
-    num_hidden_layers: Size = 26
-    num_attention_heads: Size = 8
+    num_hidden_layers: int = 26
+    num_attention_heads: int = 8
     num_key_value_heads: int = 4
     head_dim: int = 256
-    max_position_embeddings: Size = 8192
-    hidden_act: Act = "gelu_pytorch_tanh"
+    max_position_embeddings: int = 8192
+    hidden_act: str = "gelu_pytorch_tanh"
     tie_word_embeddings: bool = True
     attention_bias: bool = False
-    query_pre_attn_scalar: Size = 256
+    query_pre_attn_scalar: int = 256
     sliding_window: int | None = 4096
-    final_logit_softcapping: Positive | None = 30.0
-    attn_logit_softcapping: Positive | None = 50.0
+    final_logit_softcapping: float | None = 30.0
+    attn_logit_softcapping: float | None = 50.0
 
     @property
     def rule(self) -> AttentionRule:
@@ -50,8 +49,6 @@ class Gemma2Config(LayerTypesConfig):
 
 
 class Gemma2(RotaryDecoder):
-    """A decoder of the Gemma 2 family."""
-
     config_type = Gemma2Config
     norm_type = OffsetRMSNorm
     names = RotaryDecoder.names | SANDWICH

@@ -7,7 +7,6 @@ from typing import final
 
 from bass.models.config import PartialRotaryConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Size
 from bass.models.layers import Attention, GatedMLP, LayerFactory, SandwichNorm
 
 
@@ -20,15 +19,13 @@ class Glm4Config(PartialRotaryConfig):
     interleaved = True
     num_key_value_heads: int = 2
     head_dim: int = 128
-    max_position_embeddings: Size = 131072
+    max_position_embeddings: int = 131072
     rms_norm_eps: float = 1.5625e-07
     attention_bias: bool = True
 
 
 @final
 class Glm4(RotaryDecoder):
-    """A decoder of the GLM-4 family."""
-
     config_type = Glm4Config
     names = RotaryDecoder.names | {
         "attention_out_norm": "post_self_attn_layernorm",

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from bass.models.config import Assumed, AttributeMap, FamilyConfig
 from bass.models.decoder import CausalDecoder
-from bass.models.fields import Act, Size
 from bass.models.layers import MLP, Attention, LayerFactory, PreNorm
 from bass.models.sources import GPT, WeightSource
 from bass.ops.norms import LayerNorm
@@ -32,8 +31,8 @@ class GPT2Config(FamilyConfig):
         "rms_norm_eps": "layer_norm_epsilon",
     }  # fmt: skip
     intermediate_size: int = 0  # 0: 4 * hidden_size
-    max_position_embeddings: Size = 1024
-    hidden_act: Act = "gelu_new"
+    max_position_embeddings: int = 1024
+    hidden_act: str = "gelu_new"
     rms_norm_eps: float = 1e-5
     tie_word_embeddings: bool = True
     scale_attn_weights: bool = True

@@ -6,7 +6,6 @@ from typing import ClassVar, final
 import numpy as np
 
 from bass.models.config import AttributeMap
-from bass.models.fields import Act
 from bass.models.gpt2 import GPT2, GPT2Config
 from bass.models.sources import fused_rows
 
@@ -22,7 +21,7 @@ class GPTBigCodeConfig(GPT2Config):
     attribute_map: ClassVar[AttributeMap] = GPT2Config.attribute_map | {
         "scale_attn_by_inverse_layer_idx": None
     }
-    hidden_act: Act = "gelu_pytorch_tanh"
+    hidden_act: str = "gelu_pytorch_tanh"
     multi_query: bool = True
 
     def __post_init__(self) -> None:
@@ -39,7 +38,5 @@ class GPTBigCodeConfig(GPT2Config):
 
 @final
 class GPTBigCode(GPT2):
-    """A decoder of the GPT-BigCode family."""
-
     config_type = GPTBigCodeConfig
     transposed = ()

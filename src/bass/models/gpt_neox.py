@@ -9,7 +9,6 @@ import numpy as np
 
 from bass.models.config import AttributeMap, PartialRotaryConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Act
 from bass.models.layers import MLP, Attention, LayerFactory, Parallel, PreNorm
 from bass.models.rope import pair_order
 from bass.models.sources import fused_rows, head_rows
@@ -26,7 +25,7 @@ class GPTNeoXConfig(PartialRotaryConfig):
         "rms_norm_eps": "layer_norm_eps", "rope_theta": "rotary_emb_base",
         "partial_rotary_factor": "rotary_pct",
     }  # fmt: skip
-    hidden_act: Act = "gelu"
+    hidden_act: str = "gelu"
     rms_norm_eps: float = 1e-5
     partial_rotary_factor: float = 0.25
     use_parallel_residual: bool = True
@@ -41,8 +40,6 @@ class GPTNeoXConfig(PartialRotaryConfig):
 
 @final
 class GPTNeoX(RotaryDecoder):
-    """A decoder of the GPT-NeoX family."""
-
     config_type = GPTNeoXConfig
     norm_type = LayerNorm
     names = RotaryDecoder.names | {

@@ -8,9 +8,8 @@ from typing import Any, ClassVar, final
 import numpy as np
 from einops import rearrange
 
-from bass.models.config import Assumed, Base, LayerTypesConfig
+from bass.models.config import Assumed, LayerTypesConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Size
 from bass.models.layers import Attention, LayerFactory, PreNorm, SparseMLP
 from bass.models.sources import WeightSource
 from bass.records import AttentionRule
@@ -32,13 +31,13 @@ class GptOssConfig(LayerTypesConfig):
     assumes: ClassVar[Assumed] = {"hidden_act": ("silu",), "swiglu_limit": (7.0, 7, None)}
     num_key_value_heads: int = 8
     head_dim: int = 64
-    max_position_embeddings: Size = 131072
-    rope_theta: Base = 150000.0
+    max_position_embeddings: int = 131072
+    rope_theta: float = 150000.0
     rms_norm_eps: float = 1e-5
     attention_bias: bool = True
     sliding_window: int | None = 128
-    num_local_experts: Size = 128
-    num_experts_per_tok: Size = 4
+    num_local_experts: int = 128
+    num_experts_per_tok: int = 4
 
     def to_json(self) -> dict[str, Any]:
         """As `RotaryConfig.to_json`; without rope parameters, `transformers` has the published
@@ -54,8 +53,6 @@ class GptOssConfig(LayerTypesConfig):
 
 @final
 class GptOss(RotaryDecoder):
-    """A decoder of the gpt-oss family."""
-
     config_type = GptOssConfig
     names = RotaryDecoder.names | {
         "attention.sinks": "self_attn.sinks",

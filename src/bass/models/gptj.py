@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from bass.models.config import Assumed, AttributeMap, RotaryConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Act
 from bass.models.gpt2 import GPT2Config
 from bass.models.layers import MLP, Attention, LayerFactory, Parallel
 from bass.models.sources import GPT
@@ -26,7 +25,7 @@ class GPTJConfig(RotaryConfig):
     }  # fmt: skip
     interleaved = True
     intermediate_size: int = 0  # 0: 4 * hidden_size
-    hidden_act: Act = "gelu_new"
+    hidden_act: str = "gelu_new"
     rms_norm_eps: float = 1e-5
     rotated: int = 64
 
@@ -36,8 +35,6 @@ class GPTJConfig(RotaryConfig):
 
 
 class GPTJ(RotaryDecoder):
-    """A decoder of the GPT-J family."""
-
     config_type = GPTJConfig
     norm_type = LayerNorm
     has_head_bias = True

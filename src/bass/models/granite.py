@@ -10,7 +10,6 @@ from torch import Tensor
 
 from bass.models.config import RotaryConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Positive
 from bass.models.layers import Attention, GatedMLP, Hidden, LayerFactory, PreNorm, SparseMLP
 from bass.ops.linear import Product
 from bass.ops.residual import Residual
@@ -31,7 +30,7 @@ class GraniteConfig(RotaryConfig):
     embedding_multiplier: float = 1.0
     residual_multiplier: float = 1.0
     attention_multiplier: float = 1.0
-    logits_scaling: Positive = 1.0
+    logits_scaling: float = 1.0
 
     @property
     def rules(self) -> tuple[AttentionRule, ...]:
@@ -51,8 +50,6 @@ class ScaledBlock(PreNorm):
 
 
 class Granite(RotaryDecoder):
-    """A decoder of the Granite family."""
-
     config_type = GraniteConfig
 
     def block(self, c: Any, make: LayerFactory, layer: int) -> ScaledBlock:

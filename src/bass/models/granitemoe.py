@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from typing import final
 
-from bass.models.fields import Size
 from bass.models.granite import Granite, GraniteConfig
 from bass.models.layers import LayerFactory, SparseMLP
 from bass.models.sources import WeightSource
@@ -15,14 +14,12 @@ class GraniteMoeConfig(GraniteConfig):
 
     model_type = "granitemoe"
     architecture = "GraniteMoeForCausalLM"
-    num_local_experts: Size = 8
-    num_experts_per_tok: Size = 2
+    num_local_experts: int = 8
+    num_experts_per_tok: int = 2
 
 
 @final
 class GraniteMoe(Granite):
-    """A decoder of the Granite family with experts."""
-
     config_type = GraniteMoeConfig
     names = Granite.names | {
         "mlp.router": "block_sparse_moe.router.layer",

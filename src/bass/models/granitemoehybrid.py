@@ -49,8 +49,6 @@ class GraniteMoeHybridConfig(GraniteConfig):
 
 @final
 class GraniteMoeHybrid(Granite):
-    """A decoder of the Granite 4 family."""
-
     config_type = GraniteMoeHybridConfig
     names = Granite.names | {
         "mlp.gate_up": "shared_mlp.input_linear",

@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Self, final
 
 from bass.models.config import Assumed, RotaryConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Positive
 from bass.models.layers import Attention, GatedMLP, Hidden, LayerFactory, PreNorm
 from bass.ops.linear import project_qkv
 from bass.records import Projection, Rotation
@@ -26,7 +25,7 @@ class HunYuanConfig(RotaryConfig):
     }  # fmt: skip
     rms_norm_eps: float = 1e-5
     attention_bias: bool = False
-    rope_alpha: Positive = 1.0
+    rope_alpha: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -36,8 +35,8 @@ class HunYuanConfig(RotaryConfig):
 
     @classmethod
     def from_json(cls, config: dict[str, Any]) -> Self:
-        rope = config.get("rope_scaling") or config.get("rope_parameters")
-        if isinstance(rope, dict) and "dynamic" in rope.values() and rope.get("alpha"):
+        rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+        if "dynamic" in rope.values() and rope.get("alpha"):
             config = config | {"rope_alpha": rope["alpha"], "rope_scaling": None}
             config |= {"rope_parameters": {k: v for k, v in rope.items() if k == "rope_theta"}}
         return super().from_json(config)
@@ -53,8 +52,6 @@ class RotatedFirst(Attention):
 
 @final
 class HunYuan(RotaryDecoder):
-    """A decoder of the HunYuan family."""
-
     config_type = HunYuanConfig
     names = RotaryDecoder.names | {
         "attention.qk_norm": ("self_attn.query_layernorm", "self_attn.key_layernorm")

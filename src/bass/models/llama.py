@@ -23,8 +23,6 @@ class LlamaConfig(RotaryConfig):
 
 
 class Llama(RotaryDecoder):
-    """A decoder of the Llama family."""
-
     config_type = LlamaConfig
 
     def block(self, c: Any, make: LayerFactory, layer: int) -> PreNorm:

@@ -16,6 +16,4 @@ class MiMoConfig(Qwen2Config):
 
 @final
 class MiMo(Qwen2):
-    """A decoder of the MiMo family."""
-
     config_type = MiMoConfig

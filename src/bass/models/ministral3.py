@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Size
 from bass.models.mistral import MistralConfig
 
 BETA, ORIGINAL = "llama_4_scaling_beta", "original_max_position_embeddings"
@@ -26,7 +25,7 @@ class Ministral3Config(MistralConfig):
     architecture = "Ministral3ForCausalLM"
     default_rope: ClassVar[dict[str, Any]] = YARN
     head_dim: int = 128
-    max_position_embeddings: Size = 262144
+    max_position_embeddings: int = 262144
     rms_norm_eps: float = 1e-5
     sliding_window: int | None = None
     llama_4_scaling_beta: float = 0.0
@@ -45,6 +44,4 @@ class Ministral3Config(MistralConfig):
 
 @final
 class Ministral3(RotaryDecoder):
-    """A decoder of the Ministral 3 family."""
-
     config_type = Ministral3Config

@@ -7,7 +7,6 @@ from typing import final
 
 from bass.models.config import LayerTypesConfig, SlidingConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Size
 
 
 @dataclass(frozen=True)
@@ -17,14 +16,12 @@ class MistralConfig(SlidingConfig):
     model_type = "mistral"
     architecture = "MistralForCausalLM"
     num_key_value_heads: int = 8
-    max_position_embeddings: Size = 131072
+    max_position_embeddings: int = 131072
     sliding_window: int | None = 4096
 
 
 @final
 class Mistral(RotaryDecoder):
-    """A decoder of the Mistral family."""
-
     config_type = MistralConfig
 
 
@@ -42,6 +39,4 @@ class MinistralConfig(MistralConfig, LayerTypesConfig):
 
 @final
 class Ministral(RotaryDecoder):
-    """A decoder of the Ministral family."""
-
     config_type = MinistralConfig

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import final
 
-from bass.models.config import Base, SlidingConfig
+from bass.models.config import SlidingConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Size
 from bass.models.layers import Attention, LayerFactory, PreNorm, SparseMLP
 
 EXPERT = "block_sparse_moe.experts.{}"
@@ -18,17 +17,15 @@ class MixtralConfig(SlidingConfig):
     model_type = "mixtral"
     architecture = "MixtralForCausalLM"
     num_key_value_heads: int = 8
-    max_position_embeddings: Size = 131072
-    rope_theta: Base = 1e6
+    max_position_embeddings: int = 131072
+    rope_theta: float = 1e6
     rms_norm_eps: float = 1e-5
-    num_local_experts: Size = 8
-    num_experts_per_tok: Size = 2
+    num_local_experts: int = 8
+    num_experts_per_tok: int = 2
 
 
 @final
 class Mixtral(RotaryDecoder):
-    """A decoder of the Mixtral family."""
-
     config_type = MixtralConfig
     names = RotaryDecoder.names | {
         "mlp.router": "block_sparse_moe.gate",

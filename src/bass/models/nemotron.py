@@ -7,7 +7,6 @@ from typing import ClassVar, final
 
 from bass.models.config import AttributeMap, PartialRotaryConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Act, Size
 from bass.models.layers import MLP, Attention, LayerFactory, PreNorm
 from bass.models.sources import WeightSource
 from bass.ops.norms import LayerNorm
@@ -20,8 +19,8 @@ class NemotronConfig(PartialRotaryConfig):
     model_type = "nemotron"
     architecture = "NemotronForCausalLM"
     attribute_map: ClassVar[AttributeMap] = {"rms_norm_eps": "norm_eps"}
-    max_position_embeddings: Size = 4096
-    hidden_act: Act = "relu2"
+    max_position_embeddings: int = 4096
+    hidden_act: str = "relu2"
     rms_norm_eps: float = 1e-5
     attention_bias: bool = False
     mlp_bias: bool = False
@@ -29,8 +28,6 @@ class NemotronConfig(PartialRotaryConfig):
 
 @final
 class Nemotron(RotaryDecoder):
-    """A decoder of the Nemotron family."""
-
     config_type = NemotronConfig
     norm_type = LayerNorm
 

@@ -22,8 +22,6 @@ class Olmo2Config(RotaryConfig):
 
 
 class Olmo2(RotaryDecoder):
-    """A decoder of the OLMo 2 family."""
-
     config_type = Olmo2Config
     names = RotaryDecoder.names | REORDERED
 

@@ -5,7 +5,7 @@ embedding where that of the others is scaled.
 from dataclasses import dataclass
 from typing import Any, final
 
-from bass.models.config import FULL, SLIDING, Base, LocalRotaryConfig
+from bass.models.config import FULL, SLIDING, LocalRotaryConfig
 from bass.models.olmo2 import Olmo2, Olmo2Config
 
 
@@ -15,7 +15,7 @@ class Olmo3Config(Olmo2Config, LocalRotaryConfig):
 
     model_type = "olmo3"
     architecture = "Olmo3ForCausalLM"
-    rope_theta: Base = 500000.0
+    rope_theta: float = 500000.0
     sliding_window: int | None = 4096
     period = 4
 
@@ -29,6 +29,4 @@ class Olmo3Config(Olmo2Config, LocalRotaryConfig):
 
 @final
 class Olmo3(Olmo2):
-    """A decoder of the OLMo 3 family."""
-
     config_type = Olmo3Config

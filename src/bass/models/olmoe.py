@@ -7,7 +7,6 @@ from typing import ClassVar, final
 
 from bass.models.config import Assumed, RotaryConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Size
 from bass.models.layers import Attention, LayerFactory, PreNorm, SparseMLP
 
 
@@ -18,18 +17,16 @@ class OlmoeConfig(RotaryConfig):
     model_type = "olmoe"
     architecture = "OlmoeForCausalLM"
     assumes: ClassVar[Assumed] = {"clip_qkv": (None,)}
-    max_position_embeddings: Size = 4096
+    max_position_embeddings: int = 4096
     rms_norm_eps: float = 1e-5
     attention_bias: bool = False
-    num_experts: Size = 64
-    num_experts_per_tok: Size = 8
+    num_experts: int = 64
+    num_experts_per_tok: int = 8
     norm_topk_prob: bool = False
 
 
 @final
 class Olmoe(RotaryDecoder):
-    """A decoder of the OLMoE family."""
-
     config_type = OlmoeConfig
 
     def block(self, c: OlmoeConfig, make: LayerFactory, layer: int) -> PreNorm:

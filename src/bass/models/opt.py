@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from bass.models.config import AttributeMap, FamilyConfig
 from bass.models.decoder import CausalDecoder
-from bass.models.fields import Act
 from bass.models.layers import MLP, Attention, LayerFactory, PostNorm, PreNorm
 from bass.ops.norms import LayerNorm
 from bass.ops.residual import embedding
@@ -33,7 +32,7 @@ class OPTConfig(FamilyConfig):
     }  # fmt: skip
     rms_norm_eps: float = 1e-5
     word_embed_proj_dim: int = 0  # 0: hidden_size
-    hidden_act: Act = "relu"
+    hidden_act: str = "relu"
     do_layer_norm_before: bool = True
     _remove_final_layer_norm: bool = False
     enable_bias: bool = True
@@ -52,8 +51,6 @@ class OPTConfig(FamilyConfig):
 
 @final
 class OPT(CausalDecoder):
-    """A decoder of the OPT family."""
-
     config_type = OPTConfig
     norm_type = LayerNorm
     names = CausalDecoder.names | {

@@ -7,7 +7,6 @@ from typing import ClassVar, final
 
 from bass.models.config import Assumed, AttributeMap, PartialRotaryConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Act
 from bass.models.layers import MLP, Attention, LayerFactory, Parallel
 from bass.ops.norms import LayerNorm
 
@@ -20,14 +19,12 @@ class PhiConfig(PartialRotaryConfig):
     architecture = "PhiForCausalLM"
     assumes: ClassVar[Assumed] = {"qk_layernorm": (False,)}
     attribute_map: ClassVar[AttributeMap] = {"rms_norm_eps": "layer_norm_eps"}
-    hidden_act: Act = "gelu_new"
+    hidden_act: str = "gelu_new"
     rms_norm_eps: float = 1e-5
 
 
 @final
 class Phi(RotaryDecoder):
-    """A decoder of the Phi family."""
-
     config_type = PhiConfig
     norm_type = LayerNorm
     has_head_bias = True

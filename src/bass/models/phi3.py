@@ -11,7 +11,6 @@ from typing import Any, Self, final
 from bass.errors import CheckpointError
 from bass.models.config import PartialRotaryConfig, SlidingConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Size
 
 LONGROPE = ("su", "yarn", "longrope")  # its names; older files have the first two
 
@@ -22,8 +21,8 @@ class Phi3Config(PartialRotaryConfig, SlidingConfig):
 
     model_type = "phi3"
     architecture = "Phi3ForCausalLM"
-    max_position_embeddings: Size = 4096
-    original_max_position_embeddings: Size = 4096
+    max_position_embeddings: int = 4096
+    original_max_position_embeddings: int = 4096
     rms_norm_eps: float = 1e-5
     partial_rotary_factor: float = 1.0
 
@@ -31,9 +30,9 @@ class Phi3Config(PartialRotaryConfig, SlidingConfig):
     def from_json(cls, config: dict[str, Any]) -> Self:
         """Read config.json. The original context is a field next to the others."""
         name = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
-        rope = config.get(name)
-        kind = rope.get("rope_type", rope.get("type")) if isinstance(rope, dict) else None
-        if isinstance(rope, dict) and kind in LONGROPE:
+        rope = config.get(name) or {}
+        kind = rope.get("rope_type", rope.get("type"))
+        if kind in LONGROPE:
             original = {"original_max_position_embeddings": cls.original_max_position_embeddings}
             config = original | config | {name: rope | {"rope_type": "longrope"}}
         elif kind not in (None, "default"):
@@ -43,8 +42,6 @@ class Phi3Config(PartialRotaryConfig, SlidingConfig):
 
 @final
 class Phi3(RotaryDecoder):
-    """A decoder of the Phi-3 family."""
-
     config_type = Phi3Config
     names = RotaryDecoder.names | {
         "attention.qkv": "self_attn.qkv_proj",

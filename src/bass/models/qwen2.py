@@ -21,8 +21,6 @@ class Qwen2Config(WindowedConfig):
 
 
 class Qwen2(RotaryDecoder):
-    """A decoder of the Qwen2 family."""
-
     config_type = Qwen2Config
 
     def block(self, c: Any, make: LayerFactory, layer: int) -> PreNorm:

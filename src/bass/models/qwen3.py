@@ -22,8 +22,6 @@ class Qwen3Config(WindowedConfig):
 
 @final
 class Qwen3(RotaryDecoder):
-    """A decoder of the Qwen3 family."""
-
     config_type = Qwen3Config
 
     def block(self, c: Qwen3Config, make: LayerFactory, layer: int) -> PreNorm:

@@ -5,7 +5,6 @@ from typing import Any, Self, final
 
 from bass.models.config import SlidingConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Size
 from bass.models.layers import Attention, GatedMLP, LayerFactory, PreNorm, SparseMLP
 
 
@@ -16,13 +15,13 @@ class Qwen3MoeConfig(SlidingConfig):
     model_type = "qwen3_moe"
     architecture = "Qwen3MoeForCausalLM"
     num_key_value_heads: int = 4
-    max_position_embeddings: Size = 32768
+    max_position_embeddings: int = 32768
     attention_bias: bool = False
     num_experts: int = 128
-    num_experts_per_tok: Size = 8
-    moe_intermediate_size: Size = 768
+    num_experts_per_tok: int = 8
+    moe_intermediate_size: int = 768
     norm_topk_prob: bool = False
-    decoder_sparse_step: Size = 1
+    decoder_sparse_step: int = 1
     mlp_only_layers: tuple[int, ...] = ()
 
     @classmethod
@@ -45,8 +44,6 @@ class Qwen3MoeConfig(SlidingConfig):
 
 @final
 class Qwen3Moe(RotaryDecoder):
-    """A decoder of the Qwen 3 family with experts."""
-
     config_type = Qwen3MoeConfig
 
     def block(self, c: Qwen3MoeConfig, make: LayerFactory, layer: int) -> PreNorm:

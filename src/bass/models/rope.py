@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, fields
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from bass.errors import CheckpointError
-from bass.models.fields import Positive, Range, read
+from bass.models.fields import read
 from bass.records import Angles, Rotation
 
 NEEDED = {  # by kind of scaling, the fields that have no default
@@ -36,18 +36,18 @@ class RopeScaling:
     """
 
     kind: str
-    factor: Positive = 1.0
-    original_max_position_embeddings: Annotated[int, Range(2)] | None = None
-    low_freq_factor: Positive = 1.0
-    high_freq_factor: Positive = 4.0
-    beta_fast: Positive = 32.0
-    beta_slow: Positive = 1.0
-    attention_factor: Positive | None = None
-    mscale: Annotated[float, Range(0)] | None = None  # 0 is none, too
-    mscale_all_dim: Annotated[float, Range(0)] | None = None
+    factor: float = 1.0
+    original_max_position_embeddings: int | None = None
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    attention_factor: float | None = None
+    mscale: float | None = None  # 0 is none, too
+    mscale_all_dim: float | None = None
     truncate: bool = True
-    short_factor: tuple[Positive, ...] = ()
-    long_factor: tuple[Positive, ...] = ()
+    short_factor: tuple[float, ...] = ()
+    long_factor: tuple[float, ...] = ()
 
     @classmethod
     def from_json(cls, rope: dict[str, Any]) -> "RopeScaling | None":

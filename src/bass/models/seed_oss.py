@@ -7,7 +7,6 @@ from typing import final
 
 from bass.models.config import RotaryConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Size
 from bass.models.layers import Attention, GatedMLP, LayerFactory, PreNorm
 
 
@@ -19,7 +18,7 @@ class SeedOssConfig(RotaryConfig):
     architecture = "SeedOssForCausalLM"
     num_key_value_heads: int = 8
     head_dim: int = 128
-    max_position_embeddings: Size = 524288
+    max_position_embeddings: int = 524288
     attention_bias: bool = True
     attention_out_bias: bool = False
     mlp_bias: bool = False
@@ -27,8 +26,6 @@ class SeedOssConfig(RotaryConfig):
 
 @final
 class SeedOss(RotaryDecoder):
-    """A decoder of the Seed-OSS family."""
-
     config_type = SeedOssConfig
 
     def block(self, c: SeedOssConfig, make: LayerFactory, layer: int) -> PreNorm:

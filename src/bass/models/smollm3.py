@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
-from bass.models.config import FULL, GLOBAL, SLIDING, Base, WindowedConfig
-from bass.models.fields import Size
+from bass.models.config import FULL, GLOBAL, SLIDING, WindowedConfig
 from bass.models.llama import Llama
 
 
@@ -20,11 +19,11 @@ class SmolLM3Config(WindowedConfig):
     model_type = "smollm3"
     architecture = "SmolLM3ForCausalLM"
     num_key_value_heads: int = 4
-    rope_theta: Base = 2000000.0
+    rope_theta: float = 2000000.0
     tie_word_embeddings: bool = True
     sliding_window: int | None = None
     no_rope_layers: tuple[int, ...] | None = None
-    no_rope_layer_interval: Size = 4
+    no_rope_layer_interval: int = 4
     attention_bias: bool = False
     mlp_bias: bool = False
 
@@ -46,6 +45,4 @@ class SmolLM3Config(WindowedConfig):
 
 @final
 class SmolLM3(Llama):
-    """A decoder of the SmolLM 3 family."""
-
     config_type = SmolLM3Config

@@ -7,7 +7,6 @@ from typing import ClassVar, final
 
 from bass.models.config import Assumed, AttributeMap, PartialRotaryConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Size
 from bass.models.layers import Attention, GatedMLP, LayerFactory, Parallel, PreNorm
 from bass.ops.norms import LayerNorm
 
@@ -21,7 +20,7 @@ class StableLmConfig(PartialRotaryConfig):
     assumes: ClassVar[Assumed] = {"qk_layernorm": (False,)}
     attribute_map: ClassVar[AttributeMap] = {"rms_norm_eps": "layer_norm_eps"}
     num_key_value_heads: int = 32
-    max_position_embeddings: Size = 4096
+    max_position_embeddings: int = 4096
     partial_rotary_factor: float = 0.25
     rms_norm_eps: float = 1e-5
     use_qkv_bias: bool = False
@@ -30,8 +29,6 @@ class StableLmConfig(PartialRotaryConfig):
 
 @final
 class StableLm(RotaryDecoder):
-    """A decoder of the StableLM family."""
-
     config_type = StableLmConfig
     norm_type = LayerNorm
 

@@ -7,7 +7,6 @@ from typing import ClassVar, final
 
 from bass.models.config import Assumed, AttributeMap, SlidingConfig
 from bass.models.decoder import RotaryDecoder
-from bass.models.fields import Act, Size
 from bass.models.layers import MLP, Attention, LayerFactory, PreNorm
 from bass.ops.norms import LayerNorm
 
@@ -21,17 +20,15 @@ class Starcoder2Config(SlidingConfig):
     assumes: ClassVar[Assumed] = {"norm_type": ("layer_norm",), "mlp_type": ("default",)}
     attribute_map: ClassVar[AttributeMap] = {"rms_norm_eps": "norm_epsilon"}
     num_key_value_heads: int = 2
-    max_position_embeddings: Size = 4096
+    max_position_embeddings: int = 4096
     tie_word_embeddings: bool = True
-    hidden_act: Act = "gelu_pytorch_tanh"
+    hidden_act: str = "gelu_pytorch_tanh"
     rms_norm_eps: float = 1e-5
     use_bias: bool = True
 
 
 @final
 class Starcoder2(RotaryDecoder):
-    """A decoder of the StarCoder 2 family."""
-
     config_type = Starcoder2Config
     norm_type = LayerNorm
     names = RotaryDecoder.names | {"mlp.up": "mlp.c_fc", "mlp.down": "mlp.c_proj"}

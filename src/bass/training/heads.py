@@ -15,7 +15,8 @@ from torch import Tensor
 
 from bass.checkpoints.shards import write_folder
 from bass.drafters.block import BlockConfig, BlockHead
-from bass.drafters.eagle import EagleConfig, EagleHead
+from bass.drafters.eagle import EagleHead
+from bass.drafters.eagle_config import EagleConfig, usual_states
 from bass.drafters.mtp import MtpHead
 from bass.drafters.whole_texts import blocks_of, unrolled
 from bass.models.config import SLIDING
@@ -39,7 +40,7 @@ def default_features(layers: int) -> tuple[int, ...]:
     """The states that a new head reads: those of EAGLE-3, at depths 2, L / 2 and L - 3, or for a
     target of few layers, where these are no three, a third, half and the last.
     """
-    usual = 2, layers // 2, layers - 3
+    usual = usual_states(layers)
     few = layers // 3, layers // 2 + (layers > 4), layers - 1
     return usual if usual[0] < usual[1] < usual[2] else tuple(sorted({*few}))
 
