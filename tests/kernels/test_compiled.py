@@ -12,14 +12,8 @@ import pytest
 from bass.kernels.support import is_known_gluon
 
 
-@pytest.mark.parametrize(
-    "capability",
-    [
-        pytest.param("80", marks=pytest.mark.nightly),
-        pytest.param("89", marks=pytest.mark.nightly),
-        "90",
-    ],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("capability", ["80", "89", "90"])
 def test_every_kernel_compiles_and_finds_room_in_shared_memory(capability: str) -> None:
     said = subprocess.run(
         [sys.executable, "-m", "support.compiled", capability],

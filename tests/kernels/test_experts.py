@@ -10,6 +10,7 @@ from bass.ops.linear import Linear
 from bass.ops.norms import RMSNorm
 from bass.ops.residual import Residual
 from kernels.conftest import Choose
+from support.matrix import matrix
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 # rows, experts, chosen, hidden, inner
@@ -76,13 +77,14 @@ def test_a_block_has_pairs_of_one_expert_and_every_pair_is_in_one(
         assert all(chosen[pair] == expert for pair in inside)
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize(("few", "act"), [(True, "silu"), (False, "silu"), (True, "clamped_silu")])
+@matrix(
+    dtype=TOLERANCE, shape=SHAPES, tiles=[(True, "silu"), (False, "silu"), (True, "clamped_silu")]
+)
 def test_the_experts_outputs_equal_those_of_torch(
-    shape: tuple[int, ...], dtype: torch.dtype, few: bool, act: str, device: torch.device,
+    shape: tuple[int, ...], dtype: torch.dtype, tiles: tuple[bool, str], device: torch.device,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
+    few, act = tiles
     tile = grouped.Tile(32, 32, 2, 4) if few else grouped.Tile(64, 32, 2, 4)
     monkeypatch.setattr(grouped, "tiles_for", lambda *_: (tile, tile))
     monkeypatch.setattr(grouped, "FEW", 64 if few else 0)

@@ -91,7 +91,8 @@ def logits(decoder: Any, left_out: int | None) -> torch.Tensor:
         ("llama", 1), night("llama", None), night("llama", 2), ("opt", None), ("codegen", None),
         night("cohere2", None),
         night("codegen", 1), night("qwen3", None), night("gpt2", None),
-        night("phi", None), ("mixtral", None), night("nemotron", None), night("stablelm", None),
+        night("phi", None), night("mixtral", None), night("nemotron", None),
+        night("stablelm", None),
     ],
 )  # fmt: skip
 def test_blocks_in_five_launches_are_blocks(

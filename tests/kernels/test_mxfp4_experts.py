@@ -17,6 +17,7 @@ from bass.ops.linear import Linear
 from bass.ops.quantize import dequantized, packed
 from bass.quantization.apply import unfilled
 from kernels.conftest import Choose
+from support.matrix import matrix, night
 
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 # rows, experts, chosen, hidden, inner
@@ -60,13 +61,12 @@ def outputs(layer: mixtures.Experts, x: Tensor, choice: grouped.Choice, act: str
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize(("few", "act"), [(True, "clamped_silu"), (False, "silu")])
+@matrix(dtype=TOLERANCE, shape=SHAPES, tiles=[(True, "clamped_silu"), (False, "silu")])
 def test_experts_in_four_bits_equal_their_dequantized_copies(
-    shape: tuple[int, ...], dtype: torch.dtype, few: bool, act: str, device: torch.device,
+    shape: tuple[int, ...], dtype: torch.dtype, tiles: tuple[bool, str], device: torch.device,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
+    few, act = tiles
     tile = grouped.Tile(32, 32, 2, 4) if few else grouped.Tile(64, 64, 2, 2)
     monkeypatch.setattr(grouped, "tiles_for", lambda *_: (tile, tile))
     monkeypatch.setattr(grouped, "FEW", 64 if few else 0)
@@ -140,7 +140,9 @@ def _product(
     tl.store(y + m[None, :] * lines + n[:, None], found, mask=(m < rows)[None, :])
 
 
-@pytest.mark.parametrize(("size", "width"), [(64, 32), (64, 64), (192, 32), (192, 64), (256, 128)])
+@pytest.mark.parametrize(
+    ("size", "width"), [(64, 32), night(64, 64), night(192, 32), (192, 64), night(256, 128)]
+)
 @pytest.mark.parametrize(
     ("dtype", "scales"),
     [(torch.float32, (1, 250)), (torch.float16, (117, 132)), (torch.bfloat16, (34, 161))],

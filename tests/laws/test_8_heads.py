@@ -1,7 +1,5 @@
 """Heads that read the target: the output is the target's, and their caches hold true features."""
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -13,10 +11,11 @@ from bass.testing.small_models import SmallLlama
 from support.doubles import Cycle
 from support.engines import PAIRINGS, By, Setup, mixed_requests
 from support.heads import FORMS, PRODUCED, Headed, published, states_of, target_states
-from support.matrix import by_day
+from support.matrix import by_day, matrix
 
-BY_DAY = "eagle3, reduced vocabulary", "mtp of deepseek"
+BY_DAY = ("eagle3, reduced vocabulary",)
 WORLD, WIDTH = SmallLlama(layers=3), 32
+POLICIES = {"fixed": Fixed(3), "cycle": Cycle(), "by row": ByRow(4)}
 
 
 @pytest.mark.parametrize("form", by_day(FORMS, BY_DAY))
@@ -24,11 +23,9 @@ def test_the_output_is_the_targets(form: str) -> None:
     check_drafter(Headed(form), examples=8)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("policy", [Fixed(3), Cycle(), ByRow(4)], ids=str)
-@pytest.mark.parametrize("pairing", PAIRINGS.values(), ids=PAIRINGS)
+@matrix(pairing=PAIRINGS, policy=POLICIES, form=FORMS)
 def test_states_and_logits_are_those_of_the_whole_text(
-    pairing: Any, policy: Any, form: str, device: torch.device
+    pairing: str, policy: str, form: str, device: torch.device
 ) -> None:
     """After each step, a reference in float64 that reads the whole row with the target's own
     states has the recurrent state and the logits of the next draft: what earlier drafts wrote to
@@ -36,7 +33,7 @@ def test_states_and_logits_are_those_of_the_whole_text(
     """
     method = Headed(form)
     setup = Setup(
-        WORLD, device, pairing, policy=policy, drafter=By(method), warp=Sampling(1.0), eos=(3,)
+        WORLD, device, PAIRINGS[pairing], POLICIES[policy], By(method), warp=Sampling(1.0), eos=(3,)
     )
     run, seen = setup.engine(mixed_requests(WORLD, count=6, longest=9)), 0
     s, head = run.sequences, published(form, WORLD.vocab, WIDTH)
@@ -61,5 +58,5 @@ def test_states_and_logits_are_those_of_the_whole_text(
 @pytest.mark.parametrize("form", PRODUCED)
 def test_each_producers_form_is_read(form: str, device: torch.device) -> None:
     turn = [*PRODUCED].index(form) % len(PAIRINGS)
-    pairing = [*PAIRINGS.values()][turn]
-    test_states_and_logits_are_those_of_the_whole_text(pairing, Cycle(), form, device)
+    pairing = [*PAIRINGS][turn]
+    test_states_and_logits_are_those_of_the_whole_text(pairing, "cycle", form, device)

@@ -131,7 +131,7 @@ def test_added_tokens_of_one_tokenizer_are_only_a_warning_and_never_drafted(
 
 
 @pytest.mark.parametrize(("drafter", "kept"), [("model", 0), ("ensemble", 0), ("model", 1)])
-@pytest.mark.parametrize("context", [3, 17, 33])
+@pytest.mark.parametrize("context", [night(3), 17, night(33)])
 def test_a_draft_of_a_shorter_context_drafts_up_to_its_end_and_the_target_goes_on(
     pair: Pair, tmp_path: Path, request: Any, context: int, drafter: str, kept: int
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from bass.analysis.statistics import compare, holm, interval
+from support.matrix import night
 
 LAWS = {
     "normal": lambda rng, size: rng.normal(10, 1, size),
@@ -18,7 +19,7 @@ FAMILIES = 200  # of m comparisons each
 MOST_ALARMS = int(stats.binom.isf(1e-6, FAMILIES, 0.05))
 
 
-@pytest.mark.parametrize("n", [3, 10, 29, 30, 60])
+@pytest.mark.parametrize("n", [3, night(10), night(29), 30, night(60)])
 @pytest.mark.parametrize("m", [1, 20])
 @pytest.mark.parametrize("law", LAWS)
 def test_equal_settings_alarm_in_at_most_5_percent_of_families(law: str, m: int, n: int) -> None:

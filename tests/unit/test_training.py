@@ -32,6 +32,7 @@ from bass.training.train import TRAINEES, train_draft
 from bass.training.trainee import Lesson
 from support.engines import FIRST_PAIRING
 from support.heads import FORMS, loaded, published
+from support.matrix import night
 from unit.checkpoints import Pair
 
 CPU = torch.device("cpu")
@@ -108,7 +109,10 @@ FORMS_TRAINED: list[tuple[str, dict[str, int]]] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "changes"), FORMS_TRAINED)
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [form if i < 4 else night(*form) for i, form in enumerate(FORMS_TRAINED)],
+)
 def test_a_run_accepts_what_the_training_says(
     method: str, changes: Any, options: TrainOptions, llm: bass.LLM, pair: Pair, tmp_path: Path
 ) -> None:

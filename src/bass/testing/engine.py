@@ -120,10 +120,11 @@ class Setup:
         """The engine for these requests, as of `bass.load`, with poisoned caches of their size."""
         budget = room_for(requests, min(self.batch, len(requests)))
         of_all = {"sampling": self.warp} if isinstance(self.warp, Sampling) else {}
-        requests = [
-            replace(request, end_tokens=(*request.end_tokens, *self.eos), **of_all)
-            for request in requests
-        ]
+        own = {  # samples may share a request
+            key: replace(request, end_tokens=(*request.end_tokens, *self.eos), **of_all)
+            for key, request in {id(request): request for request in requests}.items()
+        }
+        requests = [own[id(request)] for request in requests]
         target, draft = (self.model.models[role].to(self.device) for role in ("target", "draft"))
         draft = draft if self.drafter.needs_draft else None
         models = ModelPair(target, draft, self.device, self.model.dtype)
