@@ -267,7 +267,7 @@ def test_an_evaluation_continues_where_it_was_cut(
     assert (folder / "summary.json").exists()
 
 
-def test_the_command_prints_tables_and_draws_the_curves(
+def test_the_command_prints_tables_and_continues(
     pair: Pair, tmp_path: Path, bass_command: BassCommand
 ) -> None:
     options = options_of(tmp_path)
@@ -278,7 +278,6 @@ def test_the_command_prints_tables_and_draws_the_curves(
     said = bass_command(*words, "--output", str(folder))
     assert said.status == 0, said.err
     assert said.out == Evaluation(folder, [0.001, 100]).to_text()
-    assert "<svg" in (folder / "curves.svg").read_text()
     again = bass_command(*words, "--output", str(folder))
     assert (again.status, again.out) == (0, said.out)
     config = json.loads((folder / "manifest.json").read_text())["config"]

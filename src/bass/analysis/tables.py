@@ -36,7 +36,6 @@ _OTHERS = {  # headings of columns that are neither metrics nor shares
     "repeats": "repeats",
 }
 _HEADINGS = {name: f"{title}, %" for name, title in SHARES.items()} | _OTHERS
-SUFFIXES = {".md": "markdown", ".tex": "latex", ".csv": "csv"}  # of files, to formats
 
 
 def table(run: "Run", categories: bool = True, columns: Sequence[str] = ()) -> pd.DataFrame:
@@ -255,4 +254,4 @@ def to_text(run: "Run", format: str = "markdown", columns: Sequence[str] = ()) -
         return "".join([f"% {title}\n", lines, *(f"% {note}\n" for note in notes)])
     if format == "markdown":
         return f"**{title}**\n\n{markdown(text, left)}\n" + "".join(f"- {n}\n" for n in notes)
-    raise unknown_name("format", format, SUFFIXES.values())
+    raise unknown_name("format", format, ("markdown", "latex", "csv"))

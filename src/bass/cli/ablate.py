@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, final
 
-from bass.cli.options import Parser, console, write
-from bass.errors import counted, unknown_name
+from bass.cli.options import Parser, console
+from bass.errors import counted
 from bass.experiments.settings import CONFIGS, SETTINGS, Settings
 from bass.option import help_of, option
 from bass.progress import progress_bar
@@ -19,7 +19,7 @@ FAILED, INTERRUPTED = 2, 130
 EXAMPLES = (
     "bass ablate comparison --quick",
     "bass ablate lengths.yaml --base.temperature 0.8 --axes.batch '[1, 8]' --dry-run",
-    "bass ablate policies --executor ray --gpus-per-cell 1 --table policies.tex",
+    "bass ablate policies --executor ray --gpus-per-cell 1",
 )
 _NAMES = textwrap.fill(", ".join(CONFIGS), 80, break_on_hyphens=False)
 ABOUT = f"""Run the cells of a grid into a folder, or those that the folder lacks.
@@ -33,7 +33,6 @@ class AblateOptions:
     """The options of `bass ablate`, without settings of the config."""
 
     output: str | None = option(None, "the run folder; by default runs/NAME")
-    table: str | None = option(None, "file that the table is written to: .md, .tex or .csv")
     quick: bool = option(False, "apply the config's `quick` part: minutes, not hours")
     dry_run: bool = option(False, "list the cells with their states, and run nothing")
     retry_failed: bool = option(False, "run failed cells again")
@@ -55,14 +54,11 @@ def run(argv: Sequence[str]) -> int:
     overrides = {k if k.startswith(whole) else f"base.{k}": v for k, v in found.items()}
     options = made.read(words)
 
-    from bass.analysis.tables import SUFFIXES, to_text
+    from bass.analysis.tables import to_text
     from bass.experiments import runner
     from bass.experiments.executors import Ray, local
     from bass.experiments.grid import plan, read_config
 
-    suffix = Path(options.table or "").suffix
-    if options.table and suffix not in SUFFIXES:
-        raise unknown_name("suffix of a table", suffix, SUFFIXES)
     grid = plan(read_config(options.grid, overrides, options.quick))
     folder = Path(options.output or f"runs/{grid.name}{'-quick' if options.quick else ''}")
     states, retry = runner.preview(grid, folder), options.retry_failed
@@ -86,8 +82,6 @@ def run(argv: Sequence[str]) -> int:
         return INTERRUPTED
     if found.finished:
         show(to_text(found), end="")
-    if found.finished and options.table:
-        write("table", options.table, to_text(found, SUFFIXES[suffix]))
     failed = len(states) - len(found.finished)
     more = f" {counted(failed, 'cell')} failed: `--retry-failed` runs them again." if failed else ""
     say(f"Next: bass report {folder}.{more}")

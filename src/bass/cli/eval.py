@@ -38,8 +38,6 @@ def run(argv: Sequence[str]) -> int:
     llm = serve(plan)
     with tempfile.TemporaryDirectory() as temporary, watched() as watch:
         found = evaluate(llm, options, config.output or temporary, watch, load)
-        if config.output:
-            found.plot(f"{config.output}/curves.svg")
     print(found.to_text(), end="")
     for sentence in caveats(llm, []):
         console(stderr=True).print(sentence, style="bold red")

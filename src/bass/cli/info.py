@@ -137,25 +137,32 @@ def describe(checkpoint: Checkpoint, draft: bool = False, depth: int = 0) -> dic
     """The figures of a checkpoint by name; those that do not apply are left out. depth: the number
     of layers of the target that a head is for, 0 if it is for another.
     """
-    if isinstance(checkpoint.index, HeadIndex):
-        return describe_head(checkpoint.index, depth)
     index, known = checkpoint.index, checkpoint.tokenizer
     shape, files, dtype = index.decoder.shape, index.files, index.dtypes[0]
     found = {
-        "family": index.raw["model_type"] + text_half(index),
+        "family": f"a head of {index.kind}"
+        if isinstance(index, HeadIndex)
+        else index.raw["model_type"] + text_half(index),
         "parameters": f"{sum(p.numel() for p in index.decoder.parameters()):,}",
         "layers": str(shape.layers),
+        "vocabulary": f"{shape.vocab_size:,} tokens",
+        "dtype": " and ".join(str(one).removeprefix("torch.") for one in index.dtypes),
+        "files": f"{files.size:,} bytes in {counted(len(files.paths), 'file')}",
+    }
+    if isinstance(index, HeadIndex):
+        verifier = (index.raw.get("speculators_config") or {}).get("verifier") or {}
+        found |= {"made for": verifier.get("name_or_path", "")}
+        found |= index.decoder.described(depth) if depth else {}
+        return {name: value for name, value in found.items() if value}
+    found |= {
         "heads": f"{shape.heads} query, {shape.kv_heads} key-value, of {shape.head_dim} dimensions",
         "context": f"{shape.max_positions:,} tokens",
         "window": by_layer(shape.rules, "window"),
         "soft cap of scores": by_layer(shape.rules, "softcap"),
-        "vocabulary": f"{shape.vocab_size:,} tokens",
         "tokenizer": f"{len(known.vocabulary):,} tokens" if known else "none: give token ids",
         "chat template": ", ".join(known.chat.templates if known else ()) or "none",
         "end of sequence": ", ".join(map(str, checkpoint.eos)) or "none",
-        "dtype": " and ".join(str(one).removeprefix("torch.") for one in index.dtypes),
         "quantization": summary(files),
-        "files": f"{files.size:,} bytes in {counted(len(files.paths), 'file')}",
         "prefix of names": f"`{index.removed}`, removed" if index.removed else "",
         "unused tensors": f"{len(index.unused)} ({some(index.unused)})" if index.unused else "",
         "LoRA": f"{counted(len(index.adapter.updates), 'tensor')}" if index.adapter else "",
@@ -163,24 +170,6 @@ def describe(checkpoint: Checkpoint, draft: bool = False, depth: int = 0) -> dic
         "weights": weights(index, dtype, draft),
         "kernels": kernels(find_device("auto")),
     }
-    return {name: value for name, value in found.items() if value}
-
-
-def describe_head(index: HeadIndex, depth: int) -> dict[str, Any]:
-    """The figures of a head by name; `depth` as of `describe`."""
-    shape = index.decoder.shape
-    found = {
-        "family": f"a head of {index.kind}",
-        "made for": ((index.raw.get("speculators_config") or {}).get("verifier") or {}).get(
-            "name_or_path", ""
-        ),
-        "parameters": f"{sum(p.numel() for p in index.decoder.parameters()):,}",
-        "layers": str(shape.layers),
-        "vocabulary": f"{shape.vocab_size:,} tokens",
-        "dtype": " and ".join(str(one).removeprefix("torch.") for one in index.dtypes),
-        "files": f"{index.files.size:,} bytes in {counted(len(index.files.paths), 'file')}",
-    }
-    found |= index.decoder.described(depth) if depth else {}
     return {name: value for name, value in found.items() if value}
 
 

@@ -245,14 +245,6 @@ class Evaluation:
         curve = shown(self.curve().sort_values("seconds", kind="stable"))
         return f"{markdown(scores, 1)}\n{markdown(curve, 1)}"
 
-    def plot(self, path: str | Path) -> None:
-        """Draw Pass@First and Pass@All by budget into an SVG, PNG or PDF file."""
-        from bass.analysis.plots import pass_curves, style
-
-        curve = self.curve(np.linspace(0.0, self.requests["ended"].max(), 64).tolist())
-        with style():
-            pass_curves(curve).figure.savefig(path)
-
 
 def _mean(name: str, values: pd.Series) -> dict[str, float]:
     """The mean over problems with its 95 % interval: Wilson's for bools, else Student's t."""
