@@ -10,7 +10,7 @@ from bass.interfaces import Verifier
 from bass.ops.noise import exponential_race
 from bass.ops.verification import next_probs
 from bass.records import Draft, Noise
-from bass.verifiers import VERIFIERS, Block, Coupled, ExactMatch, Rejection, Synthetic, Typical
+from bass.verifiers import VERIFIERS, Block, Coupled, Rejection, Synthetic, Typical
 from bass.verifiers.block import pass_probs, prefix_probs
 from bass.verifiers.lossy import typical
 
@@ -64,27 +64,6 @@ def test_block_verification_tries_each_prefix_with_its_conditional_probability(
     torch.testing.assert_close(got[0], torch.tensor(passes, dtype=torch.float64))
 
 
-@pytest.mark.parametrize(
-    ("length", "accept", "expected"),
-    [
-        # the first prefix fails and the second passes: both tokens are kept, then the bonus
-        (2, [0.99, 0.47], (2, [1, 2, 1])),
-        # only the first: the residual of .4 * target is (.08, 0, 0)
-        (2, [0.11, 0.49], (1, [1, 0])),
-        (2, [0.12, 0.49], (0, [2])),  # none: the residual (.25, 0, .2) at 0.9
-        (1, [0.39, 0.0], (1, [1, 2])),  # the row's boundary: the target (.2, .2, .6) at 0.9
-        (1, [0.41, 0.0], (0, [2])),  # what lies beyond the row's length does not count
-        (0, [0.0, 0.0], (0, [2])),  # no draft: the target (.5, .3, .2) at 0.9
-    ],
-)
-def test_block_verification_keeps_the_longest_prefix_that_passes(
-    length: int, accept: list[float], expected: tuple[int, list[int]]
-) -> None:
-    assert (
-        emitted(Block(), draft([1, 2], length), noise([*accept, 0.5], [0.9, 0.9, 0.9])) == expected
-    )
-
-
 def test_block_verification_accepts_all_of_a_draft_that_has_the_targets_distribution() -> None:
     """Of each prefix the residual is empty, and the chance of failing is zero: no NaN comes of
     it.
@@ -115,25 +94,6 @@ def test_rejection_accepts_up_to_the_first_token_that_its_uniform_rejects(
 def test_a_residual_that_rounding_has_emptied_gives_the_target() -> None:
     same = Draft(torch.tensor([[1, 1]]), TARGET[:, :2], torch.tensor([2]))
     assert next_probs(same, TARGET, torch.tensor([0]))[0].tolist() == [0.5, 0.3, 0.2]
-
-
-@pytest.mark.parametrize("sure", [False, True])
-@pytest.mark.parametrize(
-    ("length", "residual", "expected"),
-    [
-        (2, [0.6, 0.9, 0.5], (2, [1, 2, 1])),  # the target draws 1, 2, and then 1
-        (2, [0.6, 0.3, 0.5], (1, [1, 1])),  # at the second slot it draws 1
-        (2, [0.1, 0.9, 0.5], (0, [0])),  # at the first slot it draws 0, after which nothing counts
-        (1, [0.6, 0.9, 0.5], (1, [1, 2])),
-        (0, [0.6, 0.9, 0.5], (0, [1])),
-    ],
-)
-def test_exact_match_keeps_the_draft_while_the_target_draws_the_same(
-    sure: bool, length: int, residual: list[float], expected: tuple[int, list[int]]
-) -> None:
-    assert (
-        emitted(ExactMatch(), draft([1, 2], length, sure), noise([0.99] * 3, residual)) == expected
-    )
 
 
 @pytest.mark.parametrize("sure", [False, True])
@@ -203,23 +163,6 @@ def test_synthetic_acceptance_is_that_of_its_rates_whatever_the_tokens_and_the_d
                 assert target[0, accepted, out[-1]] > 0
         assert emitted(Synthetic(rates), draft(tokens, 1), random)[0] == min(accepted, 1)
         assert emitted(Synthetic(rates), draft(tokens, 0), random)[0] == 0
-
-
-def test_the_mean_synthetic_acceptance_is_the_sum_of_the_products_of_its_rates() -> None:
-    """.9 + .9 * .5 + .9 * .5 * .2 = 1.44.
-
-    The grid of 100 x 100 x 100 midpoints is exact for such rates.
-    """
-    grid = (torch.arange(100, dtype=torch.float64) + 0.5) / 100
-    accept = torch.cartesian_prod(grid, grid, grid)
-    uniforms = torch.full((len(accept), 4, 4), 0.5, dtype=torch.float64)
-    uniforms[:, :3, 1] = accept
-    zeros = torch.zeros(len(accept), dtype=torch.int64)
-    drafted = Draft(zeros[:, None].expand(-1, 3), None, zeros + 3)
-    verdict = Synthetic((0.9, 0.5, 0.2))(
-        drafted, torch.ones(len(accept), 4, 1, dtype=torch.float64), Noise(zeros, zeros, uniforms)
-    )
-    assert float(verdict.accepted.to(torch.float64).mean()) == pytest.approx(1.44, abs=1e-12)
 
 
 @every_verifier
@@ -313,10 +256,3 @@ def test_no_verifier_reads_a_value_on_the_host(verifier: Verifier, sure: bool, k
         )
     assert verdict.tokens.shape == (5, k + 1)
     assert verdict.accepted.shape == (5,)
-
-
-def test_these_verifiers_keep_the_targets_law_and_these_do_not() -> None:
-    lossy = {name: cls for name, cls in VERIFIERS.items() if not cls.lossless}
-    assert lossy.keys() == {"typical", "synthetic"}
-    assert VERIFIERS.keys() - lossy == {"rejection", "block", "coupled", "exact-match"}
-    assert all("NOT lossless" in (cls.__doc__ or "") for cls in lossy.values())
