@@ -89,6 +89,7 @@ def test_the_help_has_every_option(
         (["--seed", "3"], "Unknown command `--seed`"),
         (["convert"], "required: folder"),
         (["info", "--jsno"], "Unknown option `--jsno`. Did you mean `--json`"),
+        (["generate", "--prompt", "x"], "give `bass generate VALUE` without it"),
     ],
 )
 def test_a_wrong_command_is_one_sentence(

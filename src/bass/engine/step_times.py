@@ -4,6 +4,7 @@ batch size, and kept on disk.
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import time
@@ -31,7 +32,7 @@ from bass.records import CacheBudget, Draft, Noise, Sequences
 ROUNDS = 4
 MOST_SECONDS = 2.0  # for all batch sizes of a load, or for one where a call has its own storage
 PROMPT = 64  # tokens: in longer contexts drafts cost relatively less
-FIRST = (4, 0, 1, 16, 2, 8)  # the lengths that say most, measured even where steps are slow
+FIRST = (4, 1, 16, 2, 8)  # the lengths that say most, measured even where steps are slow
 LEAST_TIMED = 2  # lengths, whatever the time
 
 
@@ -143,20 +144,29 @@ class StepTimes:
         return Storage(self.models, parts, budget, 1, self.graphs).engine_for(budget, 1)
 
     def measured(self, engine: Engine) -> list[float]:
-        """The median time of each length; lengths without one lie on the lines between their
+        """The median time of each length, as a multiple of that of no drafts right before, since
+        the speed of a machine changes; lengths without one lie on the lines between their
         neighbours.
         """
         lengths = captured_lengths(self.parts.policy)
-        order = tuple(dict.fromkeys([*(k for k in FIRST if k in lengths), *lengths]))
-        taken: dict[int, list[float]] = {}
+        longer = dict.fromkeys([*(k for k in FIRST if k in lengths), *lengths[1:]])
+        order = tuple(k for one in longer for k in (0, one))
+        blocks = list[tuple[int, list[float]]]()  # of consecutive steps of one length
         began = None
         for k, seconds in self.steps(engine, order):
             began = began or time.perf_counter()  # after captures and the first compilations
-            taken.setdefault(k, []).append(seconds)
+            if not blocks or blocks[-1][0] != k:
+                blocks.append((k, []))
+            blocks[-1][1].append(seconds)
             over = time.perf_counter() - began > MOST_SECONDS / self.sizes
-            if over and len(taken) >= min(LEAST_TIMED, len(lengths)):
+            if over and len({k for k, _ in blocks}) >= min(LEAST_TIMED, len(lengths)):
                 break
-        found = {k: float(np.median(of_length)) for k, of_length in taken.items()}
+        without = float(np.median([x for k, taken in blocks for x in taken if not k]))
+        ratios: dict[int, list[float]] = {0: [1.0]}
+        for (_, before), (k, taken) in itertools.pairwise(blocks):
+            if k:
+                ratios.setdefault(k, []).append(np.median(taken) / np.median(before))
+        found = {k: without * float(np.median(of_length)) for k, of_length in ratios.items()}
         known = sorted(found)
         seconds = np.interp(np.arange(lengths[-1] + 1), known, [found[k] for k in known])
         if 0 < known[-1] < lengths[-1]:  # beyond the last: the line of the first and the last
