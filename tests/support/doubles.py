@@ -130,7 +130,7 @@ class _Counting(TableDecoder):
     """Without memory: the next token follows from the last."""
 
     def hidden(
-        self, window: Window, attend: Attend, layers: tuple[int, ...] = ()
+        self, window: Window, attend: Attend, feature_ids: tuple[int, ...] = ()
     ) -> tuple[Tensor, Features]:
         return self.embed[window.tokens], ()
 

@@ -62,7 +62,7 @@ class Mute(Decoder):
         return self.decoder.shape
 
     def hidden(
-        self, window: Window, attend: Attend, layers: tuple[int, ...] = ()
+        self, window: Window, attend: Attend, feature_ids: tuple[int, ...] = ()
     ) -> tuple[Tensor, Features]:
         return self.decoder.hidden(window, attend)
 

@@ -18,7 +18,7 @@ from bass.checkpoints.heads import read_head
 from bass.checkpoints.weights import load_decoder
 from bass.drafters import record_states
 from bass.drafters.eagle import ChainDrafter
-from bass.drafters.whole_texts import states_of, unrolled
+from bass.drafters.whole_texts import states_of_texts, unrolled
 from bass.engine.scorer import CachedLayers
 from bass.errors import OptionError
 from bass.models.decoder import FINAL
@@ -59,7 +59,7 @@ def test_the_states_of_training_are_those_of_a_run(form: str) -> None:
     head: Any = loaded(published(form, WORLD.vocab, target.config.hidden_size), CPU, torch.float32)
     tokens = torch.randint(WORLD.vocab, (1, 9), generator=torch.Generator().manual_seed(5))
     layers = (FINAL,) if form == "eagle" else (0, 1, 2)
-    features = states_of(target, tokens, layers)
+    features = states_of_texts(target, tokens, layers)
     dense = [*unrolled(head, target.embed, tokens, features, DRAFTS)]
     for anchor in range(9 - DRAFTS):
         budget = CacheBudget.of(np.array([12]))

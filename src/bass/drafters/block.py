@@ -138,7 +138,7 @@ class BlockHead(MappedHead):
         if "mask_token_id" not in raw and "mask_embedding" not in shapes:
             raise CheckpointError("config.json has no `mask_token_id`: download the head again.")
         own = {
-            "features": states_of(raw),
+            "features": feature_ids_of(raw),
             "causal": layers_of(raw)[1],
             "sample_from_anchor": raw.get("sample_from_anchor", spark),
             # z-lab has one layout
@@ -210,7 +210,7 @@ class BlockHead(MappedHead):
         return self.markov_out(before), state
 
 
-def states_of(raw: Mapping[str, Any]) -> list[int]:
+def feature_ids_of(raw: Mapping[str, Any]) -> list[int]:
     """The states that a head reads: `target_layer_ids` (z-lab, DeepSpec) are layers whose output is
     read, `aux_hidden_state_layer_ids` (speculators) those whose input is.
     """

@@ -111,11 +111,11 @@ class EagleHead(MappedHead, ChainHead):
     def setup(self, c: EagleConfig, make: LayerFactory) -> None:
         self.fusing = ("input_norm", "state_norms", "fc") if c.version == 3 else ()
         of_target = c.target_hidden_size or c.hidden_size
-        inputs = c.states * of_target if c.version == 3 else c.hidden_size + of_target
+        inputs = c.feature_count * of_target if c.version == 3 else c.hidden_size + of_target
         self.input_norm = RMSNorm(inputs, c.rms_norm_eps, *make.at) if c.norm_before_fc else None
         norms = [
             RMSNorm(of_target, c.rms_norm_eps, *make.at)
-            for _ in range(c.states * c.norms_of_states)
+            for _ in range(c.feature_count * c.norms_of_states)
         ]
         self.state_norms = nn.ModuleList(norms)
         self.fc = make.linear(inputs, c.hidden_size, c.fc_bias) if c.has_fc else None
@@ -152,7 +152,7 @@ class EagleHead(MappedHead, ChainHead):
         return {
             "vocabulary": f"{c.draft_vocab_size or c.vocab_size:,} of {c.vocab_size:,} tokens",
             "producer": c.producer or "not shown by the files",
-            "states of the target": ", ".join(map(str, c.boundaries(layers))) + ids,
+            "states of the target": ", ".join(map(str, c.feature_ids(layers))) + ids,
             "norms": ", ".join(norms),
         }
 
@@ -171,7 +171,7 @@ class EagleHead(MappedHead, ChainHead):
     def masked(self) -> Tensor | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         if self.mask_hidden is None:
             return None
-        return self.fused_features(self.mask_hidden.chunk(self.config.states, -1))
+        return self.fused_features(self.mask_hidden.chunk(self.config.feature_count, -1))
 
     def fused_features(self, features: Features) -> Hidden:
         """One state of the target's states; of EAGLE-1 the only one."""
@@ -228,11 +228,12 @@ class Eagle(NamedDraft):
     def with_head(self, head: nn.Module | None, layers: int) -> "Eagle":
         if not isinstance(head, EagleHead):
             return self
-        c, states = head.config, self.features or head.config.boundaries(layers, self.ids)
-        if len(states) != c.states:
+        c, states = head.config, self.features or head.config.feature_ids(layers, self.ids)
+        if len(states) != c.feature_count:
             raise PairingError(
-                f"The head reads {c.states} states of the target, and there are {len(states)} "
-                f"({', '.join(map(str, states))}): give as many as `features` of `Eagle`."
+                f"The head reads {c.feature_count} states of the target, and there are "
+                f"{len(states)} ({', '.join(map(str, states))}): give as many as `features` of "
+                "`Eagle`."
             )
         return replace(self, features=states)
 

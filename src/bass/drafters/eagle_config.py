@@ -1,12 +1,12 @@
 """What published heads of EAGLE differ in, and how their producers write it.
 
-Files rarely say which rule their ids of states follow. Boundary i, which `target_features` means,
-is what enters layer i.
+Files rarely say which rule their ids of states follow. State i, as `target_features` means it, is
+what enters layer i.
 
 | producer, shown by | id X of a state is | default for L layers |
 |---|---|---|
-| speculators: `speculators_config` | boundary X, "input" | 2, L // 2, L - 3 |
-| DeepSpec: `target_layer_ids` | what leaves layer X, boundary X + 1, "output" | none |
+| speculators: `speculators_config` | state X, "input" | 2, L // 2, L - 3 |
+| DeepSpec: `target_layer_ids` | what leaves layer X, state X + 1, "output" | none |
 | SpecForge, NVIDIA: ids that begin with 1 | "output" | 1, L // 2 - 1, L - 4 |
 | others, as vLLM reads them | "input" | 2, L // 2, L - 3 |
 """
@@ -30,7 +30,7 @@ MASKS = ("mask_token_id", "pard_token", "ptd_token_id")  # of P-EAGLE, by some p
 OF_NVIDIA = {"use_input_layernorm_in_first_layer", "use_last_layernorm", "use_mtp_layernorm"}
 
 
-def usual_states(layers: int) -> tuple[int, int, int]:
+def usual_feature_ids(layers: int) -> tuple[int, int, int]:
     """The states that most heads read of a target of this many layers."""
     return 2, layers // 2, layers - 3
 
@@ -40,7 +40,7 @@ class EagleConfig(HeadConfig):
     """The form of a head.
 
     `producer`: "" if the file does not show it. `layer_ids`: of the states, as the file has them,
-    and `ids`, what they mean; (): the default. `states`: their number; `use_aux`: False if the
+    and `ids`, what they mean; (): the default. `feature_count`: how many; `use_aux`: False if the
     only one is the final state. `version` 3: the first layer's attention reads [embedding,
     feature], of twice the width; 1 (and 2): `fc` makes one state of both. `norm_output`: the
     recurrent state is the one after the norm. `parallel`: P-EAGLE, with `mask_token_id` in the
@@ -59,7 +59,7 @@ class EagleConfig(HeadConfig):
     producer: str = ""
     ids: Ids = "input"
     layer_ids: tuple[int, ...] = ()
-    states: int = 3
+    feature_count: int = 3
     use_aux: bool = True
     version: int = 3
     fc_bias: bool = False
@@ -80,7 +80,7 @@ class EagleConfig(HeadConfig):
         names = super().json_names()
         return {n: own for n, own in names.items() if n not in ("ids", "layer_ids")}
 
-    def boundaries(self, layers: int, ids: Ids | None = None) -> tuple[int, ...]:
+    def feature_ids(self, layers: int, ids: Ids | None = None) -> tuple[int, ...]:
         """The states of a target of this many layers, as of `DraftMethod.target_features`.
 
         ids: instead of the file's.
@@ -88,13 +88,13 @@ class EagleConfig(HeadConfig):
         if self.version != 3 or not self.use_aux:
             return (FINAL,)
         shift = int((ids or self.ids) == "output")
-        return tuple(i + shift for i in self.layer_ids) or usual_states(layers)
+        return tuple(i + shift for i in self.layer_ids) or usual_feature_ids(layers)
 
     def known_ids(self, layers: int) -> bool:
         """Whether the file shows what its ids mean."""
         if not self.layer_ids or self.producer in ("speculators", "DeepSpec"):
             return True
-        inputs = usual_states(layers)
+        inputs = usual_feature_ids(layers)
         outputs = tuple(i - 1 for i in inputs)
         return self.layer_ids in (inputs, outputs) or max(self.layer_ids) >= layers
 
@@ -124,18 +124,18 @@ def read_eagle(raw: Mapping[str, Any], shapes: Shapes) -> EagleConfig:
     three = bool(re.search(r"eagle-?_?3", str(classes).lower())) or (
         parallel or "layers.0.hidden_norm.weight" in shapes
     )
-    producer, layer_ids, ids = states_of(raw)
+    producer, layer_ids, ids = producer_of(raw)
     use_aux = three and raw.get("use_aux_hidden_state") is not False
-    states = raw.get("num_aux_hidden_states") or len(layer_ids) or 3
+    count = raw.get("num_aux_hidden_states") or len(layer_ids) or 3
     if "fc.weight" in shapes:
         of_target = raw.get("target_hidden_size") or raw["hidden_size"]
-        states = shapes["fc.weight"][1] // of_target
+        count = shapes["fc.weight"][1] // of_target
     of_states = raw.get("fc_norm") or raw.get("use_aux_norm") or "fc_norm.0.weight" in shapes
     own = {
         "producer": producer,
         "version": 3 if three else 1,
         "use_aux": use_aux,
-        "states": states if use_aux else 1,
+        "feature_count": count if use_aux else 1,
         "fc_bias": "fc.bias" in shapes if shapes else bool(raw.get("bias")),
         "has_fc": not three or use_aux or "fc.weight" in shapes,
         "has_first_norm": "layers.0.input_layernorm.weight" in shapes,
@@ -152,7 +152,7 @@ def read_eagle(raw: Mapping[str, Any], shapes: Shapes) -> EagleConfig:
     return replace(EagleConfig.of_files(raw, shapes, own), ids=ids, layer_ids=layer_ids)
 
 
-def states_of(raw: Mapping[str, Any]) -> tuple[str, tuple[int, ...], Ids]:
+def producer_of(raw: Mapping[str, Any]) -> tuple[str, tuple[int, ...], Ids]:
     """The producer, its ids of states and what they mean, of a flattened config.json."""
     if "target_layer_ids" in raw:
         return "DeepSpec", tuple(raw["target_layer_ids"]), "output"

@@ -101,22 +101,22 @@ def window_of(tokens: Int[Tensor, "batch length"], first: int = 0) -> Window:
 
 
 @torch.no_grad()
-def states_of(
-    target: CausalDecoder, tokens: Int[Tensor, "batch length"], layers: tuple[int, ...]
+def states_of_texts(
+    target: CausalDecoder, tokens: Int[Tensor, "batch length"], feature_ids: tuple[int, ...]
 ) -> Features:
-    """The target's states of texts that begin at position 0; layers: as of
+    """The target's states of texts that begin at position 0; feature_ids: as of
     `DraftMethod.target_features`.
     """
-    return target.hidden(window_of(tokens), WholeTexts(target.shape.rules), layers)[1]
+    return target.hidden(window_of(tokens), WholeTexts(target.shape.rules), feature_ids)[1]
 
 
 def record_states(
-    target: CausalDecoder, texts: Sequence[Sequence[int]], layers: tuple[int, ...] = (FINAL,)
+    target: CausalDecoder, texts: Sequence[Sequence[int]], feature_ids: tuple[int, ...] = (FINAL,)
 ) -> tuple[Window, Features]:
     """Tokens and states of texts, to train a head with; of an `LLM`, the target is
     `llm.models.target`.
 
-    texts: token ids, all processed in one batch. layers: as of `DraftMethod.target_features`. The
+    texts: token ids, all in one batch. feature_ids: as of `DraftMethod.target_features`. The
     window has position -1 behind the end of a text, where states have no meaning. The states
     [batch, length, hidden] are in the target's type and on its device, and gradients may pass them;
     what a drafter observes in a run are inference tensors, which is why they are computed again.
@@ -126,7 +126,7 @@ def record_states(
     window = window_of(torch.tensor(rows, device=device))
     ends = torch.tensor([len(text) for text in texts], device=device)
     positions = window.positions.masked_fill(window.positions >= ends[:, None], -1)
-    states = states_of(target, window.tokens, layers)
+    states = states_of_texts(target, window.tokens, feature_ids)
     return Window(window.tokens, positions, length), states
 
 

@@ -167,9 +167,9 @@ class RunContext(DrafterContext):
         features = check_features(parts.drafter, models.target.shape.layers)
         self.target = self.scorer_of(models.target, features)
 
-    def scorer_of(self, decoder: CausalDecoder, layers: tuple[int, ...] = ()) -> ModelScorer:
+    def scorer_of(self, decoder: CausalDecoder, feature_ids: tuple[int, ...] = ()) -> ModelScorer:
         """The scorer of a decoder, with a cache of its own."""
-        return self.storage.scorer(next(self.places), decoder, self.batch, layers)
+        return self.storage.scorer(next(self.places), decoder, self.batch, feature_ids)
 
     def draft(self) -> Scorer:
         decoder = self.storage.models.draft
@@ -234,7 +234,7 @@ class RunContext(DrafterContext):
         The target overwrites its keys and values at drafted positions when it verifies them.
         """
         first = FirstLayers(self.storage.models.target, count)
-        scorer = replace(self.target, decoder=first, layers=())
+        scorer = replace(self.target, decoder=first, feature_ids=())
         cost = self.storage.cost_of(first.decoder, count)
         return LoggedScorer(scorer, self.log, cost, None)
 
@@ -356,11 +356,12 @@ class Storage:
         return Engine(sequences, GraphedStep(step, sequences, shapes, self.pool, ours))
 
     def scorer(
-        self, place: int, decoder: CausalDecoder, batch: int, layers: tuple[int, ...]
+        self, place: int, decoder: CausalDecoder, batch: int, feature_ids: tuple[int, ...]
     ) -> ModelScorer:
         """The scorer on the first `batch` rows of the cache at this place."""
         cache = self.cache(place, decoder.shape, batch)
-        new = functools.partial(ModelScorer, decoder, cache, self.parts.attention, batch, layers)
+        backend = self.parts.attention
+        new = functools.partial(ModelScorer, decoder, cache, backend, batch, feature_ids)
         return self._kept(place, batch, new)
 
     def layers(self, place: int, shape: DecoderShape, batch: int) -> CachedLayers:

@@ -99,14 +99,14 @@ class ModelScorer(ForwardingRowStore, Scorer):
     cache: KVCache[Any]
     backend: AttentionBackend[Any, Any]
     batch: int
-    layers: tuple[int, ...] = ()  # the states it returns: see `DraftMethod.target_features`
+    feature_ids: tuple[int, ...] = ()  # of the states it returns: `DraftMethod.target_features`
 
     @cached_property
     def store(self) -> CachedLayers:  # pyright: ignore[reportIncompatibleMethodOverride]
         return CachedLayers(self.cache, self.backend, self.decoder.shape.rules, self.batch)
 
     def fill(self, window: Window) -> Features:
-        return self._complete(self.decoder.fill(window, self._attend(window), self.layers))
+        return self._complete(self.decoder.fill(window, self._attend(window), self.feature_ids))
 
     def __call__(self, window: Window) -> Scored:
         def run(window: Window) -> tuple[Tensor, ...]:
@@ -119,19 +119,19 @@ class ModelScorer(ForwardingRowStore, Scorer):
         return Scored(logits, tuple(features))
 
     def _scored(self, window: Window) -> Scored:
-        hidden, features = self.decoder.hidden(window, self._attend(window), self.layers)
+        hidden, features = self.decoder.hidden(window, self._attend(window), self.feature_ids)
         return Scored(self.decoder.unembed(hidden), self._complete(features))
 
     def _attend(self, window: Window) -> CachedAttend:
         return self.store.attend(window)
 
     def _complete(self, features: Features) -> Features:
-        """The states, if there is one for each layer; raises `PairingError` otherwise."""
-        if len(features) != len(self.layers):
+        """The states, if there is one for each id; raises `PairingError` otherwise."""
+        if len(features) != len(self.feature_ids):
             raise PairingError(
-                f"The drafter reads {len(self.layers)} hidden states of the target, and "
+                f"The drafter reads {len(self.feature_ids)} hidden states of the target, and "
                 f"`{type(self.decoder).__name__}` returned {len(features)}: return one for each of "
-                "`layers` from `hidden` and `fill`, or choose a drafter that reads none."
+                "`feature_ids` from `hidden` and `fill`, or choose a drafter that reads none."
             )
         return features
 

@@ -40,18 +40,18 @@ class Decoder(ABC):
 
     @abstractmethod
     def hidden(
-        self, window: Window, attend: Attend, layers: tuple[int, ...] = ()
+        self, window: Window, attend: Attend, feature_ids: tuple[int, ...] = ()
     ) -> tuple[Float[Tensor, "batch window hidden"], Features]:
-        """The final states, after the last norm, and the states of `layers`: the residual stream
-        that enters a layer or, for the number of layers, leaves the last one; -1: the final states.
+        """The final states, after the last norm, and the states of `feature_ids`, as of
+        `DraftMethod.target_features`.
         """
 
-    def fill(self, window: Window, attend: Attend, layers: tuple[int, ...] = ()) -> Features:
-        """Store the keys and values of all layers, and return the states of `layers`.
+    def fill(self, window: Window, attend: Attend, feature_ids: tuple[int, ...] = ()) -> Features:
+        """Store the keys and values of all layers, and return the states of `feature_ids`.
 
         A decoder that can skip a part of its last layer overrides this.
         """
-        return self.hidden(window, attend, layers)[1]
+        return self.hidden(window, attend, feature_ids)[1]
 
     @abstractmethod
     def unembed(self, hidden: Float[Tensor, "*rows hidden"]) -> Float[Tensor, "*rows vocab"]:

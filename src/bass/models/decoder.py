@@ -23,7 +23,7 @@ from bass.ops.norms import RMSNorm
 from bass.ops.residual import Residual, embedding
 from bass.records import DecoderShape, Features, Rotation, Window
 
-FINAL = -1  # of the states of `layers`: the final one, after the last norm
+FINAL = -1  # of `feature_ids`: the final state, after the last norm
 
 
 class CausalDecoder(nn.Module, Decoder):
@@ -92,32 +92,32 @@ class CausalDecoder(nn.Module, Decoder):
         return itertools.repeat(None)
 
     def hidden(
-        self, window: Window, attend: Attend, layers: tuple[int, ...] = ()
+        self, window: Window, attend: Attend, feature_ids: tuple[int, ...] = ()
     ) -> tuple[Float[Tensor, "batch window hidden"], Features]:
         streams: dict[int, Residual] = {}
         x = None
         for layer, (x, _) in enumerate(self.streams(window, attend)):
-            if layer in layers:
+            if layer in feature_ids:
                 streams[layer] = x
         assert x is not None
         final = x.normed(self.norm).tensor()
         # by now the blocks have completed the streams: read at once, each would need a kernel
-        return final, tuple(final if i == FINAL else streams[i].tensor() for i in layers)
+        return final, tuple(final if i == FINAL else streams[i].tensor() for i in feature_ids)
 
-    def fill(self, window: Window, attend: Attend, layers: tuple[int, ...] = ()) -> Features:
-        """As `Decoder.fill`. The last block computes only keys and values, unless `layers` includes
-        what leaves it.
+    def fill(self, window: Window, attend: Attend, feature_ids: tuple[int, ...] = ()) -> Features:
+        """As `Decoder.fill`. The last block computes only keys and values, unless `feature_ids`
+        include what leaves it.
         """
         last, streams = len(self.blocks) - 1, dict[int, Residual]()
-        if layers and (max(layers) > last or FINAL in layers):
-            return self.hidden(window, attend, layers)[1]
+        if feature_ids and (max(feature_ids) > last or FINAL in feature_ids):
+            return self.hidden(window, attend, feature_ids)[1]
         for layer, (x, rotation) in enumerate(self.streams(window, attend)):
-            if layer in layers:
+            if layer in feature_ids:
                 streams[layer] = x
             if layer == last and isinstance(block := self.blocks[last], DecoderBlock):
                 attend.store(last, block.project(x, rotation))
                 break
-        return tuple(streams[i].tensor() for i in layers)
+        return tuple(streams[i].tensor() for i in feature_ids)
 
     def streams(self, window: Window, attend: Attend) -> Iterator[tuple[Residual, Rotation | None]]:
         """The residual stream before each block, with the block's rotary embedding; then the stream
@@ -179,9 +179,9 @@ class FirstLayers(Decoder):
         return replace(self.decoder.shape, rules=self.decoder.shape.rules[: self.count])
 
     def hidden(
-        self, window: Window, attend: Attend, layers: tuple[int, ...] = ()
+        self, window: Window, attend: Attend, feature_ids: tuple[int, ...] = ()
     ) -> tuple[Float[Tensor, "batch window hidden"], Features]:
-        assert not layers, "features come from the whole decoder"
+        assert not feature_ids, "features come from the whole decoder"
         x, _ = next(itertools.islice(self.decoder.streams(window, attend), self.count, None))
         return x.normed(self.decoder.norm).tensor(), ()
 

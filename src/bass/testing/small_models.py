@@ -114,12 +114,12 @@ class TableDecoder(CausalDecoder):
         raise NotImplementedError
 
     def hidden(
-        self, window: Window, attend: Attend, layers: tuple[int, ...] = ()
+        self, window: Window, attend: Attend, feature_ids: tuple[int, ...] = ()
     ) -> tuple[Tensor, Features]:
         hashes = attend(0, self._projection(window))[..., 0, 0].long()
         return self.embed[hashes % len(self.embed)], ()
 
-    def fill(self, window: Window, attend: Attend, layers: tuple[int, ...] = ()) -> Features:
+    def fill(self, window: Window, attend: Attend, feature_ids: tuple[int, ...] = ()) -> Features:
         attend.store(0, self._projection(window))
         return ()
 

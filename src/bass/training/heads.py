@@ -16,7 +16,7 @@ from torch import Tensor
 from bass.checkpoints.shards import write_folder
 from bass.drafters.block import BlockConfig, BlockHead
 from bass.drafters.eagle import EagleHead
-from bass.drafters.eagle_config import EagleConfig, usual_states
+from bass.drafters.eagle_config import EagleConfig, usual_feature_ids
 from bass.drafters.mtp import MtpHead
 from bass.drafters.whole_texts import blocks_of, unrolled
 from bass.models.config import SLIDING
@@ -40,7 +40,7 @@ def default_features(layers: int) -> tuple[int, ...]:
     """The states that a new head reads: those of EAGLE-3, at depths 2, L / 2 and L - 3, or for a
     target of few layers, where these are no three, a third, half and the last.
     """
-    usual = usual_states(layers)
+    usual = usual_feature_ids(layers)
     few = layers // 3, layers // 2 + (layers > 4), layers - 1
     return usual if usual[0] < usual[1] < usual[2] else tuple(sorted({*few}))
 
@@ -161,11 +161,11 @@ class Eagle3(Unrolled):
     @classmethod
     def new(cls, target: CausalDecoder, options: TrainOptions, counts: Counts) -> "Eagle3":
         fields = head_fields(target, options)
-        layers = fields.pop("features")
+        ids = fields.pop("features")
         config = EagleConfig(
-            **fields, layer_ids=layers, states=len(layers), norm_before_fc=True, norm_output=True
+            **fields, layer_ids=ids, feature_count=len(ids), norm_before_fc=True, norm_output=True
         )
-        return cls(started(EagleHead(config), target, options, counts), options.unroll, layers)
+        return cls(started(EagleHead(config), target, options, counts), options.unroll, ids)
 
     def config(self) -> dict[str, Any]:
         c = self.head.config

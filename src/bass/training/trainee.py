@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from bass.drafters.heads import over_vocabulary
-from bass.drafters.whole_texts import states_of
+from bass.drafters.whole_texts import states_of_texts
 from bass.models.decoder import FINAL, CausalDecoder
 from bass.records import Features
 from bass.training.data import Rows, sent
@@ -28,16 +28,16 @@ class Trainee(ABC):
     """A draft that is trained from states of the target.
 
     From each position t of a text it drafts the tokens t + `first`, t + `first` + 1 ..., `unroll`
-    of them, each as if those before it were the text's. head: its module. layers: the states that
-    it reads, as of `DraftMethod.target_features`. rounds: how many of the drafts are trained; None:
-    all.
+    of them, each as if those before it were the text's. head: its module. feature_ids: of
+    the states that it reads (`DraftMethod.target_features`). rounds: how many of the drafts are
+    trained; None: all.
     """
 
     first: ClassVar[int]
     rounds: ClassVar[int | None] = None
     head: Any
     unroll: int
-    layers: tuple[int, ...]
+    feature_ids: tuple[int, ...]
 
     @classmethod
     @abstractmethod
@@ -96,7 +96,7 @@ class Lesson:
             drawn = torch.rand(able.shape, generator=random) + able
             places = drawn.topk(max(1, min(most, int(able.sum(1).max())))).indices
         rows, anchors = rows.to(target.embed.device), sent(places, target.embed.device)
-        *features, final = states_of(target, rows.tokens, (*trainee.layers, FINAL))
+        *features, final = states_of_texts(target, rows.tokens, (*trainee.feature_ids, FINAL))
         wide = tuple(state.float() for state in features)
         return cls(trainee, target, rows, anchors, wide, target.unembed(final))
 

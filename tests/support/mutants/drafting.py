@@ -76,7 +76,7 @@ MUTANTS = (
     ),
     Mutant(
         "the output of a layer is taken for its input",
-        "block.states_of",
+        "block.feature_ids_of",
         'ids, distance = raw.get("target_layer_ids"), 1',
         'ids, distance = raw.get("target_layer_ids"), 0',
         (BLOCKS,),
@@ -133,14 +133,14 @@ MUTANTS = (
     ),
     Mutant(
         "ids that mean what leaves a layer are read as what enters it",
-        "EagleConfig.boundaries",
+        "EagleConfig.feature_ids",
         "i + shift",
         "i",
         (PRODUCED,),
     ),
     Mutant(
         "ids of speculators that begin with 1 are read as those of SpecForge",
-        "eagle_config.states_of",
+        "eagle_config.producer_of",
         '"speculators", layer_ids, "input"',
         '"speculators", layer_ids, "output" if layer_ids[:1] == (1,) else "input"',
         (PRODUCED,),
@@ -224,7 +224,7 @@ MUTANTS = (
     Mutant(
         "a state is that of the layer after",
         "CausalDecoder.hidden",
-        "if layer in layers:\n    streams[layer] = x",
+        "if layer in feature_ids:\n    streams[layer] = x",
         "if layer - 1 in layers:\n    streams[layer - 1] = x",
         (STATES,),
     ),
