@@ -87,24 +87,6 @@ def looked_up(row: list[int], longest: int, shortest: int, most: int) -> list[in
     return []
 
 
-@pytest.mark.parametrize(
-    ("row", "expected"),
-    [
-        ([1, 2, 3, 4, 5, 1, 2, 3], [4, 5, 1, 2]),
-        ([1, 2, 3, 4, 9, 2, 3, 5, 1, 2, 3], [4, 9, 2, 3]),  # the longest occurrence, not the latest
-        # the latest of equal length; and no further than what is committed
-        ([7, 3, 4, 7, 3, 5, 7, 3], [5, 7, 3]),
-        ([8, 8], [8]),
-        ([1, 2, 3, 4], []),
-        ([6], []),
-    ],
-)
-def test_ngram_proposes_what_followed_the_last_tokens_where_they_occurred_before(
-    row: list[int], expected: list[int]
-) -> None:
-    assert proposed(Ngram(), [row], [4]) == [expected]
-
-
 def test_ngram_gives_each_row_its_own_and_idle_rows_nothing() -> None:
     rows = [[1, 2, 1, 2], [3, 4], [], [5, 6, 7, 5, 6]]
     assert proposed(Ngram(), rows, [3, 3, 0, 1]) == [[1, 2], [], [], [7]]
@@ -209,41 +191,18 @@ def test_a_memory_of_texts_begins_empty_in_each_call(deep: Path) -> None:
     assert first.stats.drafted
 
 
-def test_replay_proposes_the_next_tokens_of_the_first_script_that_a_row_begins() -> None:
-    drafter = Replay([[1, 2, 3, 4, 5, 6], [1, 2, 9, 9], [7], [1, 2, 3, 4, 0, 0, 0]]).build(bench())
-    rows = [
-        [1, 2, 3],
-        [1, 2, 9],
-        [7],
-        [8],
-        [],
-        [1, 2, 3, 4, 5, 6],
-        [1, 2, 3, 4, 0],
-        [1, 2, 3, 4, 5],
-    ]
-    assert proposed(drafter, rows, [2, 3, 3, 3, 0, 3, 3, 3]) == [
-        [4, 5],
-        [9],
-        [],
-        [],
-        [],
-        [],
-        [0, 0],
-        [6],
-    ]
-    assert proposed(drafter, rows[:3], [2, 3, 3], span=3) == [[4, 5], [9], []]
-
-
 @given(data=st.data())
 def test_replay_is_a_search_for_a_prefix(data: st.DataObject) -> None:
     sequences = st.lists(st.integers(0, 1), min_size=1, max_size=6)
     scripts, rows = (data.draw(st.lists(sequences, min_size=1, max_size=4)) for _ in range(2))
     most = data.draw(st.integers(1, 4))
+    span = data.draw(st.integers(max(map(len, rows)), 24))
     expected = [
         next((s[len(r) :][:most] for s in scripts if s[: len(r)] == r and len(s) > len(r)), [])
         for r in rows
     ]
-    assert proposed(Replay(scripts).build(bench()), rows, [most] * len(rows)) == expected
+    lengths = [most] * len(rows)
+    assert proposed(Replay(scripts).build(bench()), rows, lengths, span) == expected
 
 
 def test_an_ensemble_takes_the_first_that_proposes_and_asks_the_others_for_the_rest() -> None:

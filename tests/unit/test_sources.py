@@ -72,13 +72,6 @@ def test_splitting_gives_back_what_was_filled_in(kind: Kind) -> None:
 
 
 @given(kinds())
-def test_filling_gives_back_what_was_split(kind: Kind) -> None:
-    source, parts = kind.made()
-    parameter = filled(source, parts)
-    assert torch.equal(filled(source, source.split(parameter)), parameter)
-
-
-@given(kinds())
 def test_the_shapes_are_those_that_a_checkpoint_stores(kind: Kind) -> None:
     source, parts = kind.made()
     assert source.shapes(filled(source, parts).shape) == [tuple(part.shape) for part in parts]
