@@ -34,6 +34,7 @@ import bass
 from bass import pair
 from bass.api.generation import Generation
 from bass.api.llm import LLM, plain
+from bass.api.options import RequestOptions
 from bass.experiments.prompts import PYTHON
 from bass.policies import Fixed
 from bass.verifiers import Synthetic
@@ -90,7 +91,7 @@ def measured(
     """Tokens/s of each method, medians: of whole calls, and from `arguments.start` on."""
     policies = {AUTO: llm.parts.policy} | {f"k={k}": Fixed(k) for k in arguments.lengths}
     request = {"ignore_eos": True, "max_new_tokens": arguments.new_tokens} | options
-    llm.warm_up(prompts, **request)
+    llm.warm_up_for([(prompts, RequestOptions(**request))])
     without, rates = plain(llm), {name: [] for name in (PLAIN, *policies)}
     for repeat in range(arguments.repeats + 1):
         for name, found in rates.items():

@@ -96,13 +96,6 @@ def test_passes_of_a_head_are_recorded() -> None:
     assert found == [tokens(fresh, PROMPTS[0])] * 3
 
 
-def test_a_warm_up_for_prompts_changes_no_token(long_pair: Pair) -> None:
-    llm = load(long_pair)
-    for _ in range(2):
-        llm.warm_up(PROMPTS[0], max_new_tokens=20, ignore_eos=True)
-        assert tokens(llm, PROMPTS[0]) == tokens(load(long_pair), PROMPTS[0])
-
-
 def test_threads_and_open_streams_do_not_share_storage(long_pair: Pair) -> None:
     llm = load(long_pair)
     expected = [tokens(load(long_pair), prompt, 60) for prompt in PROMPTS]

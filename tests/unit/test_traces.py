@@ -27,7 +27,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="module")
 def varied(run: Run) -> Trace:
     """A trace whose steps are of two lengths, as those of a policy."""
-    long, short = trace_of(run, "bass-b4"), trace_of(run, "fixed-b4")
+    long, short = trace_of(run.measurement("bass-b4")), trace_of(run.measurement("fixed-b4"))
     return replace(long, steps=pd.concat([long.steps, short.steps], ignore_index=True))
 
 
@@ -41,7 +41,7 @@ def test_a_trace_has_every_call_in_the_order_of_its_request(drawn: Drawn) -> Non
     trace = trace_of(measured)
     expected = []
     for request in range(len(drawn.requests)):
-        for _, _, _, requests, drafted, accepted, emitted, *_ in drawn.steps:
+        for _, requests, drafted, accepted, emitted, *_ in drawn.steps:
             for b in np.flatnonzero(requests == request):
                 cut = emitted[b] == accepted[b]  # the text ended inside the draft
                 judged = accepted[b] if cut else drafted[b]
@@ -106,14 +106,14 @@ def test_the_measured_cost_is_the_line_through_the_steps(run: Run, varied: Trace
     assert cost.weights == pytest.approx(low - short * cost.draft_weights)
     assert replay(varied).index[-1] == "auto"
     with pytest.raises(OptionError, match="does not show what a drafted token costs"):
-        measured_cost(trace_of(run, "fixed-b4"))
+        measured_cost(trace_of(run.measurement("fixed-b4")))
     falling = varied.steps.assign(milliseconds=10.0 - varied.steps["k"])
     with pytest.raises(OptionError, match="do not grow with their lengths"):
         measured_cost(replace(varied, steps=falling))
 
 
 def test_no_policy_is_faster_than_the_oracle_at_batch_1(run: Run) -> None:
-    trace = trace_of(run, "bass-b1")
+    trace = trace_of(run.measurement("bass-b1"))
     found = replay(trace, ["bass", FIXED], COST)
     assert [*found.index[2:]] == ["oracle", "bass", "fixed(k=2)"]
     assert (found.at["oracle", "ms_per_token"] <= found["ms_per_token"]).all()

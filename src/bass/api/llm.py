@@ -26,7 +26,6 @@ from bass.drafters import NoDrafter
 from bass.engine.engines import EngineCache, Memory
 from bass.engine.threads import warn_of_busy_cores
 from bass.engine.warm_up import compiled, first_prefills
-from bass.errors import OptionError
 from bass.option import called
 from bass.policies import Fixed
 from bass.progress import counted
@@ -189,31 +188,19 @@ class LLM:
         text = tokenizer.chat.render(messages, shown.pop("template"), **shown)
         return tokenizer.encode(text, add_special_tokens=False)
 
-    def warm_up(
-        self, prompts: Prompts | None = None, progress: bool = False, **options: Any
-    ) -> None:
+    def warm_up(self, progress: bool = False) -> None:
         """Do in advance what the first call would wait for; `bass.load` does it on a GPU.
 
         Where steps run as CUDA graphs, this allocates the storage of `max_batch_size` rows of
         `max_model_len` tokens, and captures the steps of every batch size, every length that the
         policy may request, and every span, and the prefill of short prompts. Later calls capture
-        nothing, whatever their prompts, limits, seeds and sampling options. With `prompts`, whose
-        options are those of `generate`, it captures only what these requests can need. `progress`
-        shows a progress bar on standard error, then `memory`. A batch-wide drafter
-        (`batch_invariant = False`) is built for each call, and its graphs too.
+        nothing, whatever their prompts, limits, seeds and sampling options. `progress` shows a
+        progress bar on standard error, then `memory`. A batch-wide drafter (`batch_invariant =
+        False`) is built for each call, and its graphs too.
 
         Without a warm-up, a call captures what it can need before its first token: that time is
         `stats.capture_seconds`, and counts neither as the policy's nor against a `time_budget`.
-
-        Raises `RequestError` or `OptionError` as `generate` does.
         """
-        if prompts is not None:
-            self.warm_up_for([(prompts, made(RequestOptions, options))])
-            return
-        if options:
-            raise OptionError(
-                f"`{next(iter(options))}` needs `prompts`: leave it out, or give both."
-            )
         storage = self._engines.for_all_requests()
         if storage is not None:
             with self._engines.explained(storage.budget):

@@ -1,6 +1,6 @@
 """Acceptance traces of runs, and their replay with other policies, without a model.
 
-trace = trace_of(result)                      # or trace_of(bass.open_run(FOLDER), "cell")
+trace = trace_of(result)             # or trace_of(bass.open_run(FOLDER).measurement("cell"))
 replay(trace, ["bass", {"class_path": "fixed", "init_args": {"k": 4}}])
 """
 
@@ -13,7 +13,6 @@ from typing import Any, final
 import numpy as np
 import pandas as pd
 
-from bass.analysis.frames import Run
 from bass.analysis.metrics import CALL, Measurement, by_position
 from bass.api.options import DEFAULT_POLICY
 from bass.api.resolve import make
@@ -70,14 +69,9 @@ class Trace:
         return cls(found["batch"], *frames)
 
 
-def trace_of(source: Result | Run | Measurement, cell: str | None = None) -> Trace:
+def trace_of(source: Result | Measurement) -> Trace:
     """The trace of a result, or of a cell. Raises `OptionError` if nothing was drafted."""
-    if isinstance(source, Run):
-        if cell is None:
-            raise OptionError(f"A run has several cells: give one of {', '.join(source.finished)}.")
-        measured = source.measurement(cell)
-    else:
-        measured = source.measurement if isinstance(source, Result) else source
+    measured = source.measurement if isinstance(source, Result) else source
     if not measured.counts.drafted:
         raise OptionError("Nothing was drafted, so that nothing is known of acceptance.")
     rows = measured.rows.sort_values([*CALL, "request", "step"], kind="stable")
