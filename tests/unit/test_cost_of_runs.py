@@ -239,7 +239,7 @@ def test_a_heads_bytes_and_flops_are_those_of_its_passes(form: str) -> None:
                 moved += 0 if seen is None else kv * int((seen * active * (tokens > 0)).sum())
         for row in np.flatnonzero(active):
             done[step.requests[row]] += int(emitted[row])
-        whole = own.work(drafted + 1, lens + drafted, active, lens)
+        whole = own.work(drafted + 1, lens + drafted, active)
         assert (step.work.bytes, step.work.flops) == (whole.bytes + moved, whole.flops + flops)
         all_drafted += int(drafted.sum())
     assert all_drafted > 20

@@ -48,7 +48,7 @@ def test_every_value_is_a_finite_number_and_shares_are_shares(run: Drawn) -> Non
 
 
 @given(runs())
-def test_a_call_commits_what_it_accepted_and_one_more_unless_the_sequence_ended_before(
+def test_a_row_step_commits_what_it_accepted_and_one_more_unless_the_sequence_ended(
     run: Drawn,
 ) -> None:
     m = run.measurement()
@@ -59,8 +59,8 @@ def test_a_call_commits_what_it_accepted_and_one_more_unless_the_sequence_ended_
 
 
 @given(runs(cuts=False))
-def test_without_cuts_tau_is_one_more_than_accepted_per_call(run: Drawn) -> None:
-    """vLLM's definition, 1 + accepted / drafts, is the same number where every call has a draft."""
+def test_without_cuts_tau_is_one_more_than_accepted_per_row_step(run: Drawn) -> None:
+    """vLLM's definition, 1 + accepted / drafts, is the same where every row step has a draft."""
     m = run.measurement()
     assert close(metric(m, "tau"), 1 + m.counts.accepted / m.counts.row_steps)
 
@@ -92,20 +92,20 @@ def test_rates_times_their_denominators_are_the_accepted_tokens(run: Drawn) -> N
 
 
 @given(runs())
-def test_histograms_sum_to_calls_and_tokens(run: Drawn) -> None:
+def test_histograms_sum_to_row_steps_and_tokens(run: Drawn) -> None:
     m = run.measurement()
     drafted, accepted = (profile(m, f"{name}_histogram") for name in ("drafted", "accepted"))
     assert sum(drafted) == sum(accepted) == m.counts.row_steps
-    assert sum(n * calls for n, calls in enumerate(drafted)) == m.counts.drafted
-    assert sum(n * calls for n, calls in enumerate(accepted)) == m.counts.accepted
+    assert sum(n * count for n, count in enumerate(drafted)) == m.counts.drafted
+    assert sum(n * count for n, count in enumerate(accepted)) == m.counts.accepted
     by_length = profile(m, "accepted_by_length")
-    assert [mean is None for mean in by_length] == [calls == 0 for calls in drafted]
-    total = sum((mean or 0.0) * calls for mean, calls in zip(by_length, drafted, strict=True))
+    assert [mean is None for mean in by_length] == [count == 0 for count in drafted]
+    total = sum((mean or 0.0) * count for mean, count in zip(by_length, drafted, strict=True))
     assert close(total, m.counts.accepted)
 
 
 @given(runs(plain=True))
-def test_autoregressive_decoding_commits_one_token_a_call_and_has_no_acceptance_rate(
+def test_autoregressive_decoding_commits_one_token_a_row_step_and_has_no_acceptance_rate(
     run: Drawn,
 ) -> None:
     m = run.measurement()

@@ -32,7 +32,7 @@ def varied(run: Run) -> Trace:
 
 
 @given(runs())
-def test_a_trace_has_every_call_in_the_order_of_its_request(drawn: Drawn) -> None:
+def test_a_trace_has_every_row_step_in_the_order_of_its_request(drawn: Drawn) -> None:
     measured = drawn.measurement()
     if not measured.counts.drafted:
         with pytest.raises(OptionError, match="Nothing was drafted"):
@@ -56,11 +56,11 @@ def test_a_trace_has_every_call_in_the_order_of_its_request(drawn: Drawn) -> Non
     assert acceptance.tail == pytest.approx(sum(acceptance.accepted) / max(reached, 1))
 
 
-def test_a_replay_of_complete_calls_is_the_simulators_own() -> None:
+def test_a_replay_of_complete_row_steps_is_the_simulators_own() -> None:
     would = Constant(0.8).draw(np.random.default_rng(3), 500, 4)
     accepted = would.T.ravel()
-    calls = pd.DataFrame({"drafted": LONGEST + 1, "judged": LONGEST + 1, "accepted": accepted})
-    trace = Trace(4, calls, pd.DataFrame({"k": [1], "milliseconds": [1.0]}))
+    row_steps = pd.DataFrame({"drafted": LONGEST + 1, "judged": LONGEST + 1, "accepted": accepted})
+    trace = Trace(4, row_steps, pd.DataFrame({"k": [1], "milliseconds": [1.0]}))
     found = replay(trace, {"algorithm 1": "bass"}, COST)
     own = simulate(BatchAdaptive(), trace.acceptance, 4, COST, steps=500)
     np.testing.assert_array_equal(own.would, would)
@@ -77,14 +77,14 @@ def test_a_replay_of_complete_calls_is_the_simulators_own() -> None:
 
 
 @pytest.mark.parametrize("k", [1, 3, 7])
-def test_completed_calls_have_the_law_of_the_complete_ones(k: int) -> None:
-    """Of a run with fixed drafts: 40,000 calls give every share of at least n accepted tokens
+def test_completed_row_steps_have_the_law_of_the_complete_ones(k: int) -> None:
+    """Of a run with fixed drafts: 40,000 row steps give every share of at least n accepted tokens
     within 0.0125, five standard deviations; and the best length in hindsight within one.
     """
     would = Constant(0.8).draw(np.random.default_rng(k), 40_000, 1)[:, 0]
     accepted = np.minimum(would, k)
-    calls = pd.DataFrame({"drafted": k, "judged": k, "accepted": accepted})
-    recorded = Trace(1, calls, pd.DataFrame({"k": [k], "milliseconds": [1.0]})).acceptance
+    row_steps = pd.DataFrame({"drafted": k, "judged": k, "accepted": accepted})
+    recorded = Trace(1, row_steps, pd.DataFrame({"k": [k], "milliseconds": [1.0]})).acceptance
     drawn = recorded.completed(np.random.default_rng(9))
     for n in range(1, 13):
         assert (drawn >= n).mean() == pytest.approx((would >= n).mean(), abs=0.0125)

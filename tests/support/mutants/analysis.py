@@ -24,7 +24,7 @@ MUTANTS = (
         "metrics.tau",
         "m.counts.emitted",
         "m.counts.accepted",
-        (f"{METRICS}::test_without_cuts_tau_is_one_more_than_accepted_per_call",),
+        (f"{METRICS}::test_without_cuts_tau_is_one_more_than_accepted_per_row_step",),
     ),
     Mutant(
         "the acceptance of a token is that of a draft",
