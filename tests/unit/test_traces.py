@@ -49,7 +49,7 @@ def test_a_trace_has_every_row_step_in_the_order_of_its_request(drawn: Drawn) ->
     assert [*trace.row_steps.itertuples(index=False, name=None)] == expected
     assert trace.censored.tolist() == [accepted == judged for _, judged, accepted in expected]
     assert trace.steps["k"].tolist() == [step[0] for step in drawn.steps]
-    assert trace.batch == len(drawn.steps[0][3])
+    assert trace.batch == len(drawn.steps[0][1])
     acceptance = trace.acceptance
     assert acceptance.accepted.tolist() == [accepted for *_, accepted in expected]
     reached = sum(min(judged, accepted + 1) for _, judged, accepted in expected)
