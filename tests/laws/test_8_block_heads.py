@@ -61,7 +61,7 @@ def test_drafts_follow_from_the_whole_text(
     """After each step, in a batch of drafts of several lengths: what earlier drafts wrote to the
     head's cache is gone.
     """
-    method, requests = WithHead(form), mixed_requests(WORLD, count=5, longest=9)
+    method, requests = WithHead(form), mixed_requests(WORLD, count=6, longest=12)
     setup = Setup(
         WORLD, device, PAIRINGS[pairing], POLICIES[policy], By(method), warp=Sampling(1.0), eos=(3,)
     )

@@ -4,7 +4,6 @@ batch size, and kept on disk.
 
 import contextlib
 import hashlib
-import itertools
 import json
 import os
 import time
@@ -32,7 +31,7 @@ from bass.records import CacheBudget, Draft, Noise, Sequences
 ROUNDS = 4
 MOST_SECONDS = 2.0  # for all batch sizes of a load, or for one where a call has its own storage
 PROMPT = 64  # tokens: in longer contexts drafts cost relatively less
-FIRST = (4, 1, 16, 2, 8)  # the lengths that say most, measured even where steps are slow
+FIRST = (4, 1, 2, 8, 16)  # the lengths that say most, and on a CPU the only ones
 LEAST_TIMED = 2  # lengths, whatever the time
 
 
@@ -144,12 +143,14 @@ class StepTimes:
         return Storage(self.models, parts, budget, 1, self.graphs).engine_for(budget, 1)
 
     def measured(self, engine: Engine) -> list[float]:
-        """The median time of each length, as a multiple of that of no drafts right before, since
-        the speed of a machine changes; lengths without one lie on the lines between their
-        neighbours.
+        """The median time of each length, as a multiple of that of no drafts right before and
+        after, since the speed of a machine changes; lengths without one lie on the lines between
+        their neighbours.
         """
         lengths = captured_lengths(self.parts.policy)
-        longer = dict.fromkeys([*(k for k in FIRST if k in lengths), *lengths[1:]])
+        longer = [k for k in FIRST if k in lengths] or [lengths[-1]]
+        if engine.step.overlaps:  # the others too, where steps are quick
+            longer = [*dict.fromkeys((*longer, *lengths[1:]))]
         order = tuple(k for one in longer for k in (0, one))
         blocks = list[tuple[int, list[float]]]()  # of consecutive steps of one length
         began = None
@@ -163,9 +164,10 @@ class StepTimes:
                 break
         without = float(np.median([x for k, taken in blocks for x in taken if not k]))
         ratios: dict[int, list[float]] = {0: [1.0]}
-        for (_, before), (k, taken) in itertools.pairwise(blocks):
+        for i, (k, taken) in enumerate(blocks):
             if k:
-                ratios.setdefault(k, []).append(np.median(taken) / np.median(before))
+                near = [x for _, others in blocks[i - 1 : i + 2 : 2] for x in others]
+                ratios.setdefault(k, []).append(np.median(taken) / np.median(near))
         found = {k: without * float(np.median(of_length)) for k, of_length in ratios.items()}
         known = sorted(found)
         seconds = np.interp(np.arange(lengths[-1] + 1), known, [found[k] for k in known])
@@ -173,8 +175,9 @@ class StepTimes:
             slope = (found[known[-1]] - found[known[0]]) / (known[-1] - known[0])
             beyond = np.arange(known[-1] + 1, lengths[-1] + 1)
             seconds[beyond] = found[known[-1]] + slope * (beyond - known[-1])
-        # other processes only ever add time: a step takes no longer than one of a longer draft
-        return np.minimum.accumulate(seconds[::-1])[::-1].tolist()
+        # a step takes no longer than one of a longer draft
+        least = np.minimum.accumulate(seconds[::-1])[::-1]
+        return ((least + np.maximum.accumulate(seconds)) / 2).tolist()
 
     def steps(self, engine: Engine, order: tuple[int, ...]) -> Iterator[tuple[int, float]]:
         """Draft length and seconds of steps of each length, in `ROUNDS` rounds.
