@@ -9,8 +9,13 @@ from bass.api.plan import backend_for, cache_for
 from bass.attention import BACKENDS
 from bass.errors import PairingError
 from bass.testing.checking import Checker
-from bass.testing.properties_of_models import attends, passes
+from bass.testing.properties_of_models import RULES, AttentionCase, attends, passes
 from support.engines import EVERY_PAIRING, PAIRINGS, SLOW
+
+# several queries of grouped heads, without what makes a backend leave its usual way
+GROUPED = AttentionCase(
+    (2, 2, 8), (9, 0, 20), (3, 3, 2), (0, 0, 0), 3, RULES[0], RULES[1], False, False, 0
+)
 
 
 @pytest.mark.parametrize("pairing", PAIRINGS)
@@ -30,6 +35,8 @@ def test_an_interpreted_backend_equals_dense_causal_attention_too(
 def compare_with_dense(pairing: str, device: torch.device, examples: int) -> None:
     layout, backend = EVERY_PAIRING[pairing]
     checker = Checker(pairing, examples)
+    with checker.on(GROUPED):
+        attends(checker, layout, backend(), GROUPED, device)
     checker.for_all(passes(), lambda case: attends(checker, layout, backend(), case, device))
 
 
