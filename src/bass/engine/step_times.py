@@ -33,6 +33,9 @@ MOST_SECONDS = 2.0  # for all batch sizes of a load, or for one where a call has
 PROMPT = 64  # tokens: in longer contexts drafts cost relatively less
 FIRST = (4, 1, 2, 8, 16)  # the lengths that say most, and on a CPU the only ones
 LEAST_TIMED = 2  # lengths, whatever the time
+# Steps without drafts right after others take up to 1.5 times as long on a CPU: turns of them at
+# the beginning of a round, and the last steps that count.
+SETTLED, COUNTED = 3, 3
 
 
 def folder() -> Path:
@@ -143,15 +146,15 @@ class StepTimes:
         return Storage(self.models, parts, budget, 1, self.graphs).engine_for(budget, 1)
 
     def measured(self, engine: Engine) -> list[float]:
-        """The median time of each length, as a multiple of that of no drafts right before and
-        after, since the speed of a machine changes; lengths without one lie on the lines between
-        their neighbours.
+        """The median time of each length, as a multiple of that of no drafts in the same round,
+        since the speed of a machine changes; lengths without one lie on the lines between their
+        neighbours.
         """
         lengths = captured_lengths(self.parts.policy)
         longer = [k for k in FIRST if k in lengths] or [lengths[-1]]
         if engine.step.overlaps:  # the others too, where steps are quick
             longer = [*dict.fromkeys((*longer, *lengths[1:]))]
-        order = tuple(k for one in longer for k in (0, one))
+        order = (0,) * SETTLED + tuple(longer)
         blocks = list[tuple[int, list[float]]]()  # of consecutive steps of one length
         began = None
         for k, seconds in self.steps(engine, order):
@@ -162,13 +165,14 @@ class StepTimes:
             over = time.perf_counter() - began > MOST_SECONDS / self.sizes
             if over and len({k for k, _ in blocks}) >= min(LEAST_TIMED, len(lengths)):
                 break
-        without = float(np.median([x for k, taken in blocks for x in taken if not k]))
-        ratios: dict[int, list[float]] = {0: [1.0]}
-        for i, (k, taken) in enumerate(blocks):
+        without, ratios = list[float](), dict[int, list[float]]()
+        for k, taken in blocks:
             if k:
-                near = [x for _, others in blocks[i - 1 : i + 2 : 2] for x in others]
-                ratios.setdefault(k, []).append(np.median(taken) / np.median(near))
-        found = {k: without * float(np.median(of_length)) for k, of_length in ratios.items()}
+                ratios.setdefault(k, []).append(float(np.median(taken)) / without[-1])
+            else:
+                without.append(float(np.median(taken[-COUNTED:])))
+        none = float(np.median(without))
+        found = {0: none} | {k: none * float(np.median(of)) for k, of in ratios.items()}
         known = sorted(found)
         seconds = np.interp(np.arange(lengths[-1] + 1), known, [found[k] for k in known])
         if 0 < known[-1] < lengths[-1]:  # beyond the last: the line of the first and the last
