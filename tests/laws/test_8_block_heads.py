@@ -27,16 +27,14 @@ from support.block_heads import (
 from support.doubles import Cycle
 from support.engines import PAIRINGS, By, Setup, mixed_requests
 from support.heads import target_states
-from support.matrix import by_day, matrix
+from support.matrix import matrix
 
 WORLD, WIDTH, LONGEST = SmallLlama(layers=3), 32, 4
 POLICIES = {"fixed": Fixed(3), "cycle": Cycle(), "by row": ByRow(LONGEST)}
 
 
-BY_DAY = ("DeepSpec, DSpark",)
-
-
-@pytest.mark.parametrize("form", by_day(FORMS, BY_DAY))
+@pytest.mark.nightly
+@pytest.mark.parametrize("form", FORMS)
 def test_the_output_is_the_targets(form: str) -> None:
     check_drafter(WithHead(form), examples=8)
 
