@@ -441,15 +441,14 @@ def test_without_room_for_a_graph_a_request_says_so_and_a_smaller_one_is_served(
     # Caches of 256 rows of 256 positions are 25 MB; the target's logits, 256 x 17 x 20000 in
     # float32, are 350 MB, and are copied.
     large: dict[str, Any] = {"num_return_sequences": 256, "max_new_tokens": 30, "ignore_eos": True}
-    for ask in (llm.generate, llm.warm_up):
-        with pytest.raises(
-            RequestError,
-            match=(
-                r"A pass of 256 rows of up to 256 positions, with up to 16 drafted .*is free\): "
-                r"lower `max_batch"
-            ),
-        ):
-            ask([3, 1, 4], **large)
+    with pytest.raises(
+        RequestError,
+        match=(
+            r"A pass of 256 rows of up to 256 positions, with up to 16 drafted .*is free\): "
+            r"lower `max_batch"
+        ),
+    ):
+        llm.generate([3, 1, 4], **large)
     assert [c.token_ids for c in llm.generate([3, 1, 4], **small).completions] == [
         c.token_ids for c in before
     ]
