@@ -88,7 +88,8 @@ def logits(decoder: Any, left_out: int | None) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("family", "left_out"),
     [
-        ("llama", 1), night("llama", None), night("llama", 2), ("opt", None), ("codegen", None),
+        ("llama", 1), night("llama", None), night("llama", 2), night("opt", None),
+        ("codegen", None),
         night("cohere2", None),
         night("codegen", 1), night("qwen3", None), night("gpt2", None),
         night("phi", None), night("mixtral", None), night("nemotron", None),

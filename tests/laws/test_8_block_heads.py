@@ -52,7 +52,7 @@ def reference(form: str, tokens: Tensor, drafted: Tensor) -> tuple[Tensor, Tenso
     return logits, torch.ones(len(logits))
 
 
-@matrix(form=FORMS, pairing=PAIRINGS, policy=POLICIES)
+@matrix(strength=1, form=FORMS, pairing=PAIRINGS, policy=POLICIES)
 def test_drafts_follow_from_the_whole_text(
     form: str, pairing: str, policy: str, device: torch.device
 ) -> None:

@@ -75,6 +75,7 @@ def test_random_experts_are_in_mxfp4_as_published(
     assert not any(p.any() for name, p in decoder.named_parameters() if name.endswith("_bias"))
 
 
+@pytest.mark.nightly
 def test_it_times_each_format_next_to_bfloat16(
     scripts: dict[str, ModuleType], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
