@@ -89,7 +89,7 @@ class Probe:
         sizes = np.full(batch, capacity)
         target, device, dtype = llm.models.target, llm.models.device, llm.models.dtype
         cache = llm.parts.cache.allocate(target.shape, CacheBudget.of(sizes), device, dtype)
-        cache.reserve(RowAssignment(sizes, np.arange(batch), np.zeros_like(sizes)))
+        cache.reserve(RowAssignment.of(sizes))
         return cls(ModelScorer(target, cache, llm.parts.attention, batch), capacity, device)
 
     def fill(self, tokens: torch.Tensor, count: int) -> None:

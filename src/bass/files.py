@@ -43,8 +43,8 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def digests(values: list[Any]) -> dict[str, str]:
-    """The sha256 of the files that values depend on, by path: those that they name, the sources of
-    the user's classes, and what the fields of both name and are.
+    """The sha256 of the files that values depend on, by path: files that they or their fields
+    name, and the sources of the user's classes among them.
     """
     found = {*_files(values)}
     return {path: _digest(path, os.stat(path).st_mtime_ns) for path in sorted(found)}

@@ -193,7 +193,7 @@ class Parser(ArgumentParser):
 
     def _unknown(self, name: str) -> OptionError:
         if name.strip("-") in [a.dest for a in self._actions if not a.option_strings]:
-            return OptionError(f"`{name}` has no name here: give `{self.prog} VALUE` without it.")
+            return OptionError(f"`{name}` is no option: give `{self.prog} VALUE` without it.")
         options = {a.dest: str(a.help) for a in self._actions if a.option_strings} | self.helps
         near = difflib.get_close_matches(hyphened(name), map(flag, options), n=2)
         hint = f" Did you mean {' or '.join(f'`{one}`' for one in near)}?" if near else ""

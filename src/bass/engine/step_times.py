@@ -4,6 +4,7 @@ batch size, and kept on disk.
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import time
@@ -155,22 +156,21 @@ class StepTimes:
         if engine.step.overlaps:  # the others too, where steps are quick
             longer = [*dict.fromkeys((*longer, *lengths[1:]))]
         order = (0,) * SETTLED + tuple(longer)
-        blocks = list[tuple[int, list[float]]]()  # of consecutive steps of one length
+        taken = list[tuple[int, float]]()
         began = None
         for k, seconds in self.steps(engine, order):
             began = began or time.perf_counter()  # after captures and the first compilations
-            if not blocks or blocks[-1][0] != k:
-                blocks.append((k, []))
-            blocks[-1][1].append(seconds)
+            taken.append((k, seconds))
             over = time.perf_counter() - began > MOST_SECONDS / self.sizes
-            if over and len({k for k, _ in blocks}) >= min(LEAST_TIMED, len(lengths)):
+            if over and len({k for k, _ in taken}) >= min(LEAST_TIMED, len(lengths)):
                 break
         without, ratios = list[float](), dict[int, list[float]]()
-        for k, taken in blocks:
+        for k, steps in itertools.groupby(taken, lambda step: step[0]):
+            block = [seconds for _, seconds in steps]
             if k:
-                ratios.setdefault(k, []).append(float(np.median(taken)) / without[-1])
+                ratios.setdefault(k, []).append(float(np.median(block)) / without[-1])
             else:
-                without.append(float(np.median(taken[-COUNTED:])))
+                without.append(float(np.median(block[-COUNTED:])))
         none = float(np.median(without))
         found = {0: none} | {k: none * float(np.median(of)) for k, of in ratios.items()}
         known = sorted(found)

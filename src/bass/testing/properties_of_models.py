@@ -210,7 +210,7 @@ def attended(
     shape = DecoderShape(5, kv_heads * groups, kv_heads, dim, 64, rules)
     layout = FirstRows(layout) if case.first_rows else layout
     cache = poisoned(layout.allocate(shape, CacheBudget.of(capacities), device, torch.float32))
-    cache.reserve(RowAssignment(capacities, np.arange(batch), np.zeros(batch, dtype=int)))
+    cache.reserve(RowAssignment.of(capacities))
 
     def placed(first: Any, counts: Any, width: int) -> Tensor:
         w = np.arange(width)

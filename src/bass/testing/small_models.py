@@ -64,8 +64,7 @@ class SmallModel:
         cache_type, make_backend = self.pairing or pairing
         decoder = self.models[role].to(device)
         cache = cache_type.allocate(decoder.shape, budget, device, self.dtype)
-        rows = np.arange(budget.batch)
-        cache.reserve(RowAssignment(budget.longest, rows, np.zeros_like(rows)))
+        cache.reserve(RowAssignment.of(budget.longest))
         return ModelScorer(decoder, poisoned(cache), make_backend(), budget.batch)
 
     def oracle(self, role: str, prefixes: Prefixes) -> Logits:
