@@ -90,14 +90,14 @@ class EngineRun:
         """End a request early, for example at a stop string; its row becomes free."""
         self.schedule.finish(request)
 
-    @torch.inference_mode()
     def __iter__(self) -> Iterator[Emission]:
         """Yield the tokens that each step committed, row by row, until all requests are done or the
         time budget (in seconds, without captures) is spent.
         """
         try:
             with explained(self.no_room):
-                yield from self._steps()
+                for emissions in self._steps():
+                    yield from emissions
         except Exception:
             self.status.failed = True
             raise
@@ -114,7 +114,9 @@ class EngineRun:
             "policy's longest draft, or `max_new_tokens`."
         )
 
-    def _steps(self) -> Iterator[Emission]:
+    @torch.inference_mode()
+    def _steps(self) -> Iterator[Iterator[Emission]]:
+        """Yield the emissions of each step, to be consumed before the next one is asked for."""
         self.began = self.idle = time.perf_counter()
         self._prepare()
         state = self.policy.init(self.batch)
@@ -128,7 +130,7 @@ class EngineRun:
                 pending = self._launched(self.schedule.plan(lengths))
             self.behind = 0 if pending.plan.k else self.behind + 1
             ahead = self._launched_ahead(pending.plan, state)
-            yield from emissions  # while the device works; the consumer may end requests
+            yield emissions  # while the device works; the consumer may end requests
             serving = self.schedule.serving.copy()
             active = np.array(serving) >= 0
             ended = self._collected(pending, serving)
@@ -141,12 +143,12 @@ class EngineRun:
             over = self.time_budget is not None and self.now > self.time_budget
             if over or not self.step.overlaps:
                 before = time.perf_counter()
-                yield from emissions
+                yield emissions
                 self.idle += time.perf_counter() - before  # which the consumer takes
                 emissions = iter(())
             if over:
                 return
-        yield from emissions
+        yield emissions
         if ahead is not None:  # launched before the report that ended all requests
             ahead.collect()
 
