@@ -72,7 +72,7 @@ def drawn_ids(draw: random.Random, tokenizer: Tokenizer, length: int = 25) -> li
     or bytes of characters among others.
     """
     size = tokenizer.fast.get_vocab_size()
-    broken = [token for token in range(size) if tokenizer.raw([token]).endswith(BROKEN)]
+    broken = [token for token in range(size) if tokenizer.decode([token]).endswith(BROKEN)]
     odd = draw.choice([broken, broken[:1], sorted(tokenizer.bytes), sorted(tokenizer.silent)])
     kind = draw.randrange(4)
     if kind == 0 and size > 256:

@@ -62,27 +62,11 @@ def test_a_run_of_bytes_is_shown_when_it_has_ended(tmp_path: Path) -> None:
     assert streamed(spaced, tokenizer)[:-1] == ["", "", "a", " ", " ", "a"]  # none before the first
 
 
-@given(st.text(alphabet=" '.,nt svremd\n", max_size=30), st.integers(0, 30))
-def test_a_text_can_be_tidied_in_two_parts_where_nothing_that_follows_matters(
-    text: str, at: int
-) -> None:
-    tokenizer = Tokenizer(BYTES.fast, clean_up=True)
-    cut = tokenizer.tidied_length(text[:at])
-    assert tokenizer.tidy(text[:cut]) + tokenizer.tidy(text[cut:]) == tokenizer.tidy(text)
-
-
 def changed(**parts: Any) -> Tokenizer:
     """The tokens of `BYTES`, and something else about it."""
     own = json.loads(BYTES.fast.to_str())
     own["model"] |= {name: parts.pop(name) for name in list(parts) if name in own["model"]}
     return Tokenizer(FastTokenizer.from_str(json.dumps(own | parts)))
-
-
-def test_tokenizers_of_the_same_tokens_that_split_texts_otherwise_are_told_apart() -> None:
-    first, second, *merges = json.loads(BYTES.fast.to_str())["model"]["merges"]
-    words = r"same tokens and different tokenizers: .* in the model's merges\."
-    with pytest.raises(PairingError, match=words):
-        check_same_tokenizer(BYTES, changed(merges=[second, first, *merges]))
 
 
 def test_other_tokens_are_an_error_and_other_added_tokens_a_warning() -> None:

@@ -174,7 +174,6 @@ LLAMA = {"tokenizer_class": "LlamaTokenizer", **ENDS, "model_max_length": 2048}
 PLAIN = {"tokenizer_class": "PreTrainedTokenizerFast"}
 GPT2 = {"tokenizer_class": "GPT2Tokenizer"}
 CODEGEN = {"tokenizer_class": "CodeGenTokenizer"}
-CLEANED = {"clean_up_tokenization_spaces": True}
 END = "<|endoftext|>"
 OPT_ENDS = {"bos_token": "</s>", "eos_token": "</s>", "unk_token": "</s>", "pad_token": "<pad>"}
 DECODER = {  # special and ordinary tokens, with flags of all kinds
@@ -242,7 +241,7 @@ FLAVOURS: dict[str, Files] = {
     ),
     "unigram, tokenizer.model": lambda: of(
         "llama",
-        PLAIN | {"add_eos_token": True} | CLEANED,
+        PLAIN | {"add_eos_token": True},
         tokenizer=pieces("unigram", 450, normalization_rule_name="nmt_nfkc"),
     ),
     "Gemma, tokenizer.model": lambda: of(
@@ -256,7 +255,7 @@ FLAVOURS: dict[str, Files] = {
     "Llama 3": lambda: of(
         "llama",
         PLAIN
-        | {"bos_token": "<|begin|>", "eos_token": "<|turn|>", **CLEANED}
+        | {"bos_token": "<|begin|>", "eos_token": "<|turn|>"}
         | {"added_tokens_decoder": numbered("<|begin|>", END, "<|turn|>", first=420)},
         tokenizer__json=llama3_json(),
     ),
@@ -296,7 +295,7 @@ FLAVOURS: dict[str, Files] = {
     ),
     "Phi 2": lambda: of(
         "phi",
-        CODEGEN | {"added_tokens_decoder": DECODER} | CLEANED,
+        CODEGEN | {"added_tokens_decoder": DECODER},
         tokenizer__json=byte_level(),
         **vocab_and_merges(),
     ),

@@ -178,6 +178,6 @@ def _write_texts(cells: Sequence[Cell], path: Path) -> None:
     texts = []
     for i in range(max(names, default=-1) + 1):
         # after itself, since some tokenizers drop a leading space
-        text = first.raw([i, i]).removeprefix(first.raw([i]))
+        text = first.decode([i, i]).removeprefix(first.decode([i]))
         texts.append(names.get(i, "") if i in first.silent else text)
     write_atomically(path, json.dumps(texts))

@@ -26,7 +26,6 @@ class TextStream:
     # [shown | not shown yet], decoded together: the text of an id can depend on the one before it
     _window: list[int] = field(default_factory=list)
     _shown: int = 0
-    _rest: str = ""  # text whose clean-up depends on later text
 
     def push(self, *tokens: int) -> str:
         """The text that the tokens complete; empty while a character is incomplete."""
@@ -49,12 +48,12 @@ class TextStream:
 
     def ending(self) -> str:
         """The result that `flush` would have now."""
-        return self.tokenizer.tidy(self._rest + self._text_up_to(len(self._window)))
+        return self._text_up_to(len(self._window))
 
     def flush(self) -> str:
         """The text still held back; an incomplete character becomes a replacement character."""
         text = self.ending()
-        self._window, self._shown, self._rest = [], 0, ""
+        self._window, self._shown = [], 0
         return text
 
     def _is_text(self, token: int) -> bool:
@@ -65,16 +64,13 @@ class TextStream:
         """The text, not yet shown, of the window's tokens up to `end`."""
         if end == self._shown:
             return ""
-        raw = self.tokenizer.raw
-        return raw(self._window[:end])[len(raw(self._window[: self._shown])) :]
+        decode = self.tokenizer.decode
+        return decode(self._window[:end])[len(decode(self._window[: self._shown])) :]
 
     def _give(self, text: str, end: int) -> str:
-        """The part of `text`, the window's text up to `end`, whose clean-up is final."""
+        """Give `text`, the window's text up to `end`."""
         self._window, self._shown = self._window[self._shown :], end - self._shown
-        text = self._rest + text
-        known = self.tokenizer.tidied_length(text)
-        self._rest = text[known:]
-        return self.tokenizer.tidy(text[:known])
+        return text
 
 
 @final
@@ -113,8 +109,8 @@ class Transcript:
 
     Later tokens can change the decoding of earlier ones; the rule applies to each prefix
     separately. An incomplete character is a replacement character, so a stop string with one can
-    end a completion within a character. A space counts although punctuation after it would remove
-    it. Bytes count as characters although a wrong byte after them would break them.
+    end a completion within a character. Bytes count as characters although a wrong byte after them
+    would break them.
     """
 
     def __init__(self, tokenizer: Tokenizer, stops: StopStrings | None = None) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, final
 
 from tokenizers import Tokenizer as FastTokenizer
-from tokenizers.models import BPE
 
 from bass.checkpoints.folder import refuse_pointer
 from bass.errors import CheckpointError
@@ -16,14 +15,6 @@ from bass.text.conversation import ChatTemplates, plain_text
 from bass.text.folder import assemble, optional_json, source
 
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
-_CLEAN_UP_BPE = "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"
-_SPACED = (
-    {f" {mark}": mark for mark in (".", "?", "!", ",")}
-    | {" ' ": "'"}
-    | {f" {end}": end for end in ("n't", "'m", "'s", "'ve", "'re")}
-)
-# a text up to its last character that occurs in no key of `_SPACED`
-_SETTLED = re.compile(r".*[^ .?!,'ntmsver]", re.DOTALL)
 
 
 @final
@@ -32,7 +23,6 @@ class Tokenizer:
     """Text to token ids and back, by the checkpoint's files."""
 
     fast: FastTokenizer
-    clean_up: bool = False  # decoded text has no space before punctuation
     chat: ChatTemplates = field(default_factory=ChatTemplates)
 
     @classmethod
@@ -53,10 +43,7 @@ class Tokenizer:
                 f"`{folder / file}`, or a file next to it, is not a readable tokenizer "
                 f"({' '.join(str(error).split()) or type(error).__name__}): download it again."
             ) from error
-        clean_up = bool(settings.get("clean_up_tokenization_spaces"))
-        if isinstance(fast.model, BPE):  # byte-pair tokenizers keep spaces
-            clean_up = clean_up and bool(settings.get(_CLEAN_UP_BPE))
-        return cls(fast, clean_up, chat)
+        return cls(fast, chat)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Token ids of `text`, with the special tokens that the checkpoint adds.
@@ -80,25 +67,8 @@ class Tokenizer:
         return "default" in self.chat.templates
 
     def decode(self, ids: list[int]) -> str:
-        """Text of `ids`, without special tokens."""
-        return self.tidy(self.raw(ids))
-
-    def raw(self, ids: list[int]) -> str:
-        """Text of `ids` before the clean-up of spaces."""
+        """Text of `ids`, without special tokens. Spaces stay, as of all byte-pair tokenizers."""
         return self.fast.decode(ids, skip_special_tokens=True)
-
-    def tidy(self, text: str) -> str:
-        """The decoded text after the checkpoint's clean-up: without spaces before punctuation."""
-        if self.clean_up:
-            for mark, tidied in _SPACED.items():
-                text = text.replace(mark, tidied)
-        return text
-
-    def tidied_length(self, text: str) -> int:
-        """The length of a prefix of `text` whose clean-up does not depend on later text."""
-        if self.clean_up:
-            text = settled[0] if (settled := _SETTLED.match(text)) else ""
-        return len(text)
 
     @property
     def vocabulary(self) -> dict[str, int]:

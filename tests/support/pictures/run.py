@@ -77,9 +77,9 @@ def measured() -> Run:
         for b, kinds in enumerate(step["kinds"]):
             own = data["requests"][b]["tokens"][emitted[b] : emitted[b] + step["emitted"][b]]
             tokens = step["tokens"][b] + own[step["accepted"][b] :]
-            rows.append(Row(texts[b][-CONTEXT:], kinds, [tokenizer.raw([t]) for t in tokens]))
+            rows.append(Row(texts[b][-CONTEXT:], kinds, [tokenizer.decode([t]) for t in tokens]))
             emitted[b] += len(own)
-            texts[b] += tokenizer.raw(own)
+            texts[b] += tokenizer.decode(own)
         found.append(rows)
     return found
 
