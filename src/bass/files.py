@@ -1,4 +1,4 @@
-"""Crash-safe writes of files, why a file could not be read, and hashes of the user's files."""
+"""Atomic writes of files, why a file could not be read, and hashes of the user's files."""
 
 import dataclasses
 import difflib
@@ -31,15 +31,8 @@ def reason(error: Exception) -> str:
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file atomically: at any time it is complete, absent, or as before."""
     part = path.with_name(path.name + ".part")
-    try:
-        with part.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError:  # a full disk
-        part.unlink(missing_ok=True)
-        raise
+    part.write_bytes(content.encode() if isinstance(content, str) else content)
+    part.replace(path)
 
 
 def digests(values: list[Any]) -> dict[str, str]:

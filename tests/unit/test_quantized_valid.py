@@ -1,6 +1,5 @@
 """Rarer forms of quantized checkpoints: groups of modules, patterns, overrides, padding."""
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -8,26 +7,22 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from bass.checkpoints.quantized.formats import summary
-from bass.checkpoints.weights import load_decoder, read_index, save_decoder
-from bass.models.gpt2 import GPT2, GPT2Config
+from bass.checkpoints.weights import read_index, save_decoder
 from bass.models.llama import Llama, LlamaConfig
-from bass.ops.linear import GroupQuantizedLinear
 from unit.stored_quantizations import (
-    GPTQ4,
     GROUP,
     INT4,
     Written,
     compressed,
     eight_bits,
-    gptq,
     packed,
     write_quantized,
 )
-from unit.test_stored_quantizations import CPU, logits, original
+from unit.test_stored_quantizations import logits, original
 
 INT8_ROWS = {"num_bits": 8, "type": "int", "strategy": "channel"}
 DOWN, DOWNS = "model.layers.1.mlp.down_proj", r"re:model\.layers\.\d+\.mlp\.down_proj"
@@ -105,26 +100,3 @@ def test_inputs_that_are_no_multiple_of_a_word_are_filled_up(
     weights = compressed(INT4 | {"symmetric": not zeros}, "pack-quantized")
     quantized, meant = write_quantized(tmp_path / "original", tmp_path, weights, store)
     same(quantized, meant)
-
-
-def test_matrices_that_a_family_stores_transposed_are_not_in_gptq(tmp_path: Path) -> None:
-    """GPT-2's, one of them square."""
-    decoder = GPT2(GPT2Config(64, 64, 2, 4, max_position_embeddings=32))
-    with torch.no_grad():
-        for i, p in enumerate(decoder.parameters()):
-            p.copy_(torch.randn(p.shape, generator=torch.Generator().manual_seed(i)) * 0.15)
-    save_decoder(decoder, tmp_path / "quantized", torch.float32)
-    save_decoder(decoder, tmp_path / "meant", torch.float32)
-    ours = load_file(tmp_path / "quantized" / "model.safetensors")
-    theirs = dict(ours)
-    for name in [n for n in ours if ".c_" in n and n.endswith(".weight")]:
-        stored, matrix = gptq(ours.pop(name).T)
-        ours |= {name.replace("weight", role): t.contiguous() for role, t in stored.items()}
-        theirs[name] = matrix.T.contiguous()
-    for which, tensors in (("quantized", ours), ("meant", theirs)):
-        save_file(tensors, tmp_path / which / "model.safetensors")
-    path = tmp_path / "quantized" / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_bytes()) | {"quantization_config": GPTQ4}))
-    same(tmp_path / "quantized", tmp_path / "meant")
-    found = load_decoder(tmp_path / "quantized", CPU, torch.float32)
-    assert isinstance(found.get_submodule("blocks.1.attention.out"), GroupQuantizedLinear)

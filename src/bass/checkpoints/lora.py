@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bass.checkpoints.folder import ADAPTER, ADAPTER_CONFIG, read_json, some
-from bass.checkpoints.names import INSERTED, OF_TOWERS
+from bass.checkpoints.names import OF_TOWERS
 from bass.checkpoints.shards import TensorFiles, TensorReader, read_header
 from bass.errors import CheckpointError, counted
 
@@ -133,8 +133,7 @@ def _updates(files: TensorFiles, config: dict[str, Any]) -> dict[str, Update]:
     pairs: dict[str, dict[str, str]] = {}
     wrong: list[str] = []
     for name in files.stored:
-        bare = INSERTED.sub("", name).replace(".base_layer.", ".")
-        if (pair := _PAIR.fullmatch(bare)) is not None:
+        if (pair := _PAIR.fullmatch(name.replace(".base_layer.", "."))) is not None:
             pairs.setdefault(pair["module"], {})[pair["part"]] = name
         else:
             wrong.append(name)

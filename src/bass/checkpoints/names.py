@@ -13,10 +13,6 @@ from bass.checkpoints.shards import Stored, TensorFiles
 from bass.models.decoder import CausalDecoder
 from bass.models.sources import WeightSource
 
-# inserted anywhere by wrappers of modules: torch.compile, FSDP, activation checkpointing
-INSERTED = re.compile(
-    r"(?:(?<=\.)|^)(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
-)
 # what a language model computes without: heads of other tasks and of later tokens, and towers of
 # other modalities
 _OTHER_HEADS = (
@@ -76,15 +72,13 @@ def renamed(files: TensorFiles, wanted: Collection[str], prefix: str) -> tuple[T
     inner = [name for name in sorted(wanted) if name.startswith(prefix)]
     if not inner or _complete(files.stored, inner, prefix):
         return files, ""
-    plain = {name: INSERTED.sub("", name) for name in files.stored}
     ends = inner[-1], inner[-1].removeprefix(prefix)
-    starts = [n.removesuffix(end) for end in ends for n in plain.values() if n.endswith(end)]
-    for start in dict.fromkeys(("", *starts)):
-        stored = {plain[name].removeprefix(start): t for name, t in files.stored.items()}
+    starts = [n.removesuffix(end) for end in ends for n in files.stored if n.endswith(end)]
+    for start in dict.fromkeys(starts):
+        stored = {name.removeprefix(start): t for name, t in files.stored.items()}
         # two tensors may not get the same name
-        if len(stored) == len(plain) and _complete(stored, inner, prefix):
-            inserted = [one[0] for one in map(INSERTED.search, files.stored) if one is not None]
-            return replace(files, stored=stored), start or inserted[0]
+        if len(stored) == len(files.stored) and _complete(stored, inner, prefix):
+            return replace(files, stored=stored), start
     return files, ""
 
 

@@ -29,7 +29,6 @@ CODES = {
 }
 KINDS = FLOATS | CODES
 STAGED_BYTES = 32 << 20  # of each of the two buffers for copies to a GPU
-REOPENED_BYTES = 64 << 20  # a file that is opened again leaves no read pages in resident memory
 
 
 @dataclass(frozen=True)
@@ -165,7 +164,6 @@ class TensorReader:
     advance: Callable[[int], object] = lambda count: None
     _open: dict[Path, Any] = field(default_factory=dict)
     _staging: "Staging | None" = None
-    _since: int = 0  # bytes read since the files were opened
 
     def __getitem__(self, name: str) -> Tensor:
         """The tensor; of a quantized matrix, its values in float32."""
@@ -183,13 +181,9 @@ class TensorReader:
         dtype = KINDS[tensor.kind]
         if self.device.type == "meta":
             return torch.empty(tensor.shape, dtype=dtype, device=self.device)
-        if self._since > REOPENED_BYTES:
-            self._open.clear()
-            self._since = 0
         if tensor.path not in self._open:
             self._open[tensor.path] = safe_open(tensor.path, "pt").__enter__()
         value = self._open[tensor.path].get_tensor(tensor.name)
-        self._since += value.nbytes
         self.advance(value.nbytes)
         if self.device.type != "cuda" or value.numel() == 0:
             return value.to(self.device)

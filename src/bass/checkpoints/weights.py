@@ -19,7 +19,6 @@ from bass.checkpoints.quantized.formats import declared, described
 from bass.checkpoints.quantized.matrices import (
     keep_in_four_bits,
     keep_quantized,
-    of_layers,
     without_zero_biases,
 )
 from bass.checkpoints.shards import (
@@ -230,7 +229,7 @@ def _indexed(raw: dict[str, Any], family: Family, files: TensorFiles) -> Checkpo
     head = family.sources(untied)["head.weight"].tensors[0]
     body = [n for own, s in sources.items() if own != "embed" for n in s.tensors]
     files, removed = renamed(files, body, family.prefix)
-    sources = of_layers(named_as_stored(family, sources, files.stored, head), files.stored)
+    sources = named_as_stored(family, sources, files.stored, head)
     unused = _account(decoder, sources, files, head)
     second = decoder.head is None and head in files.stored and sources["embed"].tensors[0] != head
     return CheckpointIndex(

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int, Num, UInt8
 from torch import Tensor, nn
 
-from bass.checkpoints.shards import FLOATS, Stored, StoredQuantized, TensorFiles, TensorReader
+from bass.checkpoints.shards import FLOATS, StoredQuantized, TensorFiles, TensorReader
 from bass.models.sources import WeightSource
 from bass.ops.experts import Experts
 from bass.ops.linear import GroupQuantizedLinear, QuantizedLinear
@@ -176,19 +176,6 @@ def keep_in_four_bits(
     setattr(module, own, nn.Parameter(codes, requires_grad=False))
     setattr(module, f"{own}_scale", nn.Parameter(scales, requires_grad=False))
     return True
-
-
-def of_layers(
-    sources: Mapping[str, WeightSource], stored: Mapping[str, Stored]
-) -> dict[str, WeightSource]:
-    """The sources, with GPT-2's matrices as GPTQ stores them: [out, in], as those of all layers."""
-
-    def of_layer(source: WeightSource) -> WeightSource:
-        matrix = stored.get(source.tensors[0])
-        in_gptq = isinstance(matrix, StoredQuantized) and "qweight" in matrix.parts
-        return replace(source, transposed=False) if in_gptq else source
-
-    return {name: of_layer(source) for name, source in sources.items()}
 
 
 def without_zero_biases(names: Sequence[str], files: TensorFiles) -> list[str]:
