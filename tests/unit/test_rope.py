@@ -4,7 +4,6 @@ is refused.
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,14 +13,11 @@ from hypothesis import strategies as st
 from transformers import AutoConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-import bass
-from bass.checkpoints.weights import load_decoder
 from bass.errors import CheckpointError
 from bass.models import FAMILIES
 from bass.models.rope import RopeScaling, Rotary, frequencies, pair_order
 from bass.models.sources import head_rows
-from models.cases import COMMON, Case
-from models.reference import causal_logits, make
+from models.cases import COMMON
 
 CPU = torch.device("cpu")
 SHORT = [1.0, 1.1, 1.3, 1.7, 2.0, 2.5, 3.0, 4.0]
@@ -36,7 +32,6 @@ LLAMA3 = {
 }
 SCALINGS: dict[str, dict[str, Any]] = {
     "linear": {"rope_type": "linear", "factor": 2.5},
-    "dynamic": {"rope_type": "dynamic", "factor": 2.0},
     "llama3": LLAMA3,
     "llama3, wide ramp": LLAMA3
     | {"low_freq_factor": 0.5, "high_freq_factor": 16.0, "factor": 32.0},
@@ -118,7 +113,7 @@ def test_head_rows_reorder_each_head_of_q_and_k_and_leave_v(
         assert [*(of - head * dim)] == [*(order if head < heads + kv_heads else range(dim))]
 
 
-@pytest.mark.parametrize("name", ["plain", *(name for name in SCALINGS if name != "dynamic")])
+@pytest.mark.parametrize("name", ["plain", *SCALINGS])
 def test_scores_depend_on_the_distance_of_positions_alone(name: str) -> None:
     scaling = RopeScaling.from_json(SCALINGS.get(name, {}))
     rotary = Rotary(16, 10000.0, 2048, scaling, CPU, torch.float64)
@@ -159,63 +154,6 @@ def test_what_a_scaling_writes_it_reads(name: str) -> None:
     scaling = RopeScaling.from_json(SCALINGS[name])
     assert scaling is not None
     assert RopeScaling.from_json(json.loads(json.dumps(scaling.to_json()))) == scaling
-
-
-def test_a_dynamic_position_is_turned_as_if_the_context_ended_there() -> None:
-    raw: dict[str, Any] = llama_json({"rope_type": "dynamic", "factor": 3.0}) | {
-        "max_position_embeddings": 24
-    }
-    theirs = AutoConfig.for_model(**raw)
-    rotary = Rotary(16, 10000.0, 24, RopeScaling.from_json(raw["rope_scaling"]), CPU, torch.float64)
-    for position in (0, 22, 23, 24, 25, 40, 71):
-        speed, _ = ROPE_INIT_FUNCTIONS["dynamic"](theirs, CPU, seq_len=position + 1)
-        cos, sin = rotary.angles(torch.tensor([[position]]))
-        angle = position * speed.double()
-        torch.testing.assert_close(cos[0, 0, 0], angle.cos().repeat(2), rtol=0, atol=1e-5)
-        torch.testing.assert_close(
-            sin[0, 0, 0], torch.cat((-angle.sin(), angle.sin())), rtol=0, atol=1e-5
-        )
-
-
-@pytest.mark.parametrize("k", [0, 3])
-def test_dynamic_decoding_beyond_the_trained_context_equals_that_of_transformers_with_its_cache(
-    k: int, tmp_path: Path
-) -> None:
-    case = Case(
-        "llama",
-        "dynamic",
-        {
-            **COMMON,
-            "max_position_embeddings": 24,
-            "rope_scaling": {"rope_type": "dynamic", "factor": 2.5},
-        },
-    )
-    model, prompt, count = make(case), [5, 17, 3, 88, 41], 50
-    model.save_pretrained(tmp_path)
-    ids, cache, logits = list(prompt), None, []
-    for _ in range(count):
-        out = model(
-            torch.tensor([ids if cache is None else ids[-1:]]),
-            past_key_values=cache,
-            use_cache=True,
-        )
-        cache = out.past_key_values
-        logits.append(out.logits[0, -1])
-        ids.append(int(logits[-1].argmax()))
-    llm = bass.load(tmp_path, tmp_path, num_speculative_tokens=k, device="cpu")
-    result = llm.generate([prompt], max_new_tokens=count, temperature=0, ignore_eos=True)
-    assert result.completions[0].token_ids == ids[len(prompt) :]
-
-    stepwise, whole = (
-        torch.stack(logits),
-        model(torch.tensor([ids[:-1]]), use_cache=False).logits[0, len(prompt) - 1 :],
-    )
-    ours = causal_logits(
-        load_decoder(tmp_path, torch.device("cpu"), torch.float32), torch.tensor([ids[:-1]])
-    )[0, len(prompt) - 1 :]
-    assert float((ours - stepwise).abs().max() / stepwise.abs().max()) <= 1e-4
-    # without its cache, all keys are rotated as the last one
-    assert float((ours - whole).abs().max() / whole.abs().max()) > 1e-2
 
 
 def test_both_forms_of_gemma_3s_two_bases_are_read() -> None:

@@ -16,7 +16,6 @@ from bass.records import Angles, Rotation
 
 NEEDED = {  # by kind of scaling, the fields that have no default
     "linear": ("factor",),
-    "dynamic": ("factor",),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor"),
     "yarn": ("factor",),
     "longrope": ("short_factor", "long_factor"),
@@ -28,7 +27,6 @@ class RopeScaling:
     """The rope scaling of a checkpoint (`rope_scaling` or `rope_parameters` in config.json).
 
     linear: divides all frequencies by `factor` (Chen et al., 2023).
-    dynamic: the base grows with positions beyond the trained context (NTK-aware).
     llama3: divides low frequencies, keeps high ones, interpolates between (Llama 3.1).
     yarn: the same by the number of rotations within the context, and scales scores (Peng et al.,
     2023).
@@ -51,9 +49,11 @@ class RopeScaling:
 
     @classmethod
     def from_json(cls, rope: dict[str, Any]) -> "RopeScaling | None":
-        """Read the object of config.json; None for no scaling. Raises `CheckpointError`."""
+        """Read the object of config.json; None for no scaling within the trained context, as of
+        `dynamic`. Raises `CheckpointError`.
+        """
         kind = rope.get("rope_type", rope.get("type", "default"))
-        if kind in ("default", None):
+        if kind in ("default", "dynamic", None):
             return None
         if kind == "su":  # the name in early Phi-3 checkpoints
             kind = "longrope"
@@ -89,8 +89,6 @@ class RopeScaling:
         original = self.original_max_position_embeddings or trained
         if self.kind == "longrope":
             return min(original, trained)
-        if self.kind == "dynamic":
-            return int(trained * self.factor)
         return max(trained, int(original * self.factor)) if self.kind == "yarn" else trained
 
 
@@ -99,7 +97,7 @@ def frequencies(
 ) -> tuple[Float[Tensor, " pairs"], float]:
     """Radians per position of each of the `dim / 2` pairs, and the factor of cosine and sine."""
     plain = 1.0 / theta ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)
-    if scaling is None or scaling.kind == "dynamic":
+    if scaling is None:
         return plain, 1.0
     s, original = scaling, scaling.original_max_position_embeddings or trained
     if s.kind == "linear":
@@ -146,7 +144,6 @@ class Rotary(nn.Module):
     """
 
     frequency: Tensor
-    stretch: Tensor | None  # of scaling `dynamic`
     scale: Tensor | None
 
     def __init__(
@@ -165,15 +162,13 @@ class Rotary(nn.Module):
         still = torch.zeros((head_dim - dim) // 2)
         # The sign makes the sine of the first half negative; the cosine is even.
         buffers = {"frequency": torch.cat((-rotated, -still, rotated, still))}
-        self.trained, self.dtype, self.scaling = trained, dtype, scaling
+        self.dtype = dtype
         self.context = trained if scaling is None else scaling.context(trained)
         self._tables: Angles | None = None
-        if scaling is not None and scaling.kind == "dynamic":
-            buffers["stretch"] = torch.cat((torch.arange(0, dim, 2) / (dim - 2), still)).repeat(2)
         if factor != 1.0:
             scale = torch.cat((torch.full_like(rotated, factor), torch.ones_like(still)))
             buffers["scale"] = scale.repeat(2)
-        for name in ("frequency", "stretch", "scale"):
+        for name in ("frequency", "scale"):
             buffer = buffers.get(name)
             self.register_buffer(name, buffer if buffer is None else buffer.to(device), False)
 
@@ -193,13 +188,7 @@ class Rotary(nn.Module):
         """Cosines and signed sines [batch, window, 1, dim], in the decoder's type; those of
         position -1 ("no token") are never used.
         """
-        places = positions[..., None, None]
-        angle = places * self.frequency
-        if self.stretch is not None and self.scaling is not None:
-            # The base of a context that ends at this position.
-            factor = self.scaling.factor
-            ratio = (factor * (places + 1) / self.trained - (factor - 1)).clamp(min=1)
-            angle = angle * ratio**-self.stretch
+        angle = positions[..., None, None] * self.frequency
         cos, sin = angle.cos(), angle.sin()
         if self.scale is not None:
             cos, sin = cos * self.scale, sin * self.scale
