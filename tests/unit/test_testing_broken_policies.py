@@ -2,7 +2,6 @@
 
 import itertools
 import re
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -60,11 +59,6 @@ class Greedy(Steps):
         return [state[0], state[1] + 1]
 
 
-class OfTheHour(Steps):
-    def lengths(self, state: Any) -> Any:
-        return np.full(state[0], int(time.time() * 10) % 4)
-
-
 class Rolling(Steps):
     def lengths(self, state: Any) -> Any:
         return np.random.randint(0, 4, state[0])
@@ -120,7 +114,6 @@ class RarelyInPlace(Steps):
         (Mutating, properties.STATE.format("update"), "[1, 1]"),
         night(RarelyInPlace, properties.STATE.format("reset"), ""),
         night(Greedy, properties.FEEDBACK, "accepted=array([0"),
-        (OfTheHour, properties.CLOCK, "time.time"),
         (Rolling, properties.TWICE, ""),
         (Counting, properties.SAME, ""),
         (OnSelf, properties.TWICE, ""),

@@ -27,7 +27,6 @@ from bass.api.plan import LoadPlan
 from bass.api.requests import Prompts
 from bass.api.resolve import make
 from bass.engine.cost import measure_peaks
-from bass.engine.graphs import capture_stream
 from bass.errors import BassError, is_out_of_memory
 from bass.experiments.prompts import longest_prompts, rendered
 from bass.experiments.provenance import device_name
@@ -166,7 +165,6 @@ class Worker:
         llm, device = serve(cell.load_plan, self._models), cell.load_plan.target.device
         if device.type != "cuda":
             return llm, None
-        _allocate_workspaces(device)
         return llm, torch.cuda.memory_allocated(device) - llm.models.weight_bytes
 
 
@@ -215,15 +213,6 @@ def _stand_ins(llm: LLM, settings: Settings, repeat: int) -> list[tuple[Prompts,
             prompts = [[0] * n for n in sizes for _ in range(group.samples)]
             calls.append((prompts, request_of(settings, repeat, 1)))
     return calls
-
-
-def _allocate_workspaces(device: torch.device) -> None:
-    """Let torch allocate its workspaces for products, which stay, and are no cell's own."""
-    ones = torch.ones(16, 16, device=device)
-    with torch.cuda.device(device):
-        for stream in (torch.cuda.current_stream(), capture_stream()):
-            with torch.cuda.stream(stream):
-                torch.mm(ones, ones)
 
 
 def _free_share(device: torch.device) -> float:
