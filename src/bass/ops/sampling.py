@@ -22,7 +22,6 @@ from bass.sampling_params import Sampling
 
 Options = dict[str, Float[Tensor, "batch 1 1"]]  # by name; those without effect may lack
 OFF = np.array(Sampling())  # the values without effect
-HEAD = 512
 
 
 def used_options(sampling: Float64[Tensor, "batch options"], dtype: torch.dtype) -> Options:
@@ -58,24 +57,18 @@ def warp(logits: Scores, history: History) -> Scores:
             history.end_tokens,
             history.drafted,
         )
-    cpu = dispatch.cpu_kernels(logits)
-    if cpu is not None and without_penalties(history.sampling):
-        return cpu.step.warp(logits, history.sampling)
+    if (cpu := dispatch.cpu_kernels(logits, types=dispatch.DTYPES)) is not None:
+        if (history.sampling.numpy()[:, 4:] != OFF[4:]).any():  # options that change logits
+            logits = edited(logits, history, used_options(history.sampling, wide))
+        return cpu.step.warp(logits.to(wide), history.sampling)
     options = used_options(history.sampling, wide)
     logits = edited(logits, history, options).to(wide)
-    if cpu is not None:
-        return cpu.step.warp(logits, history.sampling)
     greedy = options["temperature"] == 0
     # x / T itself could overflow
     scaled = logits - logits.amax(-1, keepdim=True)
     scaled = scaled / torch.where(greedy, 1, options["temperature"])
     probs = restricted(scaled.softmax(-1), options)
     return torch.where(greedy, most_probable_token(logits), probs)
-
-
-def without_penalties(sampling: Float64[Tensor, "batch options"]) -> bool:
-    """Whether no row changes its logits. Rows are on a CPU."""
-    return bool((sampling.numpy()[:, 4:] == OFF[4:]).all())
 
 
 def most_probable_token(logits: Scores) -> Scores:
@@ -88,10 +81,9 @@ def restricted(probs: Scores, options: Options) -> Scores:
     """Apply top-k, top-p and min-p, in rows that use them."""
     vocab = probs.shape[-1]
     if (top_k := options.get("top_k")) is not None:
-        most = min(max(int(top_k.max()), 1), vocab) if probs.is_cpu else vocab
-        used, place = (top_k > 0) & (top_k < vocab), top_k.long() - 1
-        place = place.clamp(0, most - 1).expand(*probs.shape[:2], 1)
-        floor = probs.topk(most, -1).values.gather(-1, place)
+        used, place = (top_k > 0) & (top_k < vocab), top_k.long().clamp(1, vocab) - 1
+        ordered = probs.sort(-1, descending=True).values
+        floor = ordered.gather(-1, place.expand(*probs.shape[:2], 1))
         probs = torch.where(used, keep_from(probs, floor), probs)
     if (top_p := options.get("top_p")) is not None:
         floor = top_p_floor(probs, top_p)
@@ -150,25 +142,9 @@ def top_p_floor(
     probs: Float[Tensor, "*rows vocab"], top_p: Float[Tensor, "*#rows 1"]
 ) -> Float[Tensor, "*rows 1"]:
     """The smallest probability among the most probable tokens whose sum first reaches `top_p`."""
-    ordered = most_probable(probs, top_p)
+    ordered = probs.sort(-1, descending=True).values
     before = ordered.cumsum(-1)[..., :-1]  # each token but the first, which always stays
     return ordered.gather(-1, (before < top_p).sum(-1, keepdim=True))
-
-
-def most_probable(
-    probs: Float[Tensor, "*rows vocab"], mass: Float[Tensor, "*#rows 1"]
-) -> Float[Tensor, "*rows most"]:
-    """The largest probabilities in descending order, enough to hold `mass` in every row of less
-    than 1.
-
-    On a CPU, where reading values does not synchronise, `HEAD` tokens nearly always suffice, at a
-    tenth of the time of a sort.
-    """
-    if probs.is_cpu and probs.shape[-1] > HEAD:
-        head = probs.topk(HEAD, -1).values
-        if bool(((head.cumsum(-1)[..., -1:] >= mass) | (mass >= 1)).all()):
-            return head
-    return probs.sort(-1, descending=True).values
 
 
 def edited(logits: Scores, history: History, options: Options) -> Scores:
