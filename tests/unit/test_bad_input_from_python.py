@@ -82,7 +82,7 @@ LOADS: list[tuple[dict[str, Any], str]] = [
     ({"dtype": "int8"}, "`int8`"),
     ({"num_speculative_tokens": 1.5}, "num_speculative_tokens=1.5"),
     ({"policy": "bass", "num_speculative_tokens": 4}, "contradicts"),
-    ({"drafter": "ngram", "stop_rule": "svip"}, "would not be used"),
+    ({"drafter": "ngram", "stop_rule": "entropy"}, "would not be used"),
     ({"drafter": "ngram"}, "would not be used: `Ngram` runs no draft model"),
     ({"load_format": "dummy", "lora": "somewhere"}, "random weights take no adapter"),
     ({"drafter": "none"}, "Unknown drafter `none`"),

@@ -18,7 +18,7 @@ from bass.engine.cost import Peaks, pass_cost
 from bass.engine.schedule import Schedule
 from bass.models.decoder import CausalDecoder, FirstLayers
 from bass.policies import Fixed
-from bass.stop_rules import Confidence, Svip
+from bass.stop_rules import Confidence, Entropy
 from bass.testing.doubles import ByRow, OwnPast
 from bass.testing.small_models import SmallLlama
 from support import block_heads, heads
@@ -113,7 +113,7 @@ CASES = [
         (None, OwnPast()),
         (None, Cycle()),
         (Confidence(0.2), ByRow(4)),
-        (Svip(), Cycle()),
+        (Entropy(), Cycle()),
     )
     if rule is None or method.obeys_stop_rules
 ] + [pytest.param(NoDrafter(), None, Fixed(0), id="none")]

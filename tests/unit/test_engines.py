@@ -24,7 +24,7 @@ from bass.engine.warm_up import prompt_shapes
 from bass.errors import OptionError, PolicyError, RequestError, StrategyError
 from bass.interfaces import Verifier
 from bass.interfaces.policy import captured_lengths
-from bass.policies import BatchTable, Clamped, EmaTiers, Fixed
+from bass.policies import BatchAdaptive, BatchTable, EmaTiers, Fixed
 from bass.records import Draft, Noise, Verdict, Window
 from bass.testing.doubles import ByRow
 from bass.testing.small_models import SmallLlama, SmallTable
@@ -58,7 +58,6 @@ def test_policies_declare_the_lengths_that_they_request() -> None:
     assert captured_lengths(Fixed(7)) == (0, 7)
     assert captured_lengths(EmaTiers()) == (0, 1, 3, 7)
     assert captured_lengths(BatchTable([[1, 2, 5], [3, 8, 0]])) == (0, 5)
-    assert captured_lengths(Clamped(Fixed(7), 2, 4)) == (0, 2, 4)
     assert captured_lengths(ByRow(3)) == (0, 1, 2, 3)
 
     @dataclass(frozen=True)
@@ -107,7 +106,11 @@ CALLS: dict[str, tuple[Any, dict[str, Any]]] = {
 def test_after_a_load_no_call_captures_anything_and_tokens_are_those_without_graphs(
     cache: str, silent_pair: Pair, captures: type[Captured], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options: dict[str, Any] = {"cache": cache, "policy": Clamped(hi=5), "max_batch_size": 5}
+    options: dict[str, Any] = {
+        "cache": cache,
+        "policy": BatchAdaptive(5, max_length=5),
+        "max_batch_size": 5,
+    }
     with monkeypatch.context() as patch:
         patch.setattr("bass.api.llm.use_graphs", lambda *_: False)
         without = bass.load(silent_pair.target, silent_pair.draft, device="cpu", **options)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 from bass.interfaces import DraftLengthPolicy
-from bass.policies import POLICIES, Clamped, Goodput, Lagged, Oracle
+from bass.policies import POLICIES, Goodput, Lagged, Oracle
 from bass.records import Feedback
 from bass.testing.checking import Checker
 from bass.testing.inputs import SEEDS, step_events
@@ -18,7 +18,6 @@ EVERY: dict[str, DraftLengthPolicy[Any]] = {
     **{name: cls() for name, cls in POLICIES.items()},
     "hf-heuristic, kept": POLICIES["hf-heuristic"](transient=False),
     "oracle": Oracle(TRACE, max_length=6),
-    "clamped": Clamped(POLICIES["auto"](), 1, 5),
     "lagged": Lagged(POLICIES["per-row-budget"](), 2),
 }
 # A row's length depends on its own past alone. (A budget is shared, so it is not among them.)

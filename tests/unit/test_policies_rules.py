@@ -7,9 +7,7 @@ from bass.policies import (
     Bandit,
     BatchAdaptive,
     BatchTable,
-    Clamped,
     EmaTiers,
-    Fixed,
     HuggingFaceHeuristic,
     Lagged,
     Oracle,
@@ -164,14 +162,6 @@ def test_an_oracle_asks_for_what_its_trace_says_request_by_request() -> None:
     assert policy.lengths(state).tolist() == [1, 4]
     state = policy.update(policy.update(state, told([1, 4], [1, 4])), told([0, 0], [0, 0]))
     assert policy.lengths(state).tolist() == [0, 0]  # the trace has ended
-
-
-def test_clamped_lengths_lie_between_the_bounds() -> None:
-    asks = Oracle(np.array([[0, 2, 9]]), max_length=12)
-    policy = Clamped(asks, 1, 4)
-    assert policy.max_length == 4
-    assert policy.lengths(policy.reset(policy.init(3), np.arange(3))).tolist() == [1, 2, 4]
-    assert Clamped(Fixed(2), 0, 5).max_length == 2
 
 
 def test_lagged_feedback_arrives_so_many_steps_late() -> None:

@@ -14,7 +14,7 @@ from bass.experiments import provenance
 from bass.experiments.cell import Cell
 from bass.experiments.provenance import commit, device_name, files_of, here
 from bass.experiments.settings import Settings
-from bass.policies import Clamped, Fixed
+from bass.policies import Fixed, Lagged
 
 BASE = "from dataclasses import dataclass, field\nfrom bass.interfaces import DraftLengthPolicy\n"
 HELPER = "class Table:\n    pass\n"
@@ -57,7 +57,7 @@ def found(policy: Any, **options: Any) -> dict[str, str]:
 
 def test_a_cell_of_bass_alone_has_no_files() -> None:
     assert found("bass") == {}
-    assert found(Clamped(Fixed(3)), prompts=["a text"], stop=["def"]) == {}
+    assert found(Lagged(Fixed(3)), prompts=["a text"], stop=["def"]) == {}
 
 
 def test_it_has_the_users_classes_and_the_files_of_their_parameters(
@@ -70,7 +70,7 @@ def test_it_has_the_users_classes_and_the_files_of_their_parameters(
     spec = {"class_path": "own_policy:Own", "init_args": {"file": str(data)}}
     names = {"own_policy.py", "own_helper.py"}
     assert {*found(own.Own())} == names
-    assert {*found(Clamped(own.Own()))} == names
+    assert {*found(Lagged(own.Own()))} == names
     before = found(spec, prompts=str(prompts))
     assert {*before} == {*names, "table.csv", "prompts.txt"}
     data.write_text("1,3\n", encoding="utf-8")

@@ -10,7 +10,7 @@ import bass
 from bass.api.options import KINDS
 from bass.api.resolve import REQUIRED, make, parameters
 from bass.drafters import Block, Eagle
-from bass.policies import BatchAdaptive, Clamped, Fixed, Lagged
+from bass.policies import BatchAdaptive, Fixed, Lagged
 
 HERE = __name__
 
@@ -71,10 +71,10 @@ def test_the_ways_to_say_one_strategy() -> None:
 
 
 def test_strategies_within_strategies_are_said_in_the_same_ways() -> None:
-    inner = {"class_path": "clamped", "init_args": {"policy": "fixed", "hi": 2}}
+    inner = {"class_path": "lagged", "init_args": {"policy": "fixed", "steps": 2}}
     assert make(
         "policy", {"class_path": "lagged", "init_args": {"policy": inner, "steps": 3}}
-    ) == Lagged(Clamped(Fixed(4), 0, 2), 3)
+    ) == Lagged(Lagged(Fixed(4), 2), 3)
     said = {"class_path": "lagged", "init_args": {"policy": Fixed(1)}}
     assert make("policy", said) == Lagged(Fixed(1))
     assert make("policy", "lagged") == Lagged(BatchAdaptive())

@@ -18,7 +18,7 @@ from bass.engine.step import SpeculativeStep, Step, StepReport
 from bass.errors import StrategyError
 from bass.interfaces import DraftLengthPolicy
 from bass.ops.noise import row_key, step_noise
-from bass.policies import Auto, BatchAdaptive, Clamped, Fixed, Lagged
+from bass.policies import Auto, BatchAdaptive, Fixed, Lagged
 from bass.records import Sequences
 from bass.testing.small_models import SmallLlama, SmallTable
 from support.engines import DRAFTER_MAKERS, PAIRINGS, RunOutput, Setup, mixed_requests
@@ -195,7 +195,7 @@ def test_a_policy_that_learns_has_each_report_before_the_next_step(device: torch
     assert max(step.told) == 0
 
 
-@pytest.mark.parametrize("policy", [Clamped(Auto(), 0, 8), Lagged(BatchAdaptive())], ids=repr)
+@pytest.mark.parametrize("policy", [Auto(max_length=8), Lagged(BatchAdaptive())], ids=repr)
 def test_a_policy_that_decides_a_step_in_advance_gives_the_same_with_steps_ahead(
     policy: Any, device: torch.device
 ) -> None:

@@ -7,7 +7,7 @@ import torch
 from hypothesis import strategies as st
 
 from bass.interfaces import StopRule
-from bass.stop_rules import STOP_RULES, Confidence, Entropy, Svip
+from bass.stop_rules import STOP_RULES, Confidence, Entropy
 from bass.testing.checking import Checker
 from bass.testing.inputs import SEEDS
 from bass.testing.properties_of_policies import RuleInput, answers
@@ -40,13 +40,12 @@ def test_entropy_ends_a_draft_where_its_bound_is_below_the_threshold() -> None:
     assert fires(Entropy(-0.1, gamma=1.0), LIKELY, HALF, QUARTER) == [False, False, True]
 
 
-def test_svip_ends_a_draft_where_the_root_of_its_entropy_is_above_the_threshold() -> None:
-    assert fires(Svip(), SURE, LIKELY, HALF, QUARTER) == [False, False, True, True]
-    root = math.sqrt(math.log(4))
-    assert fires(Svip(root - 1e-3), QUARTER) == [True]
-    assert fires(Svip(root + 1e-3), QUARTER) == [False]
-    assert fires(Svip(0.0), SURE, LIKELY) == [False, True]
-    assert math.isclose(Svip().threshold, 0.3 / math.sqrt(0.15), abs_tol=1e-3)
+def test_at_the_threshold_of_svip_a_draft_ends_where_the_root_of_its_entropy_is_above_another() -> (
+    None
+):
+    assert fires(Entropy(0.6536), SURE, LIKELY, HALF, QUARTER) == [False, False, True, True]
+    root = 0.3 / math.sqrt(0.15)
+    assert math.isclose(1 - math.sqrt(0.2) * root, 0.6536, abs_tol=1e-4)
 
 
 @pytest.mark.parametrize("name", STOP_RULES)

@@ -26,11 +26,10 @@ from bass.analysis.metrics import (
     SPEEDUPS,
     Measurement,
     independent,
-    mean,
     paired,
     speedup,
 )
-from bass.analysis.statistics import Comparison, Interval
+from bass.analysis.statistics import Comparison
 from bass.errors import RunFolderError, unknown_name
 from bass.host_records import OWN_ENDS
 from bass.process import without_garbage_collection
@@ -210,10 +209,6 @@ class Run:
     def values(self, cell: str, metric: str) -> pd.Series:
         """The independent values of a metric: see `bass.analysis.metrics.independent`."""
         return independent(self.measurement(cell), metric, self.plain(cell))
-
-    def interval(self, cell: str, metric: str) -> Interval:
-        """The mean of a metric over its independent values, and its interval."""
-        return mean(self.values(cell, metric))
 
     def compare(self, cell: str, other: str, metric: str) -> Comparison:
         """The ratio of two cells' means of a metric, over the values that both have."""

@@ -11,9 +11,9 @@ from bass.policies.ema_tiers import EmaTiers
 from bass.policies.fixed import Fixed
 from bass.policies.goodput import Goodput
 from bass.policies.hf_heuristic import HuggingFaceHeuristic
+from bass.policies.lagged import Lagged
 from bass.policies.oracle import Oracle
 from bass.policies.row_budget import RowBudget
-from bass.policies.wrappers import Clamped, Lagged
 
 POLICIES = {
     "auto": Auto,
@@ -21,7 +21,6 @@ POLICIES = {
     "bass": BatchAdaptive,
     "bass-per-row": RowAdaptive,
     "batch-table": BatchTable,
-    "clamped": Clamped,
     "ema-tiers": EmaTiers,
     "fixed": Fixed,
     "goodput": Goodput,
@@ -35,7 +34,6 @@ __all__ = [
     "Bandit",
     "BatchAdaptive",
     "BatchTable",
-    "Clamped",
     "EmaTiers",
     "Fixed",
     "Goodput",

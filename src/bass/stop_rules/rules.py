@@ -40,7 +40,9 @@ class Entropy(StopRule):
     H is the entropy of the draft's distribution in nats; the left side estimates a lower bound of
     the probability that the token is accepted, with the paper's gamma. The paper adapts the
     threshold to the observed acceptance; here it is fixed, and its default is of this project: a
-    draft ends at more than 0.8 nats.
+    draft ends at more than 0.8 nats. SVIP (Zhang et al., 2024) is the same rule with another
+    scale: its authors' program ends a draft at sqrt(0.15 H) > 0.3, that is at 0.6 nats, as with a
+    `threshold` of 0.6536.
     """
 
     paper: ClassVar[str] = "Agrawal et al., 2024 (AdaEDL), with a fixed threshold"
@@ -55,23 +57,3 @@ class Entropy(StopRule):
             1 - math.sqrt(self.gamma) * torch.special.entr(draft_probs).sum(-1).sqrt()
             < self.threshold
         )
-
-
-@final
-@dataclass(frozen=True)
-class Svip(StopRule):
-    """SVIP (Zhang et al., 2024): end after a position where sqrt(H) > `threshold`, H being the
-    draft's entropy in nats.
-
-    The authors' program ends a draft at sqrt(0.15 H) > 0.3, which is the default here: sqrt(H) >
-    0.3 / sqrt(0.15), 0.6 nats.
-    """
-
-    paper: ClassVar[str] = "Zhang et al., 2024 (SVIP)"
-
-    threshold: float = within("[0, inf)", 0.775)
-
-    def __call__(
-        self, draft_probs: Float[Tensor, "batch vocab"], so_far: int
-    ) -> Bool[Tensor, " batch"]:
-        return torch.special.entr(draft_probs).sum(-1).sqrt() > self.threshold

@@ -376,13 +376,6 @@ MUTANTS = (
         (RULES,),
     ),
     Mutant(
-        "SVIP looks at the entropy itself",
-        "Svip.__call__",
-        "torch.special.entr(draft_probs).sum(-1).sqrt()",
-        "torch.special.entr(draft_probs).sum(-1)",
-        (RULES,),
-    ),
-    Mutant(
         "ngram proposes one token that is not committed",
         "Ngram.propose",
         "torch.where(at >= 0, lens - 1 - at, 0)",
