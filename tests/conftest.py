@@ -93,8 +93,8 @@ def unchecked() -> Iterator[None]:
 
 @pytest.fixture
 def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spans, prefill windows and blocks of a few tokens, so that short test sequences cross their
-    edges.
+    """Spans, windows and chunks of prefills, and blocks of a few tokens, so that short test
+    sequences cross their edges.
     """
     monkeypatch.setattr(paged, "BLOCK", 2)
     monkeypatch.setattr(shapes, "SPAN_STEP", 4)
@@ -102,6 +102,7 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shapes, "SHORT_SPAN", 8)
     monkeypatch.setattr(prefill, "PREFILL_WINDOW", 3)
     monkeypatch.setattr(prefill, "PREFILL_TOKENS", 3)
+    monkeypatch.setattr(prefill, "CHUNK_TOKENS", {"cpu": 4, "cuda": 4})
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

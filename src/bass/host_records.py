@@ -106,10 +106,17 @@ class Feedback:
     """What a policy learns from a step, on the host. Inactive rows have zeros.
 
     drafted: int [B]. accepted: int [B], committed draft tokens, without bonus or correction.
-    active: bool [B], rows that took part in the step. seconds: wall time of the step.
+    active: bool [B], rows that took part in the step. seconds: wall time of the step. queued: the
+    number of requests that wait for a row.
     """
 
     drafted: np.ndarray
     accepted: np.ndarray
     active: np.ndarray
     seconds: float
+    queued: int = 0
+
+    @property
+    def active_rows(self) -> int:
+        """The number of rows that took part in the step."""
+        return int(self.active.sum())

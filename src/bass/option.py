@@ -60,8 +60,9 @@ def check_value(
 
 def for_one_prompt(hint: Any) -> Any:
     """The annotation of an option without its list of one value per prompt."""
-    first, *others = typing.get_args(hint) or (hint,)
-    return first if [typing.get_origin(other) for other in others] == [Sequence] else hint
+    *single, several = typing.get_args(hint) or (hint,)
+    listed = single and typing.get_origin(several) is Sequence
+    return typing.Union[tuple(single)] if listed else hint  # noqa: UP007  (of a tuple)
 
 
 def help_of(options: type) -> dict[str, str]:

@@ -73,6 +73,11 @@ class SamplingParams:
         "subtracted once for each time a token was generated, -2 to 2; 0 = off",
         within="[-2, 2]",
     )
+    max_draft_length: PerPrompt[int | None] = option(
+        None,
+        "most tokens to draft in a step; 0 = no speculation",
+        within="[0, inf)",
+    )
     seed: int = option(
         0,
         "the same seed gives the same tokens again, unless the policy goes by measured times",
@@ -143,6 +148,7 @@ class SamplingFields(TypedDict, total=False):
     repetition_penalty: PerPrompt[float]
     presence_penalty: PerPrompt[float]
     frequency_penalty: PerPrompt[float]
+    max_draft_length: PerPrompt[int | None]
     seed: int
     stop: str | Iterable[str] | None
     stop_token_ids: Iterable[int] | None

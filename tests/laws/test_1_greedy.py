@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from bass.engine.prefill import Part
 from bass.engine.requests import Request
 from bass.policies import BatchAdaptive, Fixed
 from bass.records import CacheBudget, Sequences
@@ -356,9 +357,9 @@ def test_samples_of_one_prompt_share_one_prefill_and_still_agree_with_the_oracle
     run = Setup(LLAMA, device, pairing, OwnPast(), batch=4, warp=GREEDY).engine(requests)
     prefill, fed = run.step.prefill, list[int]()
 
-    def counted(rows: Sequences, prompts: list[list[int]], start: int) -> None:
-        fed.extend(len(prompt) - 1 for prompt in prompts)
-        prefill(rows, prompts, start)
+    def counted(rows: Sequences, parts: list[Part]) -> None:
+        fed.extend(part.last - part.first for part in parts)
+        prefill(rows, parts)
 
     object.__setattr__(run.step, "prefill", counted)
     assert RunOutput(run).tokens == expected(LLAMA, requests)

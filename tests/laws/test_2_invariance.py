@@ -6,22 +6,33 @@ two values about once in 10^6 draws. The seeds are fixed, and these tests make s
 """
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from bass.engine.requests import Request
+from bass.engine.requests import Request, Source
 from bass.policies import Fixed
 from bass.records import CacheBudget, Sequences
 from bass.sampling import RowSampling
 from bass.sampling_params import Sampling
 from bass.testing.doubles import OwnPast
 from bass.testing.small_models import SmallLlama, SmallModel, SmallTable
-from support.engines import BY_STEP, DRAFTER_MAKERS, EVERY_VERIFIER, PAIRINGS, Setup, mixed_requests
+from support.engines import (
+    BY_STEP,
+    DRAFTER_MAKERS,
+    EVERY_VERIFIER,
+    PAIRINGS,
+    RunOutput,
+    Setup,
+    mixed_requests,
+)
 from support.matrix import matrix
 from support.plain_loop import plain_loop
+from support.queued import Queued
 
 LLAMA, TABLE = SmallLlama(seed=7), SmallTable(seed=7)
 WARPS = [
@@ -115,6 +126,54 @@ def test_a_request_with_options_of_its_own_gets_the_same_tokens_in_any_batch(
         ends = [i for i, token in enumerate(tokens) if token in request.end_tokens]
         assert ends in ([], [len(tokens) - 1])
         assert len(tokens) >= min(least, new)
+
+
+@final
+class Drawn(Source):
+    """The requests in groups, one group for each time that it is asked."""
+
+    def __init__(self, groups: list[list[Request]]) -> None:
+        self.groups = groups
+
+    def poll(self, now: float) -> list[Request]:
+        return self.groups.pop(0) if self.groups else []
+
+    def wait(self, now: float) -> bool:
+        return bool(self.groups)
+
+
+@pytest.mark.usefixtures("small_buckets")
+@matrix(strength=1, pairing=PAIRINGS, ahead=(False, True))
+@given(data=st.data())
+def test_a_request_gives_the_same_tokens_alone_and_from_any_queue(
+    pairing: str, ahead: bool, data: st.DataObject, device: torch.device
+) -> None:
+    """Whatever the order and the step in which the others arrive, the rows, the tokens of prompts
+    that are fed between two steps, and the longest draft of each request.
+    """
+    own = Fixed(3) if ahead else data.draw(st.sampled_from([*OWN_POLICIES.values()]))
+    drafts = data.draw(st.lists(st.sampled_from([None, 0, 1, 3]), min_size=7, max_size=7))
+    requests = [
+        replace(request, max_draft_length=most)
+        for request, most in zip(mixed_requests(LLAMA, seed=8, count=7), drafts, strict=True)
+    ]
+    setup = Setup(LLAMA, device, PAIRINGS[pairing], own, warp=WARPS[0], eos=(2,), graphs=False)
+    one_by_one = setup.but(batch=1).engine(requests)
+    asked, alone = one_by_one.requests, RunOutput(one_by_one)
+    order = data.draw(st.permutations(range(7)))
+    cuts = sorted(data.draw(st.lists(st.integers(0, 7), max_size=9)))
+    bounds = [*zip((0, *cuts), (*cuts, 7), strict=True)]
+    groups = [[asked[i] for i in order[a:b]] for a, b in bounds]
+    made = setup.but(batch=data.draw(st.integers(1, 4))).engine(requests)
+    step = Queued(made.step, lambda k, span: True) if ahead else made.step
+    run = replace(made, requests=[], step=step, source=Drawn(groups))
+    run.schedule.chunk = data.draw(st.integers(1, 9))
+    found = RunOutput(run)
+    assert [found.tokens[order.index(i)] for i in range(7)] == alone.tokens
+    for i, most in enumerate(drafts):
+        history = found.history(order.index(i))
+        assert history == alone.history(i)
+        assert most is None or all(drafted <= most for drafted, *_ in history)
 
 
 def test_a_batch_twice_gives_the_same_tokens_and_another_seed_gives_others(

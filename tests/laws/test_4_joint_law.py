@@ -5,6 +5,7 @@ a correct engine with a probability of 1e-6 at most, and would see a bias of 0.0
 variation): see `bass.testing.statistics`.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -191,6 +192,24 @@ def test_rows_with_different_options_each_follow_their_own_law(device: torch.dev
     outcome = setup.outcome(requests)
     for i, warp in enumerate(warps):
         assert_law(count(np.array(outcome.tokens[i::2]), 3), joint_law(TABLE, PROMPT, 3, warp))
+
+
+@pytest.mark.usefixtures("small_buckets")
+def test_refilled_rows_with_longest_drafts_of_their_own_each_follow_their_law(
+    device: torch.device,
+) -> None:
+    """Prompts that are fed in chunks while other rows run, or copied."""
+    warp, drafts, prompt = Sampling(temperature=0.9), (None, 0, 1), [0, 2, 1, 1, 0, 2, 2]
+    requests = [
+        replace(request, max_draft_length=drafts[i % 3])
+        for i, request in enumerate(same_prompt(prompt, 3, 3 * 53248, 7))
+    ]
+    setup = Setup(TABLE, device, policy=OwnPast(3), drafter="model that stops", warp=warp)
+    outcome = setup.but(batch=ROWS).outcome(requests)
+    assert {int(step.drafted.max()) for step in outcome.steps} == {0, 1, 2}
+    for i in range(3):
+        counts = count(np.array(outcome.tokens[i::3]), 3)
+        assert_law(counts, joint_law(TABLE, prompt, 3, warp))
 
 
 @pytest.mark.nightly

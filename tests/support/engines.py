@@ -133,10 +133,14 @@ class RunOutput:
     """Runs an engine: new tokens and their log-probabilities, by request, and the trace."""
 
     def __init__(self, run: EngineRun) -> None:
-        self.tokens: list[list[int]] = [[] for _ in run.requests]
-        self.logprobs: list[list[float]] = [[] for _ in run.requests]
-        self.steps, self.done = run.trace.steps, [False] * len(run.requests)
+        self.tokens: list[list[int]] = []
+        self.logprobs: list[list[float]] = []
+        self.steps, self.done = run.trace.steps, list[bool]()
         for emission in run:
+            while len(self.tokens) < run.schedule.arrived:
+                self.tokens.append([])
+                self.logprobs.append([])
+                self.done.append(False)
             assert not self.done[emission.request], "a finished request emitted again"
             assert emission.tokens, "a step emitted nothing for an active row"
             self.tokens[emission.request].extend(emission.tokens)

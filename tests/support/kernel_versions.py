@@ -26,6 +26,7 @@ from bass.caches import CACHES
 from bass.checkpoints.weights import dummy_index
 from bass.engine.prefill import (
     CAUGHT_UP,
+    CHUNK_TOKENS,
     captured_span,
     captured_windows,
     caught_up_columns,
@@ -134,6 +135,10 @@ def needed(batch: int, capacity: int) -> set[tuple[int, int, int, int]]:
                 columns = min(first + size, tokens) - first
                 for start in range(min(2, batch - rows + 1)):
                     found.add((rows, columns, bucket(first + columns, capacity), start))
+        for before in range(1, capacity - CHUNK_TOKENS["cuda"], 61):  # in chunks
+            for start in range(min(2, batch - rows + 1)):
+                span = bucket(before + CHUNK_TOKENS["cuda"], capacity)
+                found.add((rows, CHUNK_TOKENS["cuda"], span, start))
     for rows in doubled(1, batch):
         for lacking in (3, 5, 9, 17, 40, 100, 200, 300):
             columns = min(caught_up_columns(lacking, CUDA), 256)

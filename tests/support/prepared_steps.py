@@ -5,7 +5,7 @@ from typing import Any, ClassVar, final
 
 from bass.engine.cost import Pass
 from bass.engine.graphs import trial
-from bass.engine.prefill import CatchUpGraphs, PrefillGraphs
+from bass.engine.prefill import CatchUpGraphs, Part, PrefillGraphs
 from bass.engine.shapes import StepShapes
 from bass.engine.step import Step, StepReport
 from bass.records import Sequences
@@ -38,9 +38,9 @@ class Captured(Step):
         run()
         return run
 
-    def prefill(self, sequences: Sequences, prompts: list[list[int]], start: int) -> None:
-        if self.graphs is None or not self.graphs.feed(prompts, start):
-            super().prefill(sequences, prompts, start)
+    def prefill(self, sequences: Sequences, parts: list[Part]) -> None:
+        if self.graphs is None or not self.graphs.feed(parts):
+            super().prefill(sequences, parts)
 
     def catch_up(self, sequences: Sequences, lacking: int, span: int) -> tuple[Pass, ...]:
         if self.catch_ups is None or not self.catch_ups.captured:

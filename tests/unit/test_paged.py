@@ -123,6 +123,7 @@ class Engine:
     batch: int
     layout: str
     random: np.random.Generator
+    chunk: int
     known: dict[int, list[int]] = field(default_factory=dict)  # committed tokens, by row
 
     def __post_init__(self) -> None:
@@ -132,9 +133,10 @@ class Engine:
         capacity = max(request.limit for request in self.requests)
         rows = Sequences.empty(self.batch, capacity, [], CPU)
         self.slots = Schedule(self.requests, rows, Prefilling(self.store))
+        self.slots.chunk = self.chunk
 
     def run(self) -> None:
-        while self.slots.queue or self.known:
+        while self.slots.busy:
             rows = self.slots.admit()
             self.known |= {
                 int(row): list(self.requests[self.slots.serving[row]].prompt) for row in rows
@@ -197,7 +199,8 @@ def test_requests_of_any_prompts_that_end_in_any_order_fit_their_room_and_keep_t
     )
     requests = [Request(prompt, len(prompt) + new, key=i) for i, (prompt, new) in enumerate(asked)]
     batch = data.draw(st.integers(1, min(4, len(requests))))
-    Engine(requests, batch, layout, np.random.default_rng(data.draw(st.integers(0, 999)))).run()
+    random = np.random.default_rng(data.draw(st.integers(0, 999)))
+    Engine(requests, batch, layout, random, data.draw(st.integers(1, 12))).run()
 
 
 @pytest.mark.parametrize(

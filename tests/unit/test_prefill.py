@@ -18,6 +18,7 @@ from bass.engine.cost import PassCost, PassLog
 from bass.engine.graphs import GraphedStep
 from bass.engine.prefill import (
     CatchUpGraphs,
+    Part,
     PrefillGraphs,
     captured_windows,
     feed_prompts,
@@ -63,28 +64,29 @@ def repeated(run: Callable[[], None]) -> Callable[[], None]:
 
 @given(data=st.data(), rows=st.integers(1, 9), capacity=st.integers(1, 700))
 def test_graphs_feed_what_windows_feed(data: Any, rows: int, capacity: int) -> None:
-    sequences = Sequences.empty(rows, capacity, [], CPU)
-    count = data.draw(st.integers(1, rows))
-    start = data.draw(st.integers(0, rows - count))
-    lengths = st.integers(1, capacity)
-    prompts = [[*range(7, 7 + data.draw(lengths))] for _ in range(count)]
+    """Parts of prompts, of rows that need not be adjacent."""
+    sequences, parts = Sequences.empty(rows, capacity, [], CPU), []
+    for row in data.draw(st.sets(st.integers(0, rows - 1), min_size=1)):
+        prompt = [*range(7, 8 + data.draw(st.integers(0, capacity - 1)))]
+        first = data.draw(st.integers(0, len(prompt) - 1))
+        parts.append(Part(row, prompt, first, data.draw(st.integers(first, len(prompt) - 1))))
     expected, found = Fed(), Fed()
-    feed_prompts(expected, NoDrafter(), sequences, prompts, start)
+    feed_prompts(expected, NoDrafter(), sequences, parts)
     graphs = PrefillGraphs(found, NoDrafter(), sequences)
-    assert not graphs.feed(prompts, start)  # before it is prepared
+    assert not graphs.feed(parts)  # before it is prepared
     graphs.prepare(repeated)
     assert found.tokens == []
     before = len(found.windows)
-    longest = max(map(len, prompts)) - 1
-    if longest <= prefill.most_captured(rows, capacity):
-        assert graphs.feed(prompts, start)
+    most, end = max(part.last - part.first for part in parts), max(part.last for part in parts)
+    if most <= prefill.most_captured(rows, capacity) and end <= prefill.captured_span(capacity):
+        assert graphs.feed(parts)
         assert len(found.windows) - before <= prefill.MOST_REPLAYS
         assert {shape[0] for shape in found.windows} == {rows}
     else:
-        assert not graphs.feed(prompts, start)
-        feed_prompts(found, NoDrafter(), sequences, prompts, start)
-    assert sorted(found.tokens) == sorted(expected.tokens)
-    assert len(found.tokens) == sum(len(prompt) - 1 for prompt in prompts)
+        assert not graphs.feed(parts)
+        feed_prompts(found, NoDrafter(), sequences, parts)
+    fed = [(p.row, i, p.prompt[i]) for p in parts for i in range(p.first, p.last)]
+    assert sorted(found.tokens) == sorted(expected.tokens) == sorted(fed)
 
 
 @given(data=st.data(), lacking=st.integers(3, 120))
@@ -162,7 +164,7 @@ def test_a_users_drafter_is_fed_without_graphs(ours: bool) -> None:
     step.prepare_windows()
     assert bool(step.prefills.captured) == ours
     store.windows.clear()
-    step.prefill(sequences, [[5, 6]], 1)
+    step.prefill(sequences, [Part(1, [5, 6], 0, 1)])
     assert store.tokens == [(1, 0, 5)]
     assert store.windows == ([(2, 64, 0)] if ours else [(1, 1, 1)])
 
@@ -173,7 +175,7 @@ def test_a_prompt_of_one_token_is_not_fed(prompt: list[int]) -> None:
     graphs = PrefillGraphs(store, NoDrafter(), sequences)
     graphs.prepare(repeated)
     before = len(store.windows)
-    assert graphs.feed([prompt], 0)
+    assert graphs.feed([Part(0, prompt, 0, len(prompt) - 1)])
     assert len(store.windows) - before == len(prompt) - 1
 
 

@@ -50,8 +50,9 @@ def requests_for(
         seen[tuple(prompt)] += samples
         for sample in range(first, first + samples):
             key = row_key(options.seed, prompt, sample)
-            limits = len(prompt) + limit
-            requests.append(Request(prompt, limits, key, i, sample, end_tokens, params.row))
+            limits, longest = len(prompt) + limit, listed(params.max_draft_length)
+            own_row = i, sample, end_tokens, params.row, longest
+            requests.append(Request(prompt, limits, key, *own_row))
     return requests
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bass.engine.cost import Pass
-from bass.engine.prefill import CatchUpGraphs, PrefillGraphs
+from bass.engine.prefill import CatchUpGraphs, Part, PrefillGraphs
 from bass.engine.shapes import StepShapes
 from bass.engine.step import SpeculativeStep, Step, StepReport
 from bass.errors import OptionError, is_out_of_memory
@@ -126,11 +126,11 @@ class GraphedStep(Step):
         spans = shapes.spans if shapes.lengths[-1] else ()  # of a policy that drafts
         self.catch_ups = CatchUpGraphs(self.drafter, sequences, self.log, spans)
 
-    def prefill(self, sequences: Sequences, prompts: list[list[int]], start: int) -> None:
+    def prefill(self, sequences: Sequences, parts: list[Part]) -> None:
         assert sequences is self.sequences, "a graph works only with its own sequences"
         with self.here:
-            if not self.prefills.feed(prompts, start):
-                super().prefill(sequences, prompts, start)
+            if not self.prefills.feed(parts):
+                super().prefill(sequences, parts)
 
     def catch_up(self, sequences: Sequences, lacking: int, span: int) -> tuple[Pass, ...]:
         if not self.catch_ups.captured:

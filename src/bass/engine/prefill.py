@@ -5,8 +5,8 @@ windows launched by the host, or by CUDA graphs.
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import product
-from typing import final
+from itertools import pairwise, product
+from typing import NamedTuple, final
 
 import numpy as np
 import torch
@@ -26,9 +26,29 @@ PREFILL_WINDOW, PREFILL_TOKENS = 256, 2048
 # host takes to launch their kernels one by one
 CAPTURED_TOKENS = (512, 256, 128)
 MOST_REPLAYS = 3  # windows of a prompt that are cheaper than one that is launched by the host
+# of all prompts, between two steps of running rows: on a GPU the products of so many rows wait for
+# the weights, as those of a step do
+CHUNK_TOKENS = {"cpu": 64, "cuda": 256}
 CAUGHT_UP = [32, 8]  # columns of the windows that are captured for a drafter that catches up
 
 Record = Callable[[Callable[[], None]], Callable[[], None]]
+
+
+class Part(NamedTuple):
+    """The tokens `first` to `last - 1` of a prompt, to be fed to a row.
+
+    The last token of a prompt is not fed.
+    """
+
+    row: int
+    prompt: list[int]
+    first: int
+    last: int
+
+
+def chunk_tokens(device: torch.device) -> int:
+    """Tokens of all prompts that are fed between two steps of running rows."""
+    return CHUNK_TOKENS["cuda" if device.type == "cuda" else "cpu"]
 
 
 def prefill_window(rows: int, device: torch.device) -> int:
@@ -95,36 +115,38 @@ def feed(
         drafter.observe(Observation(window, following, features))
 
 
-def padded(prompts: list[list[int]], rows: int, start: int, width: int) -> np.ndarray:
-    """Tokens, positions and following tokens [3, rows, width] of all tokens of each prompt but the
-    last.
+def padded(parts: list[Part], rows: int, start: int, width: int) -> np.ndarray:
+    """Tokens, positions and following tokens [3, rows, width] of parts, for the rows from `start`
+    on.
 
-    The prompts are those of the rows from `start` on. Positions are -1 where there is no token.
+    Positions are -1 where there is no token.
     """
     found = np.zeros((3, rows, width), dtype=np.int64)
     found[1] = -1
-    for row, prompt in enumerate(prompts, start):
-        fed = len(prompt) - 1
-        found[:, row, :fed] = prompt[:-1], np.arange(fed), prompt[1:]
+    for row, prompt, first, last in parts:
+        fed = prompt[first:last], np.arange(first, last), prompt[first + 1 : last + 1]
+        found[:, row - start, : last - first] = fed
     return found
 
 
-def feed_prompts(
-    target: RowStore, drafter: Drafter, rows: Sequences, prompts: list[list[int]], start: int
-) -> None:
-    """Feed all tokens of each prompt but the last to the rows from `start` on, in windows."""
-    count, device = len(prompts), rows.tokens.device
-    most = max(map(len, prompts)) - 1
-    staged = padded(prompts, count, 0, most)
-    size = equal_windows(most, prefill_window(count, device))
-    for first in range(0, most, size):
-        last = min(first + size, most)
-        tokens, positions, following = (
-            torch.as_tensor(np.ascontiguousarray(part), device=device)
-            for part in staged[:, :, first:last]
-        )
-        window = Window(tokens, positions, shapes.bucket(last, rows.capacity), start)
-        feed(target, drafter, window, following)
+def feed_prompts(target: RowStore, drafter: Drafter, rows: Sequences, parts: list[Part]) -> None:
+    """Feed parts of prompts to their rows, in windows of adjacent rows."""
+    ordered, device = sorted(parts), rows.tokens.device
+    breaks = [i for i in range(1, len(parts)) if ordered[i].row > ordered[i - 1].row + 1]
+    for i, j in pairwise((0, *breaks, len(parts))):
+        own, start, count = ordered[i:j], ordered[i].row, j - i
+        most, before = max(p.last - p.first for p in own), max(p.first for p in own)
+        least = CHUNK_TOKENS["cuda"] if before and device.type == "cuda" else 0
+        staged = padded(own, count, start, max(most, least))
+        size = max(equal_windows(most, prefill_window(count, device)), least)
+        for first in range(0, most, size):
+            last = min(first + size, staged.shape[2])
+            tokens, positions, following = (
+                torch.as_tensor(np.ascontiguousarray(part), device=device)
+                for part in staged[:, :, first:last]
+            )
+            window = Window(tokens, positions, shapes.bucket(before + last, rows.capacity), start)
+            feed(target, drafter, window, following)
 
 
 @final
@@ -164,18 +186,21 @@ class PrefillGraphs:
             captured[columns] = window, following, replay
         self.captured = captured
 
-    def feed(self, prompts: list[list[int]], start: int) -> bool:
-        """Feed the prompts to the rows from `start` on; False if they are too long for it."""
-        rows, most = len(self.sequences.lens), max(map(len, prompts)) - 1
-        if not self.captured or most > most_captured(rows, self.sequences.capacity):
+    def feed(self, parts: list[Part]) -> bool:
+        """Feed parts of prompts to their rows; False if they are too long for it."""
+        rows, capacity = len(self.sequences.lens), self.sequences.capacity
+        most, end = max(part.last - part.first for part in parts), max(part.last for part in parts)
+        short = most <= most_captured(rows, capacity) and end <= captured_span(capacity)
+        if not (self.captured and short):
             return False
         sizes = windows_of(most, [*self.captured])
-        given = padded(prompts, rows, start, sum(sizes))
+        given = padded(parts, rows, 0, sum(sizes))
         staged = torch.as_tensor(given, device=self.sequences.tokens.device)
-        for size, parts in zip(sizes, staged.split(sizes, 2), strict=True):
+        for size, columns in zip(sizes, staged.split(sizes, 2), strict=True):
             window, following, replay = self.captured[size]
-            for own, part in zip((window.tokens, window.positions, following), parts, strict=True):
-                own.copy_(part)
+            placed = zip((window.tokens, window.positions, following), columns, strict=True)
+            for own, column in placed:
+                own.copy_(column)
             replay()
         return True
 

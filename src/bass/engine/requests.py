@@ -1,5 +1,6 @@
 """Requests to the engine, and the records that it returns while it runs."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +18,7 @@ class Request:
     """One sample of one prompt.
 
     limit: length at which the row is complete, prompt included. key: of its noise.
+    max_draft_length: the most tokens to draft in a step; None: what the policy requests.
     """
 
     prompt: list[int]
@@ -26,6 +28,22 @@ class Request:
     sample_index: int = 0
     end_tokens: tuple[int, ...] = ()
     sampling: Sampling = Sampling()  # noqa: RUF009  (a tuple)
+    max_draft_length: int | None = None
+
+
+class Source(ABC):
+    """Requests that arrive while a run is on, for example by their times."""
+
+    @abstractmethod
+    def poll(self, now: float) -> list[Request]:
+        """Those that have arrived since the last call. now: seconds since the run began.
+
+        They have the next indices of the run.
+        """
+
+    @abstractmethod
+    def wait(self, now: float) -> bool:
+        """Wait until a request has arrived; False if none will. Called by an idle engine."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +72,8 @@ class StepRecord:
     drafted: np.ndarray
     accepted: np.ndarray
     emitted: np.ndarray
-    # of the step on the device, copies included; a step launched ahead counts from the previous
-    # report
+    # of the step on the device, copies included, and on a GPU the part of a prompt that is fed
+    # before it; a step launched ahead counts from the previous report
     seconds: float
     # from the previous report to the launch: bookkeeping and policy, without prefills, captures and
     # consumers of the run

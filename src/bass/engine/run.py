@@ -13,7 +13,15 @@ import torch
 
 from bass.drafters.validity import invalid_draft, invalid_target
 from bass.engine.cost import Pass, work_of
-from bass.engine.requests import EXCLUDED, Emission, Request, RunRecord, RunStatus, StepRecord
+from bass.engine.requests import (
+    EXCLUDED,
+    Emission,
+    Request,
+    RunRecord,
+    RunStatus,
+    Source,
+    StepRecord,
+)
 from bass.engine.schedule import Schedule, StepPlan
 from bass.engine.step import Step, StepReport
 from bass.errors import CheckpointError, RequestError, StrategyError, explained
@@ -45,16 +53,17 @@ class Outcome:
     seconds: float
     at: float  # since the run began
 
-    def feedback(self, active: np.ndarray) -> Feedback:
+    def feedback(self, active: np.ndarray, queued: int) -> Feedback:
         """The policy's feedback, in new arrays, which it may write to, and `active`."""
         drafted, accepted = np.array(self.report.drafted), np.array(self.report.accepted)
-        return Feedback(drafted * active, accepted * active, active, self.seconds)
+        return Feedback(drafted * active, accepted * active, active, self.seconds, queued)
 
 
 @final
 @dataclass
 class EngineRun:
-    """Runs the requests of one call through a batch of rows.
+    """Runs the requests of one call, and those that arrive from `source` meanwhile, through a batch
+    of rows.
 
     Iterate it once; `trace` and `finish` may be used during the iteration. A run that is dropped is
     over too. Each second is counted once, as a capture, a step, or the host's work between steps:
@@ -71,6 +80,7 @@ class EngineRun:
     policy: DraftLengthPolicy[Any]
     time_budget: float | None = None
     status: RunStatus = field(default_factory=RunStatus)
+    source: Source | None = None
 
     def __post_init__(self) -> None:
         self.trace = RunRecord()
@@ -87,7 +97,9 @@ class EngineRun:
         return time.perf_counter() - self.began - self.trace.capture_seconds
 
     def finish(self, request: int) -> None:
-        """End a request early, for example at a stop string; its row becomes free."""
+        """End a request early, for example at a stop string, while it waits, is fed or decodes; its
+        row becomes free.
+        """
         self.schedule.finish(request)
 
     def __iter__(self) -> Iterator[Emission]:
@@ -122,7 +134,18 @@ class EngineRun:
         state = self.policy.init(self.batch)
         emissions: Iterator[Emission] = iter(())  # of the previous step
         ahead: PendingStep | None = None  # launched before the previous step's report
-        while self.schedule.busy:
+        while True:
+            self._poll()
+            if not self.schedule.busy:
+                yield emissions
+                emissions = iter(())
+                if ahead is not None:  # launched before the report that ended all requests
+                    ahead.collect()
+                    ahead = None
+                if self.source is None or not self.source.wait(self.now):
+                    return
+                self.idle = time.perf_counter()
+                continue
             pending = ahead
             if pending is None:
                 state = self._admitted(state)
@@ -138,7 +161,8 @@ class EngineRun:
             # nothing is done before that launch that it does not need: the emissions are reported,
             # and their tokens checked, after it.
             rows = self.schedule.released(ended.report.active, serving)
-            state = self.policy.update(state, ended.feedback(active))
+            feedback = ended.feedback(active, len(self.schedule.queue))
+            state = self.policy.update(state, feedback)
             emissions = self._reported(pending, ended, rows)
             over = self.time_budget is not None and self.now > self.time_budget
             if over or not self.step.overlaps:
@@ -148,12 +172,15 @@ class EngineRun:
                 emissions = iter(())
             if over:
                 return
-        yield emissions
-        if ahead is not None:  # launched before the report that ended all requests
-            ahead.collect()
+
+    def _poll(self) -> None:
+        if self.source is not None:
+            self.schedule.add(self.source.poll(self.now))
 
     def _prepare(self) -> None:
         """Prepare every step that these requests can need."""
+        if not self.requests:
+            return
         lengths = range(
             min(len(request.prompt) for request in self.requests),
             max(request.limit for request in self.requests) + 1,
@@ -170,15 +197,17 @@ class EngineRun:
             self.trace.capture_seconds += time.perf_counter() - before
 
     def _admitted(self, state: Any) -> Any:
-        """Prefill waiting requests; returns the policy's state, reset for their rows."""
-        if not self.schedule.queue:
+        """Feed prompts of waiting requests; returns the policy's state, reset for the rows that
+        begin to decode.
+        """
+        if not self.schedule.admits:
             return state
         admitted = self.schedule.admit()
         if len(admitted):
             served = [self.schedule.serving[row] for row in admitted.tolist()]
             state = self.policy.reset(state, admitted)  # may write to `admitted`
             self.trace.prefilled |= dict.fromkeys(served, self.now)
-            self.idle = time.perf_counter()
+        self.idle = time.perf_counter()
         return state
 
     def _launched(self, plan: StepPlan) -> PendingStep:

@@ -1,5 +1,8 @@
-"""Assigns requests to the rows of a batch, and plans the next step: how long the drafts are."""
+"""Assigns requests to the rows of a batch, feeds their prompts, and plans the next step: how long
+the drafts are.
+"""
 
+import sys
 from collections import deque
 from dataclasses import dataclass
 from typing import final
@@ -7,6 +10,7 @@ from typing import final
 import numpy as np
 import torch
 
+from bass.engine.prefill import Part, chunk_tokens
 from bass.engine.requests import Request
 from bass.engine.step import Step
 from bass.records import CacheBudget, RowAssignment, Sequences, copied
@@ -21,12 +25,22 @@ class StepPlan:
     span: int
 
 
+@dataclass
+class Prefill:
+    """A row whose prompt is being fed; it is idle in steps."""
+
+    request: int
+    fed: int = 0  # tokens of the prompt
+
+
 @final
 @dataclass
 class Schedule:
     """The host's view of the rows: the request, the number of tokens and the limit of each.
 
-    `serving` holds the index of each row's request, -1 for an idle row, whose limit is 0.
+    A request waits in `queue`, has its row in `prefilling` while its prompt is fed, then in
+    `serving`, which holds the index of each row's request, -1 for a row that is idle in steps. The
+    limit of a row without a request is 0. `known`: the requests that have not ended.
     """
 
     requests: list[Request]
@@ -36,68 +50,132 @@ class Schedule:
     def __post_init__(self) -> None:
         batch, self.capacity = len(self.sequences.lens), self.sequences.capacity
         self.lens, self.limits, self.serving = [0] * batch, [0] * batch, [-1] * batch
-        self.queue = deque(range(len(self.requests)))  # of requests that wait for a row
+        self.longest = [0] * batch  # the longest draft that each row's request allows
+        self.known = dict(enumerate(self.requests))
+        self.arrived = len(self.known)
+        self.queue = deque(self.known)
+        self.prefilling: dict[int, Prefill] = {}  # by row, in the order of their admission
+        self.chunk = chunk_tokens(self.sequences.tokens.device)
 
     @property
     def busy(self) -> bool:
-        return bool(self.queue) or max(self.serving) >= 0
+        return bool(self.queue or self.prefilling) or max(self.serving) >= 0
+
+    @property
+    def admits(self) -> bool:
+        """Whether there is something to feed, or a request and an idle row for it."""
+        return bool(self.prefilling) or (bool(self.queue) and min(self.serving) < 0)
 
     @property
     def most_generated(self) -> int:
         """The number of tokens that the row with the most has after its prompt."""
         rows = zip(self.lens, self.serving, strict=True)
-        return max(tokens - len(self.requests[r].prompt) for tokens, r in rows if r >= 0)
+        return max(tokens - len(self.known[r].prompt) for tokens, r in rows if r >= 0)
+
+    def add(self, requests: list[Request]) -> None:
+        """Let requests wait for a row; they have the next indices."""
+        for request in requests:
+            self.known[self.arrived] = request
+            self.queue.append(self.arrived)
+            self.arrived += 1
 
     def admit(self) -> np.ndarray:
-        """Assign idle rows to waiting requests and prefill them; returns these rows.
+        """Assign idle rows to waiting requests and feed prompts: as many tokens as take about as
+        long as a step, or all of them if no row runs. Returns the rows that begin to decode.
 
         Samples of one prompt share a prefill: the first is fed, or copied from a row that already
-        serves the prompt; the others are copies.
+        serves the prompt; the others are copies, and wait for that row.
         """
-        idle = np.flatnonzero(np.array(self.serving) < 0)[: len(self.queue)]
-        if not len(idle):
-            return idle
+        budget = self.chunk if max(self.serving) >= 0 else sys.maxsize
+        left = budget - sum(
+            len(self._prompt(p.request)) - 1 - p.fed for p in self.prefilling.values()
+        )
+        idle = [i for i, r in enumerate(self.serving) if r < 0 and i not in self.prefilling]
+        assignment, copies = self._assigned(idle, left) if self.queue and idle else (None, {})
+        stores = self.step.target, self.step.drafter
+        if assignment is not None:
+            for store in stores:
+                store.reserve(copied(assignment) if store.writes_inputs else assignment)
+        if parts := self._parts(budget):
+            self.step.prefill(self.sequences, parts)
+        if assignment is not None:
+            for store in stores:
+                store.copy_rows(copied(assignment) if store.writes_inputs else assignment)
+        self.step.log.take()  # a prefill is not part of a step
+        done = {
+            row: one.request
+            for row, one in self.prefilling.items()
+            if one.fed == len(self._prompt(one.request)) - 1
+        }
+        for row in done:
+            del self.prefilling[row]
+        self._start(started := done | copies)
+        return np.array([*started], dtype=np.int64)
+
+    def _prompt(self, request: int) -> list[int]:
+        return self.known[request].prompt
+
+    def _assigned(self, idle: list[int], left: int) -> tuple[RowAssignment, dict[int, int]]:
+        """Assign idle rows to the first requests of the queue; also returns the request of each row
+        that copies its prompt.
+
+        left: tokens of new prompts to feed before the next step. A request whose prompt is not fed
+        completely before it stays in the queue.
+        """
         donors = {
-            tuple(self.requests[r].prompt): row
+            tuple(self._prompt(r)): row
             for row, r in reversed(list(enumerate(self.serving)))
             if r >= 0
         }
+        known, begun = {*donors}, {tuple(self._prompt(p.request)) for p in self.prefilling.values()}
         # Leaders, whose prompts are fed, come first: their rows are adjacent and need one pass.
         leaders: list[int] = []
         followers: list[int] = []
-        known = set(donors)
-        for request in [self.queue.popleft() for _ in idle]:
-            prompt = tuple(self.requests[request].prompt)
-            (followers if prompt in known else leaders).append(request)
-            known.add(prompt)
-        # active rows continue, idle ones hold nothing
-        source, shared = np.arange(len(self.serving)), np.array(self.limits)
-        self.lens = self.lens.copy()  # the report of the last step may hold the same list
-        for row, request in zip(idle.tolist(), leaders + followers, strict=True):
-            prompt, limit = self.requests[request].prompt, self.requests[request].limit
-            self.serving[row], self.lens[row], self.limits[row] = request, len(prompt), limit
+        waiting: list[int] = []
+        for request in [self.queue.popleft() for _ in idle[: len(self.queue)]]:
+            prompt = tuple(self._prompt(request))
+            if prompt in begun:
+                waiting.append(request)
+            elif prompt in known:
+                followers.append(request)
+            else:
+                leaders.append(request)
+                left -= len(prompt) - 1
+                (known if left >= 0 else begun).add(prompt)
+        self.queue.extendleft(reversed(waiting))
+        # rows with a request continue, idle ones hold nothing
+        source, shared, copies = np.arange(len(self.serving)), np.array(self.limits), {}
+        for row, request in zip(idle, leaders + followers, strict=False):
+            prompt, self.limits[row] = self._prompt(request), self.known[request].limit
             source[row] = donors.setdefault(tuple(prompt), row)
-            if source[row] != row:
-                shared[row] = len(prompt) - 1
+            if source[row] == row:
+                self.prefilling[row] = Prefill(request)
+            else:
+                shared[row], copies[row] = len(prompt) - 1, request
+        return RowAssignment(np.array(self.limits), source, shared), copies
 
-        assignment = RowAssignment(np.array(self.limits), source, shared)
-        for store in (self.step.target, self.step.drafter):
-            store.reserve(copied(assignment) if store.writes_inputs else assignment)
-        prompts = [self.requests[request].prompt for request in leaders]
-        fed = idle[: len(leaders)]
-        for run in np.split(np.arange(len(fed)), np.flatnonzero(np.diff(fed) > 1) + 1):
-            if len(run):
-                fed_prompts = prompts[run[0] : run[-1] + 1]
-                self.step.prefill(self.sequences, fed_prompts, int(fed[run[0]]))
-        for store in (self.step.target, self.step.drafter):
-            store.copy_rows(copied(assignment) if store.writes_inputs else assignment)
-        self.step.log.take()  # a prefill is not part of a step
-        self._start(idle, [self.requests[request] for request in leaders + followers])
-        return idle
+    def _parts(self, budget: int) -> list[Part]:
+        """The next tokens of prompts, up to `budget`, which count as fed."""
+        parts = []
+        for row, one in self.prefilling.items():
+            prompt = self._prompt(one.request)
+            last = min(len(prompt) - 1, one.fed + budget)
+            if last > one.fed:
+                parts.append(Part(row, prompt, one.fed, last))
+            budget -= last - one.fed
+            one.fed = last
+        return parts
 
-    def _start(self, rows: np.ndarray, requests: list[Request]) -> None:
-        """Write the requests to the device's rows."""
-        s = self.sequences
+    def _start(self, started: dict[int, int]) -> None:
+        """Write the requests to the device's rows, which decode from now on."""
+        if not started:
+            return
+        s, rows, requests = self.sequences, [*started], [self.known[r] for r in started.values()]
+        self.lens = self.lens.copy()  # the report of the last step may hold the same list
+        for row, request in started.items():
+            self.serving[row], self.lens[row] = request, len(self._prompt(request))
+            most = self.known[request].max_draft_length
+            self.longest[row] = sys.maxsize if most is None else most
         tokens = np.zeros(
             (len(rows), max(len(request.prompt) for request in requests)), dtype=np.int64
         )
@@ -118,14 +196,15 @@ class Schedule:
         s.active[index] = True
 
     def plan(self, requested: list[int]) -> StepPlan:
-        """The next step; each draft has its requested length, or what its row's limit and the
-        drafter's context leave.
+        """The next step; each draft has its requested length, or what its request, its row's limit
+        and the drafter's context leave.
         """
         lengths, longest, context = [0] * len(requested), 0, self.step.draft_context
-        rows = zip(self.serving, requested, self.lens, self.limits, strict=True)
-        for row, (request, length, tokens, limit) in enumerate(rows):
+        rows = zip(self.serving, requested, self.lens, self.limits, self.longest, strict=True)
+        for row, (request, length, tokens, limit, most) in enumerate(rows):
             if request >= 0:
                 left = (limit - 1 if limit <= context else context) - tokens
+                left = left if left < most else most
                 lengths[row] = length if length < left else left if left > 0 else 0
                 if tokens + lengths[row] > longest:
                     longest = tokens + lengths[row]
@@ -135,13 +214,14 @@ class Schedule:
     def plan_ahead(self, plan: StepPlan, requested: list[int]) -> StepPlan | None:
         """The step after this one, if it does not depend on this one's report; else None.
 
-        That holds where no request waits for a row, no active row can reach its limit in either
-        step, nor its draft the end of the drafter's context, and the shape is prepared.
+        That holds where no prompt is to be fed, no active row can reach its limit in either step,
+        nor its draft the end of the drafter's context, and the shape is prepared.
         """
-        if self.queue:
+        if self.admits:
             return None
         lengths, longest, context = [0] * len(requested), 0, self.step.draft_context
-        rows = zip(self.serving, plan.lengths, requested, self.lens, self.limits, strict=True)
+        allowed = map(min, requested, self.longest)
+        rows = zip(self.serving, plan.lengths, allowed, self.lens, self.limits, strict=True)
         for row, (request, length, following, tokens, limit) in enumerate(rows):
             if request >= 0:
                 following = following if tokens + 1 < context else 0
@@ -154,10 +234,17 @@ class Schedule:
         return StepPlan(lengths, k, span) if self.step.prepared(k, span) else None
 
     def finish(self, request: int) -> None:
+        """End a request, which may wait for a row, or have one."""
         for row, served in enumerate(self.serving):
             if served == request:
                 self.sequences.active[row] = False
                 self.release(row)
+        for row in [row for row, one in self.prefilling.items() if one.request == request]:
+            self.limits[row] = 0
+            del self.prefilling[row], self.known[request]
+        if request in self.queue:
+            self.queue.remove(request)
+            del self.known[request]
 
     def released(self, active: list[int], serving: list[int]) -> list[int]:
         """The rows that still serve their request of `serving`; those that are done become idle."""
@@ -170,6 +257,7 @@ class Schedule:
 
     def release(self, row: int) -> None:
         """Mark the row idle until the next admission."""
+        del self.known[self.serving[row]]
         self.serving[row], self.limits[row] = -1, 0
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bass.drafters.validity import check_answer, in_int64, invalid_draft
 from bass.engine.cost import Pass, PassLog
-from bass.engine.prefill import PREFILL_WINDOW, caught_up_columns, feed_prompts
+from bass.engine.prefill import PREFILL_WINDOW, Part, caught_up_columns, feed_prompts
 from bass.engine.shapes import StepShapes
 from bass.errors import StrategyError
 from bass.interfaces import Drafter, Scorer, Verifier, Warp
@@ -82,9 +82,9 @@ class Step(Protocol):
     overlaps: ClassVar[bool]
     shapes: StepShapes = StepShapes()
 
-    def prefill(self, sequences: Sequences, prompts: list[list[int]], start: int) -> None:
-        """Feed all tokens of each prompt but the last to the rows from `start` on."""
-        feed_prompts(self.target, self.drafter, sequences, prompts, start)
+    def prefill(self, sequences: Sequences, parts: list[Part]) -> None:
+        """Feed parts of prompts to their rows."""
+        feed_prompts(self.target, self.drafter, sequences, parts)
 
     def catch_up(self, sequences: Sequences, lacking: int, span: int) -> tuple[Pass, ...]:
         """Feed the drafter the last `lacking` tokens of each row; returns the passes."""

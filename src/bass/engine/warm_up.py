@@ -12,6 +12,7 @@ from bass.engine.engines import EngineCache
 from bass.engine.graphs import GraphedStep, trial
 from bass.engine.prefill import (
     CAUGHT_UP,
+    CHUNK_TOKENS,
     PREFILL_WINDOW,
     captured_span,
     captured_windows,
@@ -135,9 +136,11 @@ def prompt_shapes(
         least = min(most_captured(batch, capacity) + 1, equal_windows(most + 1, most), most)
     for columns in doubled(1 << (least.bit_length() - 1), most):
         yield columns, bucket(columns, capacity)
+    chunk = min(CHUNK_TOKENS["cuda"], most)
     for span in doubled(SPLIT_SPAN, capacity):
         if span > most:
             yield most, span
+        yield chunk, span  # of prompts in chunks, while other rows run
 
 
 def caught_up_shapes(capacity: int) -> list[tuple[int, int]]:

@@ -88,8 +88,8 @@ MUTANTS = (
     Mutant(
         "graphs feed prompts to the first rows",
         "prefill.padded",
-        "enumerate(prompts, start)",
-        "enumerate(prompts)",
+        "row - start",
+        "row - min(part.row for part in parts)",
         (f"{PREFILL}::test_graphs_feed_what_windows_feed",),
     ),
     Mutant(

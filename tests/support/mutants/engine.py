@@ -16,6 +16,7 @@ from support.mutants.killers import (
     ONE_CONTEXT,
     ONE_PADDING,
     PAIRS,
+    QUEUED,
     REFUSED,
     ROOM,
     SHARED,
@@ -114,6 +115,34 @@ MUTANTS = (
         trap=16,
     ),
     Mutant(
+        "a request drafts more than it allows",
+        "Schedule.plan",
+        "left if left < most else most",
+        "left",
+        (QUEUED,),
+    ),
+    Mutant(
+        "a step launched ahead drafts more than a request allows",
+        "Schedule.plan_ahead",
+        "map(min, requested, self.longest)",
+        "requested",
+        (QUEUED,),
+    ),
+    Mutant(
+        "a prompt that is being fed is copied",
+        "Schedule._assigned",
+        "(known if left >= 0 else begun).add(prompt)",
+        "known.add(prompt)",
+        (QUEUED,),
+    ),
+    Mutant(
+        "a later chunk of a prompt begins at its first token",
+        "Schedule._parts",
+        "Part(row, prompt, one.fed, last)",
+        "Part(row, prompt, 0, last - one.fed)",
+        (QUEUED,),
+    ),
+    Mutant(
         "the report counts accepted tokens that were not committed",
         "StepReport.of",
         "[*map(min, judged, emitted)]",
@@ -140,8 +169,11 @@ MUTANTS = (
     Mutant(
         "a prompt's last but one token is not fed",
         "prefill.padded",
-        "found[:, row, :fed] = prompt[:-1], np.arange(fed), prompt[1:]",
-        "found[:, row, :fed] = prompt[:-1], (np.arange(fed) + 1) % max(fed, 1) - 1, prompt[1:]",
+        "prompt[first:last], np.arange(first, last), prompt[first + 1 : last + 1]",
+        (
+            "prompt[first:last], np.where((at := np.arange(first, last)) < len(prompt) - 2, at, -1)"
+            ", prompt[first + 1 : last + 1]"
+        ),
         (WITNESS,),
     ),
     Mutant(
@@ -155,23 +187,10 @@ MUTANTS = (
         (WITNESS,),
     ),
     Mutant(
-        "an idle row lends its prompt",
-        "Schedule.admit",
-        (
-            "{tuple(self.requests[r].prompt): row for row, r in "
-            "reversed(list(enumerate(self.serving))) if r >= 0}"
-        ),
-        (
-            "{tuple(self.requests[r].prompt): row for row, r in "
-            "reversed(list(enumerate(self.serving)))}"
-        ),
-        (SHARED, WITNESS),
-    ),
-    Mutant(
         "a prompt is copied from the wrong row",
-        "Schedule.admit",
-        "shared[row] = len(prompt) - 1",
-        "source[row], shared[row] = 0, len(prompt) - 1",
+        "Schedule._assigned",
+        "shared[row], copies[row] = len(prompt) - 1, request",
+        "source[row], shared[row], copies[row] = 0, len(prompt) - 1, request",
         (SHARED, WITNESS),
     ),
     Mutant(
@@ -198,8 +217,8 @@ MUTANTS = (
     Mutant(
         "a prefill's span is one window short",
         "prefill.feed_prompts",
-        "shapes.bucket(last, rows.capacity)",
-        "shapes.bucket(max(first, 1), rows.capacity)",
+        "shapes.bucket(before + last, rows.capacity)",
+        "shapes.bucket(max(before + first, 1), rows.capacity)",
         (WITNESS, LAYOUTS),
     ),
     Mutant(
@@ -226,7 +245,7 @@ MUTANTS = (
     Mutant(
         "a step is launched ahead while a request waits",
         "Schedule.plan_ahead",
-        "self.queue",
+        "self.admits",
         "False",
         (TOO_EARLY,),
     ),
@@ -260,9 +279,9 @@ MUTANTS = (
     ),
     Mutant(
         "rows in flight begin again at every admission",
-        "Schedule.admit",
-        "(np.arange(len(self.serving)), np.array(self.limits))",
-        "(np.arange(len(self.serving)), 0 * np.array(self.limits))",
+        "Schedule._assigned",
+        "(np.arange(len(self.serving)), np.array(self.limits), {})",
+        "(np.arange(len(self.serving)), 0 * np.array(self.limits), {})",
         (ROOM,),
     ),
     Mutant(

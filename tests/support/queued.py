@@ -1,0 +1,45 @@
+"""A step on a CPU that behaves as on a device with a queue."""
+
+from collections.abc import Callable
+from typing import ClassVar, final
+
+import torch
+
+from bass.engine.step import Step, StepReport
+from bass.records import Sequences
+
+
+@final
+class Queued(Step):
+    """A step whose report may come later, as on a device with a queue.
+
+    `told`: how many were under way at each launch.
+    """
+
+    overlaps: ClassVar[bool] = True
+
+    def __init__(self, inner: Step, at_hand: Callable[[int, int], bool]) -> None:
+        self.inner, self.at_hand = inner, at_hand
+        self.target, self.drafter, self.verifier = inner.target, inner.drafter, inner.verifier
+        self.warp, self.vocab_size, self.log = inner.warp, inner.vocab_size, inner.log
+        self.draft_context = inner.draft_context
+        self.launched = self.collected = 0
+        self.told: list[int] = []
+
+    def prepared(self, k: int, span: int) -> bool:
+        return self.at_hand(k, span)
+
+    def launch(
+        self, sequences: Sequences, lengths: list[int], k: int, span: int
+    ) -> Callable[[], StepReport]:
+        ends = sequences.lens + torch.tensor(lengths, device=sequences.lens.device)
+        assert all(end <= self.draft_context for end in ends.tolist()) or k == 0
+        collect = self.inner.launch(sequences, lengths, k, span)
+        self.told.append(self.launched - self.collected)
+        self.launched += 1
+
+        def later() -> StepReport:
+            self.collected += 1
+            return collect()
+
+        return later
