@@ -110,7 +110,7 @@ def test_autoregressive_decoding_commits_one_token_a_row_step_and_has_no_accepta
 ) -> None:
     m = run.measurement()
     measured = measure(m, plain=m)
-    assert measured["tau"] == measured["share_without_draft"] == 1
+    assert measured["tau"] == 1
     assert measured["exact_match_rate"] == 1
     assert measured["drafted_per_row_step"] == 0
     missing = {"acceptance_rate", "token_acceptance_rate", "draft_cost_ratio", "goodput"}
@@ -237,7 +237,6 @@ def test_a_call_by_hand() -> None:
             "acceptance_rate": 3 / 6,
             # two were rejected; the second row's draft beyond its end was not judged
             "token_acceptance_rate": 3 / 5,
-            "share_without_draft": 0.0,
             "padding_waste": 1 - 9 / 12,  # windows of 4 and 2 for two rows; 3+1, 2+1, 1+1 used
             "first": 1.5,
             "last": 3.5 / 4,
@@ -248,7 +247,6 @@ def test_a_call_by_hand() -> None:
             "itl_p99": 2.0,
             "tokens_per_second": 5 / 4,
             "tokens_per_second_per_user": (4 / 3.5 + 1 / 1.5) / 2,
-            "decode_tokens_per_second": 5 / 2,
             "goodput": 1 / 4,
             "host_share": 0.5 / 2.5,
         }

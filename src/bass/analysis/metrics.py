@@ -331,12 +331,6 @@ def token_acceptance_rate(m: Measurement) -> Value:
     return _ratio(m.counts.accepted, m.counts.reached)
 
 
-@metric("share", "neither")
-def share_without_draft(m: Measurement) -> Value:
-    """Share of steps in which no row was to draft (k = 0)."""
-    return _ratio(float((m.steps["k"] == 0).sum()), len(m.steps))
-
-
 @metric("share", "lower")
 def padding_waste(m: Measurement) -> Value:
     """Share of the target's window positions, batch x (k + 1) a step, of idle rows or beyond a
@@ -436,12 +430,6 @@ def tokens_per_second_per_user(m: Measurement) -> Value:
     timed = m.requests[m.requests["seconds"] > 0]
     rates = timed["token_ids"].map(len) / timed["seconds"]
     return _mean(rates[rates > 0])
-
-
-@metric("tokens per second", "higher")
-def decode_tokens_per_second(m: Measurement) -> Value:
-    """Committed tokens over the time in steps: without prefill and the host's work between them."""
-    return _ratio(m.counts.emitted, _stepping(m))
 
 
 @metric("requests per second", "higher")

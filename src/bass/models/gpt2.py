@@ -23,7 +23,9 @@ class GPT2Config(FamilyConfig):
 
     model_type = "gpt2"
     architecture = "GPT2LMHeadModel"
-    assumes: ClassVar[Assumed] = {"add_cross_attention": (False,)}
+    assumes: ClassVar[Assumed] = {
+        "add_cross_attention": (False,), "scale_attn_by_inverse_layer_idx": (False,)
+    }  # fmt: skip
     attribute_map: ClassVar[AttributeMap] = {
         "hidden_size": "n_embd", "intermediate_size": "n_inner", "num_hidden_layers": "n_layer",
         "num_attention_heads": "n_head", "num_key_value_heads": None, "head_dim": None,
@@ -36,13 +38,11 @@ class GPT2Config(FamilyConfig):
     rms_norm_eps: float = 1e-5
     tie_word_embeddings: bool = True
     scale_attn_weights: bool = True
-    scale_attn_by_inverse_layer_idx: bool = False
 
     @property
     def rules(self) -> tuple[AttentionRule, ...]:
         scale = self.head_dim**-0.5 if self.scale_attn_weights else 1.0
-        by_layer, layers = self.scale_attn_by_inverse_layer_idx, range(self.num_hidden_layers)
-        return tuple(AttentionRule(scale / (layer + 1 if by_layer else 1)) for layer in layers)
+        return (AttentionRule(scale),) * self.num_hidden_layers
 
 
 class GPT2(CausalDecoder):

@@ -8,7 +8,7 @@ from typing import ClassVar, final
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from bass.models.config import AttributeMap, FamilyConfig
+from bass.models.config import Assumed, AttributeMap, FamilyConfig
 from bass.models.decoder import CausalDecoder
 from bass.models.layers import MLP, Attention, LayerFactory, PostNorm, PreNorm
 from bass.ops.norms import LayerNorm
@@ -30,11 +30,11 @@ class OPTConfig(FamilyConfig):
         "num_key_value_heads": None, "head_dim": None, "intermediate_size": "ffn_dim",
         "hidden_act": "activation_function", "rms_norm_eps": None,
     }  # fmt: skip
+    assumes: ClassVar[Assumed] = {"_remove_final_layer_norm": (False,)}
     rms_norm_eps: float = 1e-5
     word_embed_proj_dim: int = 0  # 0: hidden_size
     hidden_act: str = "relu"
     do_layer_norm_before: bool = True
-    _remove_final_layer_norm: bool = False
     enable_bias: bool = True
     layer_norm_elementwise_affine: bool = True
     tie_word_embeddings: bool = True
@@ -79,7 +79,7 @@ class OPT(CausalDecoder):
         return kind(make, *layers, affine=c.layer_norm_elementwise_affine)
 
     def last_norm(self, c: OPTConfig, make: LayerFactory) -> nn.Module:
-        if c._remove_final_layer_norm or not c.do_layer_norm_before:
+        if not c.do_layer_norm_before:
             return nn.Identity()
         return make.norm(affine=c.layer_norm_elementwise_affine)
 

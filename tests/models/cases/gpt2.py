@@ -1,4 +1,4 @@
-"""GPT-2: ties, its own MLP width, scores scaled by layer."""
+"""GPT-2: ties, its own MLP width, scores that are not scaled."""
 
 from typing import Any
 
@@ -10,8 +10,6 @@ CASES: dict[str, dict[str, Any]] = {
     "untied, inner of 80, relu": {
         **_SIZES, "tie_word_embeddings": False, "n_inner": 80, "activation_function": "relu",
     },
-    "scaled by layer, large epsilon": {
-        **_SIZES, "scale_attn_by_inverse_layer_idx": True, "layer_norm_epsilon": 1e-2,
-    },
+    "large epsilon": {**_SIZES, "layer_norm_epsilon": 1e-2},
     "scores not scaled": {**_SIZES, "scale_attn_weights": False},
 }  # fmt: skip

@@ -1,6 +1,4 @@
-"""GPT-BigCode: one key-value head and several, ties, scores that are not scaled, its own MLP
-width.
-"""
+"""GPT-BigCode: ties, scores that are not scaled, its own MLP width."""
 
 import warnings
 from typing import Any
@@ -15,9 +13,8 @@ USES_COMMON = False
 _SIZES = {"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 96, "initializer_range": 0.1}
 CASES: dict[str, dict[str, Any]] = {
     "multi-query": _SIZES,
-    "multi-head, untied": {**_SIZES, "multi_query": False, "tie_word_embeddings": False},
+    "untied, large epsilon": {**_SIZES, "tie_word_embeddings": False, "layer_norm_epsilon": 1e-2},
     "multi-query, not scaled, inner of 80, relu": {
         **_SIZES, "scale_attn_weights": False, "n_inner": 80, "activation_function": "relu",
     },
-    "multi-head, large epsilon": {**_SIZES, "multi_query": False, "layer_norm_epsilon": 1e-2},
 }  # fmt: skip

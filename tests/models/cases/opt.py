@@ -23,5 +23,4 @@ CASES: dict[str, dict[str, Any]] = {
     "no biases, plain norms": {
         **_SIZES, "enable_bias": False, "layer_norm_elementwise_affine": False,
     },
-    "no final norm": {**_SIZES, "_remove_final_layer_norm": True},
 }  # fmt: skip
