@@ -2,10 +2,12 @@
 
 from typing import ClassVar, final
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from bass.caches.split import copy_slots
 from bass.interfaces import KVCache
 from bass.ops import attention
 from bass.records import CacheBudget, DecoderShape, PaddedView, Projection, RowAssignment
@@ -68,13 +70,6 @@ class PaddedCache(KVCache[PaddedView]):
         )
 
     def copy_rows(self, assignment: RowAssignment) -> None:
-        rows = assignment.followers
-        if len(rows):
-            # positions beyond a row's own share are not in use yet
-            count = int(assignment.shared[rows].max())
-            to, came = (
-                torch.as_tensor(index, device=self.k.device)
-                for index in (rows, assignment.source[rows])
-            )
-            self.k[:, to, :count] = self.k[:, came, :count]
-            self.v[:, to, :count] = self.v[:, came, :count]
+        starts = np.arange(self.k.shape[1]) * self.k.shape[2]
+        pools = self.k.flatten(1, 2), self.v.flatten(1, 2)
+        copy_slots(pools, starts[assignment.source], starts, assignment.shared)

@@ -35,7 +35,6 @@ from jaxtyping import Bool, Int
 from torch import nn
 
 from bass.drafters.heads import DraftHead
-from bass.errors import is_out_of_memory
 from bass.interfaces import ForwardingRowStore, RowStore, Scorer
 from bass.models.decoder import CausalDecoder
 from bass.ops.experts import Experts
@@ -307,33 +306,26 @@ class Peaks:
 
 @functools.cache
 def measure_peaks(device: torch.device, dtype: torch.dtype) -> Peaks:
-    """Measure a sum over 4 GiB (256 MiB on a CPU), and products of 1, 16 and as many rows with a
-    square matrix, of which the fastest counts; each the best of 5 runs.
+    """Measure a sum over 4 GiB, or a quarter of the free memory if that is less (256 MiB on a CPU),
+    and products of 1, 16 and as many rows with a square matrix, of which the fastest counts; each
+    the best of 5 runs.
 
-    It takes a quarter of a second on a CPU. Sizes shrink if memory is short, and the matrices on a
-    CPU without instructions for the type.
+    It takes a quarter of a second on a CPU, where the matrices are smaller without instructions for
+    the type.
     """
-
-    def measured(size: int) -> Peaks:
-        side = math.isqrt(size) // 8 if device.type == "cuda" else 1024
-        if device.type == "cpu":
-            square = torch.randn(256, 256).to(dtype)
-            side = 256 if _seconds(lambda: square @ square, device, 2) > 0.005 else side
-        data = torch.ones(size // dtype.itemsize, device=device, dtype=dtype)
-        square = torch.randn(side, side, device=device).to(dtype)
-        flops = 0.0
-        for rows in (1, 16, side):  # some CPUs compute few rows faster than many in half precision
-            x = square[:rows]
-            flops = max(flops, 2 * rows * side**2 / _seconds(lambda x=x: x @ square, device))
-        return Peaks(size / _seconds(data.sum, device), flops)
-
-    for size in (2**28,) if device.type == "cpu" else (2**32, 2**30, 2**28):
-        try:
-            return measured(size)
-        except (MemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
-                raise
-    return measured(2**26)
+    if device.type == "cuda":
+        size = min(2**32, torch.cuda.mem_get_info(device)[0] // 4)
+        side = math.isqrt(size) // 64 * 8
+    else:
+        square = torch.randn(256, 256).to(dtype)
+        size, side = 2**28, 256 if _seconds(lambda: square @ square, device, 2) > 0.005 else 1024
+    data = torch.ones(size // dtype.itemsize, device=device, dtype=dtype)
+    square = torch.randn(side, side, device=device).to(dtype)
+    flops = 0.0
+    for rows in (1, 16, side):  # some CPUs compute few rows faster than many in half precision
+        x = square[:rows]
+        flops = max(flops, 2 * rows * side**2 / _seconds(lambda x=x: x @ square, device))
+    return Peaks(size / _seconds(data.sum, device), flops)
 
 
 def _seconds(work: Callable[[], object], device: torch.device, repeats: int = 5) -> float:

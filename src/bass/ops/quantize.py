@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Num, Shaped
+from jaxtyping import Float, Int, Num, Shaped
 from torch import Tensor
 
 from bass.kernels import triton as kernels
@@ -132,24 +132,31 @@ def dequantized(
     group: int,
     dtype: torch.dtype,
 ) -> Float[Tensor, "out in"]:
-    """The numbers that the codes stand for, rounded once to `dtype`."""
+    """The numbers that stored codes stand for, rounded once to `dtype`."""
     kind = kind_of(weight, scale)
+    codes = unpacked(weight) if kind in ("int4", "e2m1") else weight
+    groups = torch.arange(codes.shape[1], device=codes.device) // group
+    return numbers(codes, scale, zero, groups, kind, dtype)
+
+
+def numbers(
+    codes: Num[Tensor, "out in"],
+    scale: Num[Tensor, "groups out"],
+    zero: Num[Tensor, "groups out"] | None,
+    groups: Int[Tensor, " in"],
+    kind: str,
+    dtype: torch.dtype,
+) -> Float[Tensor, "out in"]:
+    """The numbers that codes stand for, one by one; groups: of the inputs."""
     wide = torch.promote_types(dtype, torch.float32)
-    if kind in ("int4", "e2m1"):
-        weight = unpacked(weight)
-    size = weight.shape[1]
-
-    def of_inputs(of_groups: Tensor) -> Tensor:
-        return of_groups.T.repeat_interleave(group, 1)[:, :size]
-
     if kind == "e2m1":
-        return (e2m1(weight, wide) * of_inputs(e8m0(scale).to(wide))).to(dtype)
-    value = widened(weight, wide)
+        return (e2m1(codes, wide) * e8m0(scale).to(wide)[groups].T).to(dtype)
+    value = widened(codes, wide)
     if zero is not None:
-        value = value - of_inputs(zero.to(wide))
+        value = value - zero.to(wide)[groups].T
     elif kind == "int4":
         value = value - 8
-    return (value * of_inputs(scale.to(wide))).to(dtype)
+    return (value * scale.to(wide)[groups].T).to(dtype)
 
 
 def packed(codes: Num[Tensor, "out in"]) -> Num[Tensor, "out half"]:

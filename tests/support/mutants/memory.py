@@ -52,15 +52,15 @@ MUTANTS = (
     Mutant(
         "rows are copied the wrong way round",
         "PaddedCache.copy_rows",
-        "(rows, assignment.source[rows])",
-        "(assignment.source[rows], rows)",
+        "copy_slots(pools, starts[assignment.source], starts, assignment.shared)",
+        "copy_slots(pools, starts, starts[assignment.source], assignment.shared)",
         (CACHES,),
     ),
     Mutant(
         "values stay behind when rows are copied",
         "PaddedCache.copy_rows",
-        "self.v[:, to, :count] = self.v[:, came, :count]",
-        "",
+        "self.v.flatten(1, 2)",
+        "self.v.flatten(1, 2).clone()",
         (CACHES,),
     ),
     Mutant(

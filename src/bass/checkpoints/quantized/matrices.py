@@ -12,7 +12,7 @@ from bass.checkpoints.shards import FLOATS, StoredQuantized, TensorFiles, Tensor
 from bass.models.sources import WeightSource
 from bass.ops.experts import Experts
 from bass.ops.linear import GroupQuantizedLinear, QuantizedLinear
-from bass.ops.quantize import E4M3, e2m1, e8m0, packed, widened
+from bass.ops.quantize import E4M3, numbers, packed
 
 E4M3_FROM = (8, 9)  # the compute capability of GPUs with products of e4m3
 WHOLE = 64  # inputs of two groups of MXFP4: each half of the inputs has whole groups
@@ -39,15 +39,7 @@ class QuantizedWeight:
         of = self.groups_of
         if of is None:
             of = torch.arange(self.codes.shape[1], device=self.codes.device) // self.group
-        of = of.long()
-        if self.kind == "e2m1":
-            return e2m1(self.codes, torch.float32) * e8m0(self.scale)[of].T
-        value = widened(self.codes, torch.float32)
-        if self.zero is not None:
-            value = value - self.zero.float()[of].T
-        elif self.kind == "int4":
-            value = value - 8
-        return value * self.scale.float()[of].T
+        return numbers(self.codes, self.scale, self.zero, of.long(), self.kind, torch.float32)
 
     def permuted(self, rows: np.ndarray | None) -> "QuantizedWeight":
         """Its rows in this order."""
