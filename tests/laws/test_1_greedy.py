@@ -20,6 +20,7 @@ from support.engines import (
     DRAFTER_MAKERS,
     LOSSLESS,
     PAIRINGS,
+    TABLE_DRAFTERS,
     TEST_POLICIES,
     RunOutput,
     Setup,
@@ -61,7 +62,7 @@ def test_every_layout_backend_policy_drafter_and_verifier_emits_the_oracles_toke
     """Ragged prompts, two of a kind, seven requests for three poisoned rows, limits from 1 to 11
     new tokens, ends of sequence.
 
-    Every policy meets every drafter in the test of the account, below.
+    Every policy meets every drafter of a table in the test of the account, below.
     """
     requests = mixed_requests(LLAMA, count=7, longest=11)
     setup = Setup(
@@ -79,7 +80,7 @@ def test_every_layout_backend_policy_drafter_and_verifier_emits_the_oracles_toke
     assert all(outcome.done)
 
 
-@matrix(strength=1, policy=TEST_POLICIES, drafter=DRAFTER_MAKERS, seed=range(6))
+@matrix(strength=1, policy=TEST_POLICIES, drafter=TABLE_DRAFTERS, seed=range(6))
 def test_a_target_that_hashes_its_whole_memory_emits_the_oracles_tokens(
     policy: str, drafter: str, seed: int, device: torch.device
 ) -> None:
@@ -282,7 +283,7 @@ def test_a_row_at_its_limit_neither_stops_nor_truncates_nor_shortens_the_others(
                 length += emitted
 
 
-@pytest.mark.parametrize("drafter", DRAFTER_MAKERS)
+@pytest.mark.parametrize("drafter", TABLE_DRAFTERS)
 @pytest.mark.parametrize("policy", TEST_POLICIES)
 def test_the_account_of_drafted_and_accepted_tokens_adds_up_to_the_committed_ones(
     policy: str, drafter: str, device: torch.device
@@ -290,7 +291,7 @@ def test_the_account_of_drafted_and_accepted_tokens_adds_up_to_the_committed_one
     """Each step of a row commits its accepted tokens and at most one of the verifier's; idle rows
     report nothing.
 
-    The tokens are the oracle's, under every policy with every drafter.
+    The tokens are the oracle's, under every policy with every drafter of a table.
     """
     requests = mixed_requests(TABLE, seed=2, count=5)
     outcome = Setup(

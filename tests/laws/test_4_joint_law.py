@@ -21,7 +21,7 @@ from bass.testing import engine
 from bass.testing.doubles import ByRow, OwnPast
 from bass.testing.small_models import SmallLlama, SmallTable
 from bass.testing.statistics import FALSE_FAILURE, MISS, count, detectable, distance, threshold
-from support.engines import DRAFTER_MAKERS, LOSSLESS, PAIRINGS, TEST_POLICIES, Setup, same_prompt
+from support.engines import LOSSLESS, PAIRINGS, TABLE_DRAFTERS, TEST_POLICIES, Setup, same_prompt
 from support.matrix import matrix
 from support.oracle import joint_law
 from support.samples import SEEN_BIAS, assert_law, first_tokens
@@ -72,7 +72,7 @@ def test_the_joint_law_of_three_tokens_is_the_targets(
     assert_law(stepped(setup), joint_law(TABLE, PROMPT, 3, warp))
 
 
-@matrix(strength=1, policy=TEST_POLICIES, drafter=DRAFTER_MAKERS, verifier=LOSSLESS)
+@matrix(strength=1, policy=TEST_POLICIES, drafter=TABLE_DRAFTERS, verifier=LOSSLESS)
 def test_the_joint_law_is_the_targets_under_every_policy_drafter_and_verifier(
     policy: str, drafter: str, verifier: str, device: torch.device
 ) -> None:

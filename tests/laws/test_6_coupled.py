@@ -26,8 +26,8 @@ from bass.testing.statistics import count
 from support.doubles import Cycle, Scripted
 from support.engines import (
     COUPLED,
-    DRAFTER_MAKERS,
     PAIRINGS,
+    TABLE_DRAFTERS,
     Built,
     By,
     DrafterMaker,
@@ -68,7 +68,7 @@ def replaying(
     return make
 
 
-@matrix(strength=1, drafter=DRAFTER_MAKERS, warp=WARPS[:3], policy=LENGTHS)
+@matrix(strength=1, drafter=TABLE_DRAFTERS, warp=WARPS[:3], policy=LENGTHS)
 def test_every_drafter_policy_and_length_gives_the_tokens_of_plain_decoding(
     setup: Setup, drafter: str, warp: Sampling, policy: DraftLengthPolicy[Any]
 ) -> None:

@@ -45,7 +45,7 @@ from bass.stop_rules import STOP_RULES
 from bass.testing import engine
 from bass.testing.doubles import ByRow, OwnPast, Unsure
 from bass.testing.engine import same_prompt
-from bass.testing.small_models import Pairing, SmallLlama, SmallModel
+from bass.testing.small_models import Pairing, SmallModel
 from bass.verifiers import VERIFIERS, Coupled
 from support.block_heads import WithHead
 from support.doubles import Cycle, Scripted
@@ -233,19 +233,10 @@ def _scripted(errs: Callable[[int, int], bool], soft: bool = False) -> DrafterMa
     return make
 
 
-def _own_layers(setup: engine.Setup, _: list[Request], rule: StopRule | None = None) -> By:
-    """A table has no layers: there, the world's draft takes the place of the target's first
-    ones.
-    """
-    if isinstance(setup.model, SmallLlama) and setup.model.layers > 1:
-        return By(SelfDraft(setup.model.layers - 1), rule)
-    return By(ModelDraft(), rule)
-
-
 def _under(rule: StopRule) -> dict[str, DrafterMaker]:
     return {
         "model": By(ModelDraft(), rule),
-        "self": lambda setup, requests: _own_layers(setup, requests, rule),
+        "self": By(SelfDraft(1), rule),
         "eagle": _head(EAGLE, rule),
         "medusa": _head(MEDUSA, rule),
         "block": _head(BLOCK, rule),
@@ -253,20 +244,8 @@ def _under(rule: StopRule) -> dict[str, DrafterMaker]:
     }
 
 
-def _head(
-    method: Callable[[], DraftMethod], rule: StopRule | None = None
-) -> Callable[[engine.Setup, list[Request]], By]:
-    """Where the target lacks the states that a head reads, as a table does, the draft model takes
-    its place.
-    """
-
-    def make(setup: engine.Setup, _: list[Request]) -> By:
-        made, model = method(), setup.model
-        if isinstance(model, SmallLlama) and model.layers >= max(made.target_features):
-            return By(made, rule)
-        return By(ModelDraft(), rule)
-
-    return make
+def _head(method: Callable[[], DraftMethod], rule: StopRule | None = None) -> DrafterMaker:
+    return lambda setup, requests: By(method(), rule)
 
 
 EAGLE = partial(Headed, "eagle3, reduced vocabulary")
@@ -295,16 +274,14 @@ DRAFTER_MAKERS: dict[str, DrafterMaker] = {
     "none": By(NoDrafter()),
     "ngram": By(Ngram()),
     "suffix": By(Suffix()),
-    "self": _own_layers,
+    "self": By(SelfDraft(1)),
     "eagle": _head(EAGLE),
     "mtp": _head(MTP),
     "medusa": _head(MEDUSA),
     "block": _head(BLOCK),
     "replay": _replay,
     "ensemble": By(Ensemble((Ngram(longest=2), ModelDraft()))),
-    "ensemble with a head": lambda setup, requests: By(
-        Ensemble((Ngram(longest=2), _head(EAGLE)(setup, requests).method))
-    ),
+    "ensemble with a head": lambda setup, requests: By(Ensemble((Ngram(longest=2), EAGLE()))),
     "ensemble of three that stops": By(
         Ensemble((Ngram(shortest=2), Replay([[0, 1, 2] * 9]), ModelDraft())), Unsure()
     ),
@@ -322,6 +299,9 @@ DRAFTER_MAKERS |= {
     for rule, cls in STOP_RULES.items()
     for name, maker in _under(cls()).items()
 }
+# They read layers of the target; a table has none.
+READ_LAYERS = ("self", "eagle", "mtp", "medusa", "block", "ensemble with a head")
+TABLE_DRAFTERS = [name for name in DRAFTER_MAKERS if not name.startswith(READ_LAYERS)]
 assert DRAFTER_MAKERS.keys() >= DRAFTERS.keys(), (
     "say in DRAFTER_MAKERS how to make each registered drafter"
 )

@@ -28,7 +28,7 @@ from bass.policies import BatchAdaptive, BatchTable, EmaTiers, Fixed
 from bass.records import Draft, Noise, Verdict, Window
 from bass.testing.doubles import ByRow
 from bass.testing.small_models import SmallLlama, SmallTable
-from support.engines import DRAFTER_MAKERS, PAIRINGS, Setup, mixed_requests
+from support.engines import PAIRINGS, READ_LAYERS, TABLE_DRAFTERS, Setup, mixed_requests
 from support.matrix import matrix, night
 from support.prepared_steps import Captured
 from unit.checkpoints import Pair
@@ -73,12 +73,17 @@ def test_policies_declare_the_lengths_that_they_request() -> None:
             captured_lengths(Declares(4, wrong))
 
 
-@matrix(strength=1, pairing=PAIRINGS, drafter=DRAFTER_MAKERS, lengths=[(0, 2, 5), (0, 9)])
+@matrix(
+    strength=1,
+    pairing=PAIRINGS,
+    drafter=[*TABLE_DRAFTERS, *READ_LAYERS],
+    lengths=[(0, 2, 5), (0, 9)],
+)
 def test_a_step_in_a_longer_shape_emits_the_same_tokens(
     pairing: str, drafter: str, lengths: tuple[int, ...], device: torch.device
 ) -> None:
     """Rows near their limits, too, where less is left than the shape's draft length."""
-    world = SmallTable() if drafter != "self" else SmallLlama()
+    world = SmallLlama() if drafter in READ_LAYERS else SmallTable()
     setup = Setup(world, device, PAIRINGS[pairing], ByRow(4), drafter=drafter, graphs=False)
     requests = mixed_requests(world, count=6)
     expected = setup.outcome(requests)

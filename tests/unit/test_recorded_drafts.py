@@ -10,7 +10,7 @@ from bass.records import History
 from bass.sampling_params import Sampling
 from bass.testing.small_models import SmallLlama, SmallTable
 from support.doubles import Cycle, warped
-from support.engines import DRAFTER_MAKERS, RunOutput, Setup, mixed_requests
+from support.engines import TABLE_DRAFTERS, RunOutput, Setup, mixed_requests
 
 TABLE, LLAMA = SmallTable(), SmallLlama()
 WARP = Sampling(temperature=0.8, top_p=0.9)
@@ -34,7 +34,7 @@ def calls(
     return found
 
 
-@pytest.mark.parametrize("drafter", DRAFTER_MAKERS)
+@pytest.mark.parametrize("drafter", TABLE_DRAFTERS)
 def test_accepted_drafts_are_committed_and_rejected_ones_are_not(
     drafter: str, device: torch.device
 ) -> None:
@@ -69,7 +69,7 @@ def test_a_recorded_probability_is_that_of_the_distribution_drawn_from(
     assert seen > 20
 
 
-@pytest.mark.parametrize("drafter", [name for name in DRAFTER_MAKERS if name in SURE])
+@pytest.mark.parametrize("drafter", [name for name in TABLE_DRAFTERS if name in SURE])
 def test_a_drafter_without_a_distribution_has_no_probabilities(
     drafter: str, device: torch.device
 ) -> None:

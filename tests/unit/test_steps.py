@@ -23,7 +23,7 @@ from bass.ops import batch_state
 from bass.policies import BatchAdaptive, Fixed
 from bass.records import Draft, Feedback, Noise, Sequences
 from bass.testing.small_models import SmallLlama, SmallModel, SmallTable
-from support.engines import DRAFTER_MAKERS, PAIRINGS, Setup, mixed_requests
+from support.engines import PAIRINGS, READ_LAYERS, TABLE_DRAFTERS, Setup, mixed_requests
 from support.matrix import night
 from unit.checkpoints import Pair
 
@@ -176,10 +176,10 @@ class Tried(Step):
 @pytest.mark.parametrize(
     ("world", "pairing", "drafter"),
     [
-        (TABLE, name, drafter)
-        for name, drafter in zip(itertools.cycle(PAIRINGS), DRAFTER_MAKERS, strict=False)
+        (world, name, drafter)
+        for world, drafters in ((TABLE, TABLE_DRAFTERS), (SmallLlama(), ["model", *READ_LAYERS]))
+        for name, drafter in zip(itertools.cycle(PAIRINGS), drafters, strict=False)
     ]
-    + [(SmallLlama(), next(iter(PAIRINGS)), "model")]
     + [night(SmallLlama(), name, "model") for name in [*PAIRINGS][1:]],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )

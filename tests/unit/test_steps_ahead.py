@@ -20,7 +20,7 @@ from bass.interfaces import DraftLengthPolicy
 from bass.ops.noise import row_key, step_noise
 from bass.policies import Auto, BatchAdaptive, Fixed, Lagged
 from bass.testing.small_models import SmallLlama, SmallTable
-from support.engines import DRAFTER_MAKERS, PAIRINGS, RunOutput, Setup, mixed_requests
+from support.engines import PAIRINGS, TABLE_DRAFTERS, RunOutput, Setup, mixed_requests
 from support.matrix import matrix
 from support.queued import Queued
 
@@ -58,7 +58,7 @@ def queued(
             else pytest.mark.nightly,
         )
         for i, (pairing, drafter) in enumerate(
-            zip(itertools.cycle(PAIRINGS), DRAFTER_MAKERS, strict=False)
+            zip(itertools.cycle(PAIRINGS), TABLE_DRAFTERS, strict=False)
         )
         for k in (0, 1, 4)
     ],
