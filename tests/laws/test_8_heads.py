@@ -8,17 +8,42 @@ from bass.sampling_params import Sampling
 from bass.testing import check_drafter
 from bass.testing.doubles import ByRow
 from bass.testing.small_models import SmallLlama
+from bass.testing.statistics import count
 from support.doubles import Cycle
-from support.engines import PAIRINGS, By, Setup, mixed_requests
+from support.engines import PAIRINGS, By, Setup, mixed_requests, same_prompt
 from support.heads import FORMS, PRODUCED, Headed, published, states_of, target_states
 from support.matrix import by_day, matrix
+from support.oracle import joint_law
+from support.samples import assert_law, first_tokens
 
-BY_DAY = ("eagle3, reduced vocabulary",)
 WORLD, WIDTH = SmallLlama(layers=3), 32
+NARROW = SmallLlama(vocab=3, layers=3, seed=2, unlikeness=0.4, sharpness=0.3)
 POLICIES = {"fixed": Fixed(3), "cycle": Cycle(), "by row": ByRow(4)}
 
 
-@pytest.mark.parametrize("form", by_day(FORMS, BY_DAY))
+@pytest.mark.parametrize("form", by_day(FORMS, ("eagle3, reduced vocabulary",)))
+def test_the_joint_law_of_three_tokens_is_the_targets(
+    form: str, device: torch.device, unchecked: None
+) -> None:
+    """Greedy decoding, and independence of other rows, are properties of every named drafter."""
+    warp, prompt, new = Sampling(temperature=0.9), [0, 2], 3
+    setup = Setup(NARROW, device, policy=ByRow(3), drafter=By(Headed(form)), warp=warp)
+    tokens, _ = first_tokens(setup, prompt, new, 53248)
+    assert_law(count(tokens, NARROW.vocab), joint_law(NARROW, prompt, new, warp))
+
+
+def test_a_sample_that_starts_later_gets_the_drafts_it_gets_alone(device: torch.device) -> None:
+    """Its row's state is a copy of the prompt's, not of what the row it is copied from has now."""
+    setup = Setup(WORLD, device, drafter=By(Headed()), warp=Sampling(1.0))
+    requests = same_prompt([5, 1, 8, 2], 12, 6)
+    alone = [setup.outcome([request]) for request in requests]
+    together = setup.outcome(requests)
+    assert together.tokens == [one.tokens[0] for one in alone]
+    assert together.histories() == [one.history(0) for one in alone]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("form", FORMS)
 def test_the_output_is_the_targets(form: str) -> None:
     check_drafter(Headed(form), examples=3)
 

@@ -5,6 +5,7 @@ at.
 import numpy as np
 import torch
 
+from bass.engine.prefill import feed
 from bass.records import Feedback, Window
 from bass.testing.checking import Checker
 from bass.testing.engine import require_samples
@@ -45,8 +46,8 @@ def first_tokens(
         field.copy_(torch.as_tensor(value))
     s.tokens[:, : len(prompt)] = torch.tensor(prompt)
     positions = torch.arange(len(prompt) - 1, device=s.lens.device).expand(samples, -1)
-    for store in (step.target, step.drafter):
-        store.fill(Window(s.tokens[:, : len(prompt) - 1].clone(), positions, s.capacity))
+    window = Window(s.tokens[:, : len(prompt) - 1].clone(), positions, s.capacity)
+    feed(step.target, step.drafter, window, s.tokens[:, 1 : len(prompt)].clone())
     state, lens, drafted = (
         policy.init(samples),
         np.full(samples, len(prompt)),

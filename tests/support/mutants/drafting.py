@@ -192,7 +192,7 @@ MUTANTS = (
         "LastStates.copy_rows",
         "values[to] = self.of_prompts[came]",
         "values[to] = self.values[came]",
-        ("laws/test_8_heads.py::test_the_output_is_the_targets",),
+        ("laws/test_8_heads.py::test_a_sample_that_starts_later_gets_the_drafts_it_gets_alone",),
     ),
     Mutant(
         "a drafter observes what was rejected",
