@@ -18,12 +18,12 @@ from bass.checkpoints.heads import read_head
 from bass.checkpoints.weights import load_decoder
 from bass.drafters import record_states
 from bass.drafters.eagle import ChainDrafter
-from bass.drafters.whole_texts import states_of_texts, unrolled
+from bass.drafters.whole_texts import WholeTexts, states_of_texts, unrolled
 from bass.engine.scorer import CachedLayers
 from bass.errors import OptionError
 from bass.models.decoder import FINAL
 from bass.policies import Fixed
-from bass.records import CacheBudget, Window
+from bass.records import AttentionRule, CacheBudget, Projection, Window
 from bass.testing.small_models import SmallLlama
 from bass.training.data import Rows, read_rows
 from bass.training.heads import Eagle3
@@ -203,6 +203,14 @@ def test_data_of_each_kind(options: TrainOptions, llm: bass.LLM, tmp_path: Path)
     assert int(counts.sum()) == int((rows.lens - rows.starts).sum())
     with pytest.raises(OptionError, match=r"`data: .*missing.txt` cannot be read"):
         read_rows(replace(options, data=[str(tmp_path / "missing.txt")]), llm)
+
+
+def test_attention_of_whole_texts_is_in_the_type_of_the_layer_though_its_sums_are_wider() -> None:
+    """As kernels leave the partial sums of a few rows, those of one short text."""
+    parts = torch.randn(2, 1, 5, 4, 8, generator=torch.Generator().manual_seed(1))
+    attend = WholeTexts((AttentionRule(1.0),))
+    for _ in range(2):  # the text, then a draft from each of its positions
+        assert attend(0, Projection(parts, 2, 1, torch.bfloat16)).dtype == torch.bfloat16
 
 
 def test_recorded_states_may_have_gradients() -> None:

@@ -40,8 +40,7 @@ class WholeTexts(Attend):
     def __call__(
         self, layer: int, projection: Projection
     ) -> Float[Tensor, "batch window heads dim"]:
-        dtype, rule = projection.partial_sums.dtype, self.rules[layer]  # that of autocast
-        q, k, v = (x.to(dtype) for x in projection.rotated())
+        rule, (q, k, v) = self.rules[layer], projection.rotated()
         if layer not in self.texts:
             self.texts[layer] = k, v
             return self._of_text(q, k, v, rule, projection.sinks)
@@ -171,10 +170,8 @@ class Blocks(Attend):
     def __call__(
         self, layer: int, projection: Projection
     ) -> Float[Tensor, "batch window heads dim"]:
-        dtype, c = projection.partial_sums.dtype, self.head.config
-        q, k, v = (
-            x.to(dtype).unflatten(1, (self.anchors.shape[1], -1)) for x in projection.rotated()
-        )
+        c, parts = self.head.config, (self.anchors.shape[1], -1)
+        q, k, v = (x.unflatten(1, parts) for x in projection.rotated())
         visible = torch.ones(q.shape[2], q.shape[2], dtype=torch.bool, device=q.device)
         own = k, v, visible.tril() if c.causal[layer] else visible
         scale = c.rules[layer].scale
@@ -196,8 +193,7 @@ def blocks_of(
     """
     context, contexts = head.context(features), list[tuple[Tensor, Tensor]]()
     for projection in head.projections(context, window_of(tokens)):
-        _, k, v = (x.to(projection.partial_sums.dtype) for x in projection.rotated())
-        contexts.append((k, v))
+        contexts.append(projection.rotated()[1:])
     slots = torch.arange(head.config.block_size, device=tokens.device)
     positions = anchors[..., None] + slots
     first = tokens.gather(1, anchors)[..., None]

@@ -373,7 +373,9 @@ def project_qkv(
     if isinstance(qk_norm, ProjectionNorm):
         parts, qk_norm = qk_norm(_summed(parts, like))[None], None
     parts = parts.reshape(len(parts), *like.shape[:2], -1, heads[2])
-    return Projection(parts, heads[0], heads[1], like.dtype, qk_norm, rotation, sinks)
+    # autocast has its own type; several partial sums are float32, whatever they become
+    dtype = parts.dtype if len(parts) == 1 else like.dtype
+    return Projection(parts, heads[0], heads[1], dtype, qk_norm, rotation, sinks)
 
 
 def gemm(x: Num[Tensor, "rows in"], w: Num[Tensor, "out in"]) -> ModuleType:
