@@ -12,7 +12,7 @@ import pytest
 from support.mutants import MUTANTS
 from support.mutants.mutant import Mutant
 from support.mutation import TESTS, attempt
-from support.planting import find, planted
+from support.planting import planted
 
 TRAPS = range(1, 19)
 
@@ -21,13 +21,7 @@ TRAPS = range(1, 19)
 def test_a_mutant_applies_in_exactly_one_place_and_leaves_valid_python(mutant: Mutant) -> None:
     file, text = planted(mutant)
     compile(text, str(file), "exec")
-    assert text.rstrip("\n") != unparsed(find(mutant.symbol))
-
-
-@functools.cache
-def unparsed(file: Path) -> str:
-    """The code of a file, without its comments."""
-    return ast.unparse(ast.parse(source(file)))
+    assert ast.dump(ast.parse(mutant.old)) != ast.dump(ast.parse(mutant.new))
 
 
 def test_a_mutant_names_tests_that_exist_and_one_of_every_run() -> None:

@@ -1,6 +1,7 @@
 """Finds a symbol of `bass` and plants a mutant in it, on syntax trees."""
 
 import ast
+import textwrap
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -22,21 +23,23 @@ def find(symbol: str) -> Path:
 def planted(mutant: Mutant) -> tuple[Path, str]:
     """The file (relative to the package) that `mutant` changes, and its text with the defect."""
     path = find(mutant.symbol)
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    named = _named(tree.body, _module(path))
+    source = path.read_text(encoding="utf-8")
+    named = _named(ast.parse(source).body, _module(path))
     [symbol] = [node for name, node in named if _ends_with(name, mutant.symbol)]
     old, new = ast.parse(mutant.old).body, ast.parse(mutant.new).body
-    places = list(_places(ast.Module([symbol], []), old))
+    module = ast.Module([symbol], [])
+    places = list(_places(module, old))
     if len(places) != 1:
         raise ValueError(
             f"Mutant `{mutant.name}`: its code occurs {len(places)} times in `{mutant.symbol}`, "
             f"and must occur once: {mutant.old}"
         )
-    parent, field, at = places[0]
-    if isinstance(parent, ast.Module):
-        parent, at = tree, tree.body.index(symbol)
-    _replace(parent, field, at, old, new)
-    return path.relative_to(SOURCE), ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+    first = min(node.lineno for node in (symbol, *getattr(symbol, "decorator_list", ())))
+    last, indent = symbol.end_lineno, " " * symbol.col_offset
+    _replace(*places[0], old, new)
+    lines = source.splitlines(keepends=True)
+    lines[first - 1 : last] = [textwrap.indent(ast.unparse(module), indent) + "\n"]
+    return path.relative_to(SOURCE), "".join(lines)
 
 
 @cache
