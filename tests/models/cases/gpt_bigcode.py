@@ -1,12 +1,6 @@
 """GPT-BigCode: ties, scores that are not scaled, its own MLP width."""
 
-import warnings
 from typing import Any
-
-with warnings.catch_warnings():
-    # theirs compiles kernels by `torch.jit.script` when it is imported
-    warnings.simplefilter("ignore", DeprecationWarning)
-    import transformers.models.gpt_bigcode.modeling_gpt_bigcode  # noqa: F401
 
 FAMILY = "gpt_bigcode"
 USES_COMMON = False
