@@ -11,12 +11,14 @@ from bass.errors import BassError
 if TYPE_CHECKING:
     from bass.analysis.frames import Run, open_run
     from bass.api.llm import LLM, load
+    from bass.api.queue import Arrival
     from bass.api.results import Completion, Result, Stats, StreamEvent
 
     __version__: str
 
 __all__ = [
     "LLM",
+    "Arrival",
     "BassError",
     "Completion",
     "Result",
@@ -29,6 +31,7 @@ __all__ = [
 
 _HOMES = (
     dict.fromkeys(("LLM", "load"), "bass.api.llm")
+    | {"Arrival": "bass.api.queue"}
     | dict.fromkeys(("Completion", "Result", "Stats", "StreamEvent"), "bass.api.results")
     | dict.fromkeys(("Run", "open_run"), "bass.analysis.frames")
 )

@@ -48,10 +48,11 @@ ORDER: list[set[str]] = [
 # within `api`, likewise
 ORDER_OF_API: list[set[str]] = [
     {"kinds", "loading", "results"},
-    {"options", "generation"},
+    {"options"},
     {"resolve"},
     {"requests"},
-    {"plan"},
+    {"generation"},
+    {"plan", "queue"},
     {"llm"},
     {"__init__"},
 ]

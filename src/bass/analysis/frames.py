@@ -48,7 +48,7 @@ _STEP = (
 )  # fmt: skip
 _REQUEST = (
     "prompt_index", "sample_index", "text", "token_ids", "logprobs", "finish_reason", "seconds",
-    "prompt_tokens", "prefill_seconds",
+    "prompt_tokens", "prefill_seconds", "arrival_seconds", "first_token_seconds",
 )  # fmt: skip
 _OF_CELL = ("lossless", "batch_invariant", "autoregressive", "work")
 _DIGITS = 4  # of the probability of a drafted token
@@ -116,6 +116,7 @@ def requests_frame(lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """
     first = [*CALL, "request", "prompt", "turn", "category", "seed"]
     frame = _frame([*first, *_REQUEST], lines).astype({"prefill_seconds": float, "seconds": float})
+    frame["arrival_seconds"] = frame["arrival_seconds"].astype(float).fillna(0.0)
     ended = frame["prefill_seconds"].fillna(0.0) + frame["seconds"]
     return frame.assign(ended=ended, finished=frame["finish_reason"].isin(OWN_ENDS))
 

@@ -382,10 +382,11 @@ def last(m: Measurement) -> Value:
 
 @metric("seconds", "lower")
 def ttft(m: Measurement) -> Value:
-    """Mean over requests. Time to first token from the beginning of the call, when all its requests
-    arrive: a wait for a row is in it. vLLM: mean_ttft_ms.
+    """Mean over requests. Time to first token from the arrival of the request, in most calls their
+    beginning: a wait for a row is in it. vLLM: mean_ttft_ms.
     """
-    return _mean(times[0] for times in m.token_times if len(times))
+    each = zip(m.token_times, m.requests["arrival_seconds"], strict=True)
+    return _mean(times[0] - arrival for times, arrival in each if len(times))
 
 
 @metric("seconds per token", "lower")
@@ -444,11 +445,11 @@ def goodput(m: Measurement) -> Value:
     total = float(m.call_seconds.sum())
     if not total or np.isinf(limits).all():
         return None
-    good, ends = 0, m.requests[["ended", "finished"]].to_numpy()
-    for times, (end, finished) in zip(m.token_times, ends, strict=True):
+    good, ends = 0, m.requests[["arrival_seconds", "ended", "finished"]].to_numpy()
+    for times, (arrival, end, finished) in zip(m.token_times, ends, strict=True):
         if finished and len(times):
             gap = (times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 0.0
-            good += all(limits >= (times[0], gap, end))
+            good += bool(all(limits >= (times[0] - arrival, gap, end - arrival)))
     return good / total
 
 

@@ -5,24 +5,35 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from bass.api.loading import Models
+from bass.api.options import RequestOptions
+from bass.api.requests import Prompts, needed, requests_for
 from bass.api.results import Completion, Result, StreamEvent
 from bass.engine.assembly import Strategies
 from bass.engine.cost import measure_peaks
 from bass.engine.requests import Emission, Request
 from bass.engine.run import EngineRun
 from bass.progress import advancing
+from bass.sampling_params import stop_strings
 from bass.text import StopStrings, Transcript
 
 
 @dataclass
-class _Sample:
-    """The output of one request so far."""
+class Sample:
+    """The output of one request so far.
+
+    eos: end tokens that are no stop tokens. arrived: seconds since the run began. since: the time
+    of the run from which a completion's times count.
+    """
 
     request: Request
     transcript: Transcript | None  # None without a tokenizer
+    eos: frozenset[int]
+    arrived: float = 0.0
+    since: float = 0.0
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     reason: str | None = None
+    first: float | None = None  # when its first tokens were committed
     ended: float = 0.0
 
     def rest(self) -> str:
@@ -33,26 +44,74 @@ class _Sample:
         indices = self.request.prompt_index, self.request.sample_index
         return StreamEvent(*indices, text, tokens, logprobs, self.reason)
 
+    def take(self, emission: Emission) -> StreamEvent:
+        """Add an emission; the event has a finish reason if the sample ends with it."""
+        count, text = len(emission.tokens), ""
+        if self.transcript is not None:
+            count, text = self.transcript.push(emission.tokens)
+        tokens, logprobs = emission.tokens[:count], emission.logprobs[:count]
+        self.token_ids += tokens
+        self.logprobs += logprobs
+        self.first, self.ended = self.first or emission.seconds, emission.seconds
+        if self.transcript is not None and self.transcript.stopped:
+            self.reason = "stop"
+        elif emission.done:
+            self.reason = "length"
+            if tokens and tokens[-1] in self.request.end_tokens:
+                self.reason = "eos" if tokens[-1] in self.eos else "stop"
+            text += self.rest()
+        return self.event(text, tokens, logprobs)
+
+    def completion(self, prefilled: float | None) -> Completion:
+        """The output so far. prefilled: the end of its prefill."""
+        return Completion(
+            prompt_index=self.request.prompt_index,
+            sample_index=self.request.sample_index,
+            text=None if self.transcript is None else self.transcript.text,
+            token_ids=list(self.token_ids),
+            logprobs=list(self.logprobs),
+            finish_reason=self.reason or "interrupted",
+            seconds=max(self.ended - (prefilled or 0.0), 0.0),
+            prompt_tokens=len(self.request.prompt),
+            prefill_seconds=None if prefilled is None else prefilled - self.since,
+            arrival_seconds=self.arrived,
+            first_token_seconds=None if self.first is None else self.first - self.since,
+        )
+
+
+def samples_of(
+    models: Models, prompts: Prompts, options: RequestOptions, positions: int,
+    first_sample: int = 0, first_prompt: int = 0, arrived: float = 0.0,
+) -> list[Sample]:  # fmt: skip
+    """The samples of prompts, without output. The arguments are those of `requests_for`.
+
+    Raises `RequestError` or `OptionError`.
+    """
+    stops, tokenizer = stop_strings(options.stop), models.tokenizer
+    if stops:
+        needed(tokenizer, "`stop` needs", "`stop_token_ids`")
+    ends, eos = StopStrings(stops) if stops else None, () if options.ignore_eos else models.eos
+    requests = requests_for(models, prompts, options, first_sample, positions, first_prompt)
+    return [
+        Sample(one, Transcript(tokenizer, ends) if tokenizer else None, frozenset(eos), arrived)
+        for one in requests
+    ]
+
 
 class Generation:
     """A running generation: iterate it for `StreamEvent`s as tokens are committed.
 
-    `result()` runs it to its end, or returns the output so far.
+    `result()` runs it to its end, or returns the output so far. samples: of the run's requests,
+    also of those that arrive.
     """
 
     def __init__(
-        self, run: EngineRun, models: Models, parts: Strategies, stop: tuple[str, ...],
-        ignore_eos: bool,
-    ) -> None:  # fmt: skip
-        self.run, self._models, self._parts = run, models, parts
-        self._eos = frozenset(() if ignore_eos else models.eos)
-        stops, tokenizer = StopStrings(stop) if stop else None, models.tokenizer
-        self._samples = [
-            _Sample(one, Transcript(tokenizer, stops) if tokenizer else None)
-            for one in run.requests
-        ]
+        self, run: EngineRun, models: Models, parts: Strategies, samples: list[Sample]
+    ) -> None:
+        self.run, self._models, self._parts, self._samples = run, models, parts, samples
         self._events = self._iterate()
         self._error: Exception | None = None
+        self._ended = -1  # the sample of the last event with a finish reason
 
     def __iter__(self) -> Iterator[StreamEvent]:
         return self._events
@@ -70,23 +129,19 @@ class Generation:
             if self._error is not None:
                 raise self._error
         trace = self.run.trace
-        completions = [
-            Completion(
-                prompt_index=sample.request.prompt_index,
-                sample_index=sample.request.sample_index,
-                text=None if sample.transcript is None else sample.transcript.text,
-                token_ids=list(sample.token_ids),
-                logprobs=list(sample.logprobs),
-                finish_reason=sample.reason or "interrupted",
-                seconds=max(sample.ended - trace.prefilled.get(index, 0.0), 0.0),
-                prompt_tokens=len(sample.request.prompt),
-                prefill_seconds=trace.prefilled.get(index),
-            )
-            for index, sample in enumerate(self._samples)
-        ]
+        completions = [self._completion(i) for i in range(len(self._samples))]
         peaks = partial(measure_peaks, self._models.device, self._models.dtype)
         claims = self._parts.verifier.lossless, self._parts.drafter.batch_invariant
         return Result(completions, list(trace.steps), peaks, *claims, trace.capture_seconds)
+
+    def completions(self) -> Iterator[Completion]:
+        """Run to the end, and yield each completion as it ends."""
+        try:
+            for event in self._events:
+                if event.finish_reason is not None:
+                    yield self._completion(self._ended)
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Stop: there are no more events, and the rows are free for another request."""
@@ -101,29 +156,22 @@ class Generation:
             self._error = error
             raise
         # nothing but the time budget ends a run before its samples
-        out_of_time = [sample for sample in self._samples if sample.reason is None]
-        for sample in out_of_time:
-            sample.reason = "time"
-        yield from [sample.event(sample.rest(), [], []) for sample in out_of_time]
+        out_of_time = [i for i, sample in enumerate(self._samples) if sample.reason is None]
+        for i in out_of_time:
+            self._samples[i].reason = "time"
+        for self._ended in out_of_time:
+            sample = self._samples[self._ended]
+            yield sample.event(sample.rest(), [], [])
+
+    def _completion(self, index: int) -> Completion:
+        return self._samples[index].completion(self.run.trace.prefilled.get(index))
 
     def _take(self, emission: Emission) -> StreamEvent:
-        sample = self._samples[emission.request]
-        count, text = len(emission.tokens), ""
-        if sample.transcript is not None:
-            count, text = sample.transcript.push(emission.tokens)
-        tokens, logprobs = emission.tokens[:count], emission.logprobs[:count]
-        sample.token_ids += tokens
-        sample.logprobs += logprobs
-        sample.ended = emission.seconds
-        if sample.transcript is not None and sample.transcript.stopped:
-            sample.reason = "stop"
-            self.run.finish(emission.request)
-        elif emission.done:
-            sample.reason = "length"
-            if tokens and tokens[-1] in sample.request.end_tokens:
-                sample.reason = "eos" if tokens[-1] in self._eos else "stop"
-            text += sample.rest()
-        return sample.event(text, tokens, logprobs)
+        event = self._samples[emission.request].take(emission)
+        if event.finish_reason is not None:
+            self._ended = emission.request
+            self.run.finish(emission.request)  # a stop string may be before its limit
+        return event
 
 
 def finished(generation: Generation, progress: bool) -> Result:

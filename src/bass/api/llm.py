@@ -1,11 +1,13 @@
 """The user's entry point: `load` a target and a draft, then `generate`, `stream` or `chat`."""
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import fields, replace
 from typing import Any, Unpack, final
 
-from bass.api.generation import Generation, finished, first_step
+from bass.api.generation import Generation, Sample, finished, first_step, samples_of
 from bass.api.loading import ModelCache, Models
 from bass.api.options import (
     ChatFields,
@@ -20,16 +22,18 @@ from bass.api.options import (
     takes_all,
 )
 from bass.api.plan import LoadPlan, use_graphs
-from bass.api.requests import Prompts, needed, requests_for
-from bass.api.results import Result
+from bass.api.queue import Arrival, Arrivals, Inbox, Submitted
+from bass.api.requests import Prompt, Prompts, needed, requests_for
+from bass.api.results import Completion, Result, StreamEvent
 from bass.drafters import NoDrafter
-from bass.engine.engines import EngineCache, Memory
+from bass.engine.engines import END_TOKENS, EngineCache, Memory
 from bass.engine.threads import warn_of_busy_cores
 from bass.engine.warm_up import compiled, first_prefills
+from bass.errors import OptionError, RequestError
 from bass.option import called
 from bass.policies import Fixed
 from bass.progress import counted
-from bass.sampling_params import SamplingFields, stop_strings
+from bass.sampling_params import SamplingFields, SamplingParams
 from bass.text.conversation import conversations
 
 Conversation = Iterable[Mapping[str, Any]]
@@ -93,6 +97,7 @@ class LLM:
         self.graphs = use_graphs(plan.cuda_graphs, models.device, self.parts)
         self.max_model_len = length or models.context
         self._engines = EngineCache(models, self.parts, self.graphs, plan.max_batch_size, length)
+        self._inbox = Inbox(self._engines)
 
     def __repr__(self) -> str:
         """The pair, the device, the strategies, the memory and the limits, in four lines."""
@@ -148,6 +153,55 @@ class LLM:
         """
         samples = {"num_return_sequences": num_return_sequences}
         return self.start(prompts, made(RequestOptions, options | samples))
+
+    @takes(RequestOptions)
+    def serve(
+        self,
+        requests: Iterable[Prompt | Arrival],
+        num_return_sequences: int = 1,
+        **options: Unpack[SamplingFields],
+    ) -> Iterator[Completion]:
+        """Generate for requests that arrive while others run, and yield completions as they end.
+
+        requests: prompts, or `bass.Arrival`s with times and options of their own, in the order of
+        their times; an iterator is read as they arrive. `prompt_index` counts them. A row gets the
+        next request when its own has ended, and prompts are fed in chunks between steps, so that
+        the other rows wait for no more than about a step's time. The options are those of
+        `generate`. A request has the tokens that `generate` gives for it alone, with a policy whose
+        lengths depend on the row's own past alone: requests of one prompt differ by their seeds.
+
+        Rows have `max_model_len` tokens. Raises `RequestError` or `OptionError` when it reads an
+        invalid request.
+        """
+        samples = {"num_return_sequences": num_return_sequences}
+        return self.arriving(requests, options | samples).completions()
+
+    @takes(SamplingParams)
+    def submit(
+        self,
+        prompt: Prompt,
+        *,
+        on_event: Callable[[StreamEvent], object] | None = None,
+        **options: Unpack[SamplingFields],
+    ) -> Future[Completion]:
+        """Generate one sample in the background, together with those of other calls of `submit`.
+
+        The requests of all threads share the rows, as in `serve`. `cancel()` of the future frees
+        the row, also while it decodes. on_event: receives the tokens of each step, in the engine's
+        thread: it must return at once.
+
+        Raises `RequestError` or `OptionError`; errors of the engine are those of the future.
+        """
+        made(SamplingParams, options)
+        request = RequestOptions(**options)
+        if request.time_budget is not None:
+            raise OptionError("`time_budget` is of a call: cancel the future instead.")
+        samples = self._arrived(prompt, request)
+        if len(samples) > 1:
+            raise RequestError(f"`submit` takes one prompt, not {len(samples)}: call it for each.")
+        one = Submitted(samples[0], on_event, time.perf_counter())
+        self._inbox.add(one)
+        return one.future
 
     @takes(ChatOptions)
     def chat(
@@ -249,9 +303,31 @@ class LLM:
         `first_sample`: the first sample index of each prompt. It continues the samples of earlier
         calls with the same seed and prompts.
         """
-        stops = stop_strings(options.stop)
-        if stops:
-            needed(self.models.tokenizer, "`stop` needs", "`stop_token_ids`")
-        requests = requests_for(self.models, prompts, options, first_sample, self.max_model_len)
-        run = self._engines.run(requests, options.time_budget)
-        return Generation(run, self.models, self.parts, stops, options.ignore_eos)
+        samples = samples_of(self.models, prompts, options, self.max_model_len, first_sample)
+        run = self._engines.run([one.request for one in samples], options.time_budget)
+        return Generation(run, self.models, self.parts, samples)
+
+    def arriving(
+        self, arrivals: Iterable[Prompt | Arrival], options: Mapping[str, Any]
+    ) -> Generation:
+        """`serve`, as a generation."""
+        of_all = made(RequestOptions, options)
+
+        def read(one: Arrival, index: int) -> list[Sample]:
+            own = made(RequestOptions, {**options, **one.options}) if one.options else of_all
+            return self._arrived([one.prompt], own, index, one.at)
+
+        each = (one if isinstance(one, Arrival) else Arrival(one) for one in arrivals)
+        source = Arrivals(each, read)
+        run = self._engines.run([], of_all.time_budget, source)
+        return Generation(run, self.models, self.parts, source.samples)
+
+    def _arrived(
+        self, prompts: Prompts, options: RequestOptions, first_prompt: int = 0, at: float = 0.0
+    ) -> list[Sample]:
+        """Samples for rows of any requests. The arguments are those of `samples_of`."""
+        positions = self._engines.positions
+        samples = samples_of(self.models, prompts, options, positions, 0, first_prompt, at)
+        if len(samples[0].request.end_tokens) > END_TOKENS:
+            raise RequestError(f"A request that arrives has at most {END_TOKENS} end tokens.")
+        return samples

@@ -21,13 +21,19 @@ Prompts = Prompt | Iterable[Prompt]
 
 
 def requests_for(
-    models: Models, prompts: Prompts, options: RequestOptions, first_sample: int, positions: int
+    models: Models,
+    prompts: Prompts,
+    options: RequestOptions,
+    first_sample: int,
+    positions: int,
+    first_prompt: int = 0,
 ) -> list[Request]:
     """One request per sample, prompt by prompt, each with the options of its prompt.
 
     A request's noise depends on its prompt and sample index. Occurrence j of a repeated prompt (the
     same token ids) has the sample indices j * n to j * n + n - 1, where n is
     `num_return_sequences`; all count from `first_sample`. positions: of the longest row.
+    first_prompt: the index of the first prompt.
 
     Raises `RequestError` or `OptionError`.
     """
@@ -39,11 +45,12 @@ def requests_for(
     for one in stops:
         check_number("stop_token_ids", one, f"[0, {vocabulary})")
     end_tokens = tuple(dict.fromkeys((*eos, *map(int, stops))))
-    ids = [prompt_ids(models.tokenizer, vocabulary, prompt, i) for i, prompt in enumerate(each)]
+    numbered = [*enumerate(each, first_prompt)]
+    ids = [prompt_ids(models.tokenizer, vocabulary, prompt, i) for i, prompt in numbered]
     requests: list[Request] = []
     seen: Counter[tuple[int, ...]] = Counter()
     samples = options.num_return_sequences
-    for i, (prompt, params) in enumerate(zip(ids, own, strict=True)):
+    for (i, _), prompt, params in zip(numbered, ids, own, strict=True):
         limit: Any = params.max_new_tokens
         check_context(i, len(prompt), limit, positions)
         first = first_sample + seen[tuple(prompt)]

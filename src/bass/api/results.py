@@ -35,7 +35,9 @@ class Completion:
     `time` (the time budget ran out) or `interrupted` (the generation was closed or interrupted).
     seconds: from the end of its prefill to its last token. prompt_tokens: the length of its prompt.
     prefill_seconds: from the start of the call to the end of its prefill, a wait for a row
-    included; None if it never had a row.
+    included; None if it never had a row. arrival_seconds, first_token_seconds: from the start of
+    the call to its arrival (0 but in `LLM.serve`) and to its first tokens. With `LLM.submit`, times
+    count from the submission.
     """
 
     prompt_index: int
@@ -47,6 +49,8 @@ class Completion:
     seconds: float
     prompt_tokens: int = 0
     prefill_seconds: float | None = None
+    arrival_seconds: float = 0.0
+    first_token_seconds: float | None = None
 
     @property
     def mean_logprob(self) -> float:

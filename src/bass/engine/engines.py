@@ -11,7 +11,7 @@ import torch
 from bass.caches import PaddedCache
 from bass.engine.assembly import ModelPair, Storage, Strategies
 from bass.engine.cost import kv_bytes
-from bass.engine.requests import Request, RunStatus
+from bass.engine.requests import Request, RunStatus, Source
 from bass.engine.run import EngineRun
 from bass.engine.schedule import room_for
 from bass.engine.shapes import doubled
@@ -75,13 +75,16 @@ class EngineCache:
         # rows and positions of any requests; None: storage grows with requests
         self._all: tuple[int, int] | None = None
 
-    def run(self, requests: list[Request], time_budget: float | None) -> EngineRun:
+    def run(
+        self, requests: list[Request], time_budget: float | None, source: Source | None = None
+    ) -> EngineRun:
         """A run of these requests on the kept storage, which no other call gets meanwhile.
 
-        It has storage of its own if the kept storage is in use or too small.
+        It has storage of its own if the kept storage is in use or too small. source: of any further
+        requests.
         """
-        budget = room_for(requests, min(self.rows, len(requests)))
-        end_tokens = max(len(request.end_tokens) for request in requests)
+        budget = self.of_any() if source else room_for(requests, min(self.rows, len(requests)))
+        end_tokens = max((len(r.end_tokens) for r in requests), default=END_TOKENS)
         status = RunStatus()
         with self._lock:
             longest = int(budget.limits.max())
@@ -96,12 +99,25 @@ class EngineCache:
             rows, step, policy = engine.sequences, engine.step, self.parts.policy
             if policy.reads_times:
                 policy = policy.timed(self.times.of(engine), early_end_saves=not self.graphs)
-            return EngineRun(requests, rows, step, policy, time_budget, status)
+            return EngineRun(requests, rows, step, policy, time_budget, status, source)
         except BaseException as error:
             status.over = True
             if kept is not None and isinstance(error, BassError):
                 self.storage = None
             raise
+
+    def of_any(self) -> CacheBudget:
+        """The budget of any requests: all rows, each of the longest length."""
+        with self._lock:
+            if self.keeps and self._all is None:
+                self.for_all_requests()
+            longest = self._all[1] if self._all else self.longest or self.models.context
+            return CacheBudget.of(np.full(self.rows, longest))
+
+    @property
+    def positions(self) -> int:
+        """The longest row of any requests."""
+        return int(self.of_any().limits.max())
 
     def reserve(self, rows: int, positions: int, end_tokens: int) -> Storage | None:
         """The kept storage if one is kept, is free, and holds requests of this size; else None.
