@@ -119,22 +119,15 @@ def test_what_is_no_prompt_is_named_with_its_record(tmp_path: Path, case: str) -
 ENTRIES = st.lists(st.tuples(st.integers(0, 3), st.sampled_from("abc")), min_size=1, max_size=12)
 
 
-@given(ENTRIES, st.sets(st.sampled_from("abc")) | st.none(), st.none() | st.integers(1, 3),
-       st.none() | st.integers(1, 5))  # fmt: skip
+@given(ENTRIES, st.sets(st.sampled_from("abc")) | st.none(), st.none() | st.integers(1, 5))
 def test_a_selection_is_what_a_reader_would_tick(
-    drawn: list[tuple[int, str]], chosen: set[str] | None, per: int | None, most: int | None
+    drawn: list[tuple[int, str]], chosen: set[str] | None, most: int | None
 ) -> None:
     """Also: numbers are equal for equal prompts."""
     entries = [Entry(f"{i}", category=name) for i, name in drawn]
     named = None if chosen is None else sorted(chosen & {name for _, name in drawn})
-    seen, expected = Counter[str](), list[Entry]()
-    for entry in entries:
-        seen[entry.category] += 1
-        if (named is None or entry.category in named) and (
-            per is None or seen[entry.category] <= per
-        ):
-            expected.append(entry)
-    assert read_prompts(entries, None, named, per, most) == expected[:most]
+    expected = [entry for entry in entries if named is None or entry.category in named]
+    assert read_prompts(entries, None, named, most) == expected[:most]
     texts = [entry.prompt for entry in entries]
     own = numbers(entries)
     assert [texts[own.index(number)] for number in own] == texts

@@ -132,11 +132,10 @@ class Worker:
         llm, others = self._served(cell)
         device = llm.models.device
         if record["repeats"] <= repeat:
-            if settings.warm_up:  # in every turn, since other cells ran in between
-                calls = _stand_ins(llm, settings, repeat)
-                llm.warm_up_for(calls)
-                for _ in range(2):  # on a CPU a pass is recorded the second time
-                    first_step(llm.start(*calls[0]))
+            calls = _stand_ins(llm, settings, repeat)
+            llm.warm_up_for(calls)  # in every turn, since other cells ran in between
+            for _ in range(2):  # on a CPU a pass is recorded the second time
+                first_step(llm.start(*calls[0]))
             if others is not None:
                 torch.cuda.reset_peak_memory_stats(device)
             for name, lines in _measured(llm, cell, repeat, watch).items():

@@ -36,8 +36,7 @@ KEYS = ("name", "about", "base", "axes", "exclude", "quick")
 _EMPTY: dict[str, Any] = {"base": {}, "axes": {}, "exclude": []}
 _SHORT = {"batch": "b", "temperature": "t", "seed": "s", "max_new_tokens": "n", "top_p": "p"}
 _OF_PROMPTS = (
-    "prompts", "data", "categories", "num_prompts_per_category", "num_prompts", "max_new_tokens",
-    "skip_long",
+    "prompts", "data", "categories", "num_prompts", "max_new_tokens", "skip_long",
 )  # fmt: skip
 Axes = dict[str, dict[Any, dict[str, Any]]]  # the settings of each label
 

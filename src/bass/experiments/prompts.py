@@ -126,14 +126,13 @@ def read_prompts(
     given: str | Path | Sequence[Any],
     data: str | Path | None = None,
     categories: str | Sequence[str] | None = None,
-    per_category: int | None = None,
     most: int | None = None,
 ) -> list[Entry]:
     """The selected prompts, in their order.
 
     given: `python` (the built-in list), the name of a published set, whose folder is `data`, a
     file, or a list of texts, token ids, or mappings as in a file. Selected are those of the
-    categories, of these the first `per_category` of each, and of these the first `most`.
+    categories, of these the first `most`.
 
     Raises `OptionError`.
     """
@@ -160,12 +159,7 @@ def read_prompts(
     for name in wanted:
         if name not in named:
             raise unknown_name("category of the prompts", name, {*named} - {""})
-    return [
-        one
-        for i, one in enumerate(entries)
-        if one.category in wanted
-        and (per_category is None or named[:i].count(one.category) < per_category)
-    ][:most]
+    return [one for one in entries if one.category in wanted][:most]
 
 
 @functools.lru_cache(maxsize=8)

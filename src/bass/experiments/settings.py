@@ -60,15 +60,9 @@ class Settings(ModelOptions, SamplingParams):
     )
     data: str | None = option(None, "folder of published sets; null: that of BASS_DATA")
     categories: str | list[str] | None = option(None, "use only prompts of these categories")
-    num_prompts_per_category: int | None = option(
-        None, "use only the first N of each category", within=_COUNT
-    )
-    num_prompts: int | None = option(
-        None, "use only the first N prompts, of all categories", within=_COUNT
-    )
+    num_prompts: int | None = option(None, "use only the first N prompts", within=_COUNT)
     skip_long: bool = option(False, "leave out prompts that do not fit the context, and say so")
     repeats: int = option(3, "number of repeats, each with the next seed", within=_COUNT)
-    warm_up: bool = option(True, "run a first step and capture CUDA graphs before the measurement")
     ttft_limit: float | None = option(
         None, "limit of goodput: seconds to a request's first token", within=_LIMIT
     )
@@ -82,8 +76,7 @@ class Settings(ModelOptions, SamplingParams):
     @functools.cached_property
     def entries(self) -> list[Entry]:
         """The prompts. Raises `OptionError` if they cannot be read."""
-        per_category, most = self.num_prompts_per_category, self.num_prompts
-        return read_prompts(self.prompts, self.data, self.categories, per_category, most)
+        return read_prompts(self.prompts, self.data, self.categories, self.num_prompts)
 
     @functools.cached_property
     def groups(self) -> "list[Group]":

@@ -4,10 +4,8 @@ trace = trace_of(result)             # or trace_of(bass.open_run(FOLDER).measure
 replay(trace, ["bass", {"class_path": "fixed", "init_args": {"k": 4}}])
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -54,19 +52,6 @@ class Trace:
         tail = float(accepted.sum() / max(reached.sum(), 1))
         rates = found["acceptance_by_position"].where(reached >= FEWEST, tail).to_numpy()
         return RecordedAcceptance(accepted, self.censored.to_numpy(), rates, tail)
-
-    def save(self, path: str | Path) -> None:
-        frames = {
-            name: getattr(self, name).to_dict(orient="list") for name in ("row_steps", "steps")
-        }
-        Path(path).write_text(json.dumps({"batch": self.batch} | frames) + "\n", encoding="utf-8")
-
-    @classmethod
-    def load(cls, path: str | Path) -> "Trace":
-        """Read a trace that `save` wrote."""
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
-        frames = (pd.DataFrame(found[name]) for name in ("row_steps", "steps"))
-        return cls(found["batch"], *frames)
 
 
 def trace_of(source: Result | Measurement) -> Trace:

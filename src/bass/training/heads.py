@@ -56,8 +56,7 @@ def shared_fields(target: CausalDecoder, options: TrainOptions) -> dict[str, Any
     return fields | {
         "hidden_size": width, "num_hidden_layers": options.layers, "num_attention_heads": heads,
         "num_key_value_heads": math.gcd(heads, fields["num_key_value_heads"]),
-        "intermediate_size":
-            options.intermediate_size or fields["intermediate_size"] * width // of_target,
+        "intermediate_size": fields["intermediate_size"] * width // of_target,
     }  # fmt: skip
 
 
@@ -183,9 +182,7 @@ class Mtp(Unrolled):
 
     @classmethod
     def new(cls, target: CausalDecoder, options: TrainOptions, counts: Counts) -> "Mtp":
-        size = options.intermediate_size or target.config.intermediate_size
-        layer = replace(target.config, intermediate_size=size).to_json()
-        raw = {"transformer_layer_config": layer}
+        raw = {"transformer_layer_config": target.config.to_json()}
         config = MtpHead.read_config(raw, {}, lambda _: type(target))
         head = MtpHead(replace(config, prefix="mtp_layers.0."))
         return cls(started(head, target, options, counts), options.unroll, (FINAL,))

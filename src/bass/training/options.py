@@ -41,9 +41,6 @@ class TrainOptions:
     hidden_size: int | None = option(
         None, "of the draft, by default the target's; an MTP layer has the target's", within=_COUNT
     )
-    intermediate_size: int | None = option(
-        None, "of its MLPs, by default as of the target", within=_COUNT
-    )
     markov_rank: int = option(64, "of a block's Markov head; 0: without", within="[0, inf)")
     features: list[int] | None = option(
         None, "states of the target that the head reads, the inputs of these layers"
