@@ -69,11 +69,9 @@ class Sequences:
             steps=zeros(batch),
             prompt_lens=zeros(batch),
             end_tokens=torch.tensor(
-                [eos + [-1] * (most_end_tokens - len(eos))] * batch,
-                dtype=torch.int64,
-                device=device,
-            ),
-            sampling=torch.tensor([Sampling()] * batch, dtype=torch.float64, device=device),
+                eos + [-1] * (most_end_tokens - len(eos)), dtype=torch.int64, device=device
+            ).repeat(batch, 1),
+            sampling=torch.tensor(Sampling(), dtype=torch.float64, device=device).repeat(batch, 1),
         )
 
     def first(self, batch: int) -> "Sequences":

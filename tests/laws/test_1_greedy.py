@@ -50,7 +50,7 @@ def pairing(request: pytest.FixtureRequest) -> Pairing:
 
 @pytest.mark.usefixtures("small_buckets")
 @matrix(
-    apart=("policy", "drafter"),
+    apart=("policy", "drafter", "verifier"),
     pair=PAIRINGS,
     policy=TEST_POLICIES,
     drafter=DRAFTER_MAKERS,
@@ -62,7 +62,7 @@ def test_every_layout_backend_policy_drafter_and_verifier_emits_the_oracles_toke
     """Ragged prompts, two of a kind, seven requests for three poisoned rows, limits from 1 to 11
     new tokens, ends of sequence.
 
-    Every policy meets every drafter of a table in the test of the account, below.
+    Policies, drafters of a table and verifiers meet in the test of the account, below.
     """
     requests = mixed_requests(LLAMA, count=7, longest=11)
     setup = Setup(
@@ -283,10 +283,9 @@ def test_a_row_at_its_limit_neither_stops_nor_truncates_nor_shortens_the_others(
                 length += emitted
 
 
-@pytest.mark.parametrize("drafter", TABLE_DRAFTERS)
-@pytest.mark.parametrize("policy", TEST_POLICIES)
+@matrix(policy=TEST_POLICIES, drafter=TABLE_DRAFTERS, verifier=LOSSLESS)
 def test_the_account_of_drafted_and_accepted_tokens_adds_up_to_the_committed_ones(
-    policy: str, drafter: str, device: torch.device
+    policy: str, drafter: str, verifier: str, device: torch.device
 ) -> None:
     """Each step of a row commits its accepted tokens and at most one of the verifier's; idle rows
     report nothing.
@@ -295,7 +294,12 @@ def test_the_account_of_drafted_and_accepted_tokens_adds_up_to_the_committed_one
     """
     requests = mixed_requests(TABLE, seed=2, count=5)
     outcome = Setup(
-        TABLE, device, policy=TEST_POLICIES[policy], drafter=drafter, eos=(2, 4)
+        TABLE,
+        device,
+        policy=TEST_POLICIES[policy],
+        drafter=drafter,
+        verifier=LOSSLESS[verifier],
+        eos=(2, 4),
     ).outcome(requests)
     assert outcome.tokens == expected(TABLE, requests, (2, 4))
     for i in range(len(requests)):

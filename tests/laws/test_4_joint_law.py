@@ -52,7 +52,8 @@ def sampled(setup: Setup, new: int, samples: int, seed: int = 0) -> np.ndarray:
     """Counts of the first `new` tokens over `samples` requests of one prompt, in batches of
     `ROWS`.
     """
-    outcome = setup.but(batch=ROWS).outcome(same_prompt(PROMPT, new, samples, seed))
+    requests = same_prompt(PROMPT, new, samples, seed, (setup.warp,))
+    outcome = setup.but(batch=ROWS, warp=RowSampling()).outcome(requests)
     return count(np.array(outcome.tokens), setup.model.vocab)
 
 

@@ -7,6 +7,7 @@ import torch
 
 from bass.engine.prefill import feed
 from bass.records import Feedback, Window
+from bass.sampling import RowSampling
 from bass.testing.checking import Checker
 from bass.testing.engine import require_samples
 from bass.testing.statistics import FALSE_FAILURE, detectable
@@ -32,7 +33,8 @@ def first_tokens(
 
     Steps, policy and noise are those of `Run`, which needs ten times as long for as many rows.
     """
-    run = setup.but(batch=samples).engine(same_prompt(prompt, new, 1) * samples)
+    requests = [setup.own(one) for one in same_prompt(prompt, new, 1)] * samples
+    run = setup.but(batch=samples, warp=RowSampling(), eos=()).engine(requests)
     step, s, policy, end = run.step, run.sequences, setup.policy, len(prompt) + new
     keys = torch.randint(1 << 62, (samples,), generator=torch.Generator().manual_seed(0))
     for field, value in (

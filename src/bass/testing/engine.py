@@ -119,12 +119,8 @@ class Setup:
     def engine(self, requests: list[Request]) -> EngineRun:
         """The engine for these requests, as of `bass.load`, with poisoned caches of their size."""
         budget = room_for(requests, min(self.batch, len(requests)))
-        of_all = {"sampling": self.warp} if isinstance(self.warp, Sampling) else {}
-        own = {  # samples may share a request
-            key: replace(request, end_tokens=(*request.end_tokens, *self.eos), **of_all)
-            for key, request in {id(request): request for request in requests}.items()
-        }
-        requests = [own[id(request)] for request in requests]
+        if self.eos or isinstance(self.warp, Sampling):
+            requests = [self.own(request) for request in requests]
         target, draft = (self.model.models[role].to(self.device) for role in ("target", "draft"))
         draft = draft if self.drafter.needs_draft else None
         models = ModelPair(target, draft, self.device, self.model.dtype)
@@ -138,6 +134,11 @@ class Setup:
             assert isinstance(step, SpeculativeStep)
             step = self.wrap(step, engine.sequences)
         return EngineRun(requests, engine.sequences, step, self.policy)
+
+    def own(self, request: Request) -> Request:
+        """The request with the setup's end tokens and, if all requests have one, its `Sampling`."""
+        sampling = self.warp if isinstance(self.warp, Sampling) else request.sampling
+        return replace(request, end_tokens=(*request.end_tokens, *self.eos), sampling=sampling)
 
     def tokens(self, requests: list[Request]) -> list[list[int]]:
         """The new tokens of each request."""
