@@ -13,12 +13,11 @@ from torch import nn
 from bass.attention import BACKENDS, SDPA
 from bass.caches import PaddedCache
 from bass.engine.scorer import ModelScorer
-from bass.kernels import cpu
 from bass.models.qwen3 import Qwen3, Qwen3Config
 from bass.ops.recorded import RecordedPasses
 from bass.records import CacheBudget, Window
 from bass.testing.small_models import SmallLlama
-from support.cpu import UNSUPPORTED, cpu_kernels
+from support.cpu import UNSUPPORTED, cpu, cpu_kernels
 
 if UNSUPPORTED is not None:
     pytest.skip("the kernels for CPUs do not run here", allow_module_level=True)

@@ -9,11 +9,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bass.kernels import cpu, values
+from bass.kernels import values
 from bass.ops import batch_state, sampling, verification
 from bass.records import Draft, History, Noise, Sequences, Verdict
 from bass.sampling_params import Sampling
-from support.cpu import UNSUPPORTED, cpu_kernels
+from support.cpu import UNSUPPORTED, cpu, cpu_kernels
 
 if UNSUPPORTED is not None:
     pytest.skip("the kernels for CPUs do not run here", allow_module_level=True)

@@ -9,10 +9,9 @@ import pytest
 
 import bass
 from bass.engine.scorer import CachedLayers
-from bass.kernels.cpu.runtime import Recording
 from bass.policies import Fixed
 from bass.testing.doubles import ByRow
-from support.cpu import UNSUPPORTED, cpu_kernels
+from support.cpu import UNSUPPORTED, cpu, cpu_kernels
 from unit.checkpoints import Pair, write_checkpoint
 from unit.test_steps import Learns
 
@@ -42,13 +41,13 @@ def _kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def recordings(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """An entry for each recording."""
     found: list[None] = []
-    begin = Recording.__enter__
+    begin = cpu.runtime.Recording.__enter__
 
-    def counted(self: Recording) -> Recording:
+    def counted(self: Any) -> Any:
         found.append(None)
         return begin(self)
 
-    monkeypatch.setattr(Recording, "__enter__", counted)
+    monkeypatch.setattr(cpu.runtime.Recording, "__enter__", counted)
     return found
 
 
