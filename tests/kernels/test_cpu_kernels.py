@@ -52,11 +52,11 @@ def test_a_product_is_torchs(
     x, w = made(seed, rows, size, dtype=dtype), made(seed + 1, columns, size, dtype=dtype)
     bias = made(seed + 2, columns, dtype=dtype) if with_bias else None
     expected = F.linear(x.double(), w.double(), None if bias is None else bias.double())
-    y = cpu.gemm.product(x, w, bias)
+    y = cpu().gemm.product(x, w, bias)
     assert close(y, expected)
     # no row's bits depend on the others
     assert all(
-        torch.equal(cpu.gemm.product(x[i : i + 1], w, bias), y[i : i + 1]) for i in (0, -1 % rows)
+        torch.equal(cpu().gemm.product(x[i : i + 1], w, bias), y[i : i + 1]) for i in (0, -1 % rows)
     )
 
 
@@ -79,7 +79,7 @@ def _product_lane_by_lane(x: torch.Tensor, w: torch.Tensor) -> np.ndarray:
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 6, 7, 17])
 def test_sums_have_one_order_whatever_the_rows_and_the_processors_registers(rows: int) -> None:
     x, w = made(rows, rows, 200), made(100 + rows, 31, 200)
-    assert np.array_equal(cpu.gemm.product(x, w, None).numpy(), _product_lane_by_lane(x, w))
+    assert np.array_equal(cpu().gemm.product(x, w, None).numpy(), _product_lane_by_lane(x, w))
 
 
 @pytest.mark.parametrize("act", ACTIVATIONS)
@@ -92,18 +92,18 @@ def test_a_gated_product_is_torchs(
     bias = made(seed + 2, 2 * inner, dtype=dtype) if with_bias else None
     both = F.linear(x.double(), w.double(), None if bias is None else bias.double())
     gates, up = both.chunk(2, -1)
-    assert close(cpu.gemm.product(x, w, bias, act), ACTIVATIONS[act](gates) * up)
+    assert close(cpu().gemm.product(x, w, bias, act), ACTIVATIONS[act](gates) * up)
 
 
 def test_no_product_reads_a_matrix_with_gaps_or_odd_rows() -> None:
     x, w = made(0, 1, 16), made(1, 5, 16)
-    assert cpu.gemm.supports(x, w)
-    assert cpu.gemm.supports(x.bfloat16(), w.bfloat16())
-    assert not cpu.gemm.supports(x, w.bfloat16())
-    assert not cpu.gemm.supports(x[:0], w)
-    assert not cpu.gemm.supports(made(0, 1, 12), made(0, 5, 12))
-    assert not cpu.gemm.supports(x, made(0, 16, 5).T)
-    assert not cpu.gemm.supports(x.double(), w.double())
+    assert cpu().gemm.supports(x, w)
+    assert cpu().gemm.supports(x.bfloat16(), w.bfloat16())
+    assert not cpu().gemm.supports(x, w.bfloat16())
+    assert not cpu().gemm.supports(x[:0], w)
+    assert not cpu().gemm.supports(made(0, 1, 12), made(0, 5, 12))
+    assert not cpu().gemm.supports(x, made(0, 16, 5).T)
+    assert not cpu().gemm.supports(x.double(), w.double())
 
 
 @pytest.mark.parametrize("norm", [RMSNorm, OffsetRMSNorm, LayerNorm])
@@ -115,7 +115,7 @@ def test_a_norm_adds_the_product_before_it(
     for i, parameter in enumerate(module.parameters()):
         parameter.data = made(seed + i, size)
     base, product = made(seed + 7, rows, size), made(seed + 8, rows, size) if adds else None
-    stream, y = cpu.rows.add_norm(base, product, kernel_norm(module))
+    stream, y = cpu().rows.add_norm(base, product, kernel_norm(module))
     assert torch.equal(stream, base if product is None else base + product)
     assert close(y, module(stream))
 
@@ -123,9 +123,9 @@ def test_a_norm_adds_the_product_before_it(
 @given(st.integers(1, 5), st.lists(counts, min_size=1, max_size=3), st.integers(0, 9))
 def test_rows_are_joined_and_added(rows: int, sizes: list[int], seed: int) -> None:
     parts = [made(seed + i, rows, size) for i, size in enumerate(sizes)]
-    whole = cpu.rows.joined(*parts)
+    whole = cpu().rows.joined(*parts)
     assert torch.equal(whole, torch.cat(parts, 1))
-    assert torch.equal(cpu.rows.added(whole, 2 * whole), whole + 2 * whole)
+    assert torch.equal(cpu().rows.added(whole, 2 * whole), whole + 2 * whole)
 
 
 @given(
@@ -176,8 +176,8 @@ def test_attention_stores_what_it_then_reads(
     view = PaddedView(stored[0, :, :-1], stored[1, :, :-1])
     rule = AttentionRule(0.3, seen, softcap)
     expected = reference(qk[:, :, :count], view, positions, extent, rule)
-    assert cpu.attention.supports(y, k, v)
-    out = cpu.attention.store_and_attend(
+    assert cpu().attention.supports(y, k, v)
+    out = cpu().attention.store_and_attend(
         y, norm, tables, positions, k, v, extent, 0.3, seen, softcap
     )
     assert close(out, expected)
@@ -194,7 +194,7 @@ def test_noise_has_the_bits_of_torchs(keys: list[int], step: int, slots: int, do
     rows, steps = torch.tensor(keys), torch.arange(len(keys)) + step
     assert dispatch.cpu_kernels(rows) is None
     expected = noise.uniforms(rows, steps, slots, domain)
-    assert torch.equal(cpu.step.uniforms(rows, steps, slots, domain), expected)
+    assert torch.equal(cpu().step.uniforms(rows, steps, slots, domain), expected)
 
 
 @pytest.mark.parametrize("default", [torch.bfloat16, torch.float64])
@@ -206,8 +206,8 @@ def test_torchs_default_type_and_device_change_nothing(default: torch.dtype) -> 
     try:
         with torch.device("meta"):
             found = [
-                cpu.gemm.product(x, w, None), cpu.gemm.product(x, w, None, "silu"),
-                cpu.rows.embedded(table, tokens),
+                cpu().gemm.product(x, w, None), cpu().gemm.product(x, w, None, "silu"),
+                cpu().rows.embedded(table, tokens),
             ]  # fmt: skip
     finally:
         torch.set_default_dtype(before)
@@ -225,6 +225,6 @@ def test_weights_with_gaps_are_left_to_torch() -> None:
     x = made(3, 1, 1, 64)
     with cpu_kernels():
         assert close(dense(x, w, None), x @ w.T)
-        assert dispatch.cpu_step_kernels(x) is not None
+        assert dispatch.cpu_step_kernels(x) is cpu()
         assert dispatch.cpu_step_kernels(x, norm.weight) is None
         assert close(embedding(tokens, table), table[tokens])

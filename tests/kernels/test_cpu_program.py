@@ -162,7 +162,7 @@ def test_a_pass_with_gradients_or_many_tokens_is_not_recorded() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(0, 3)), max_size=20))
 def test_tensors_in_use_at_the_same_time_share_no_memory(made: list[tuple[int, int]]) -> None:
-    memory, live = cpu.runtime.ProgramMemory(), {}
+    memory, live = cpu().runtime.ProgramMemory(), {}
     for i, (size, lives) in enumerate(made):
         live = {name: (one, left - 1) for name, (one, left) in live.items() if left > 0}
         live[i] = memory.take(size)[: size - 1].fill_(i), lives  # a view keeps the block in use
@@ -171,7 +171,7 @@ def test_tensors_in_use_at_the_same_time_share_no_memory(made: list[tuple[int, i
 
 
 def test_memory_is_used_again() -> None:
-    memory = cpu.runtime.ProgramMemory()
+    memory = cpu().runtime.ProgramMemory()
     for size in (100, 60, 100):
         memory.take(size)
     assert len(memory.blocks) == 1

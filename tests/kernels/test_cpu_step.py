@@ -84,7 +84,7 @@ def test_a_warp(seed: int, given_: list[Sampling], window: int, vocab: int) -> N
 @given(seeds, rows, vocabs)
 def test_the_exponential_of_a_softmax(seed: int, batch: int, vocab: int) -> None:
     logits = 30 * torch.randn(batch, 2, vocab, generator=random(seed))
-    found = cpu.step.warp(logits, torch.tensor([Sampling()] * batch, dtype=torch.float64))
+    found = cpu().step.warp(logits, torch.tensor([Sampling()] * batch, dtype=torch.float64))
     assert torch.allclose(found, logits.softmax(-1), atol=1e-36, rtol=1e-5)
 
 

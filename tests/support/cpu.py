@@ -3,7 +3,7 @@
 import contextlib
 import importlib
 from collections.abc import Iterator
-from typing import Any
+from types import ModuleType
 from unittest import mock
 
 from bass.kernels.support import cpu_unsupported
@@ -12,14 +12,9 @@ from bass.ops import dispatch
 UNSUPPORTED = cpu_unsupported()
 
 
-class _Kernels:
-    """`bass.kernels.cpu`, imported when it is first used: in a fresh clone the import compiles."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module("bass.kernels.cpu"), name)
-
-
-cpu = _Kernels()
+def cpu() -> ModuleType:
+    """The kernels: in a fresh clone, their first import compiles them."""
+    return importlib.import_module("bass.kernels.cpu")
 
 
 @contextlib.contextmanager

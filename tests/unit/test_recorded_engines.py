@@ -41,13 +41,13 @@ def _kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def recordings(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """An entry for each recording."""
     found: list[None] = []
-    begin = cpu.runtime.Recording.__enter__
+    begin = cpu().runtime.Recording.__enter__
 
     def counted(self: Any) -> Any:
         found.append(None)
         return begin(self)
 
-    monkeypatch.setattr(cpu.runtime.Recording, "__enter__", counted)
+    monkeypatch.setattr(cpu().runtime.Recording, "__enter__", counted)
     return found
 
 
