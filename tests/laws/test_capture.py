@@ -25,7 +25,7 @@ from bass.engine.step_times import StepTimes
 from bass.errors import BassError, CheckpointError, RequestError
 from bass.interfaces import Verifier
 from bass.models.llama import Llama, LlamaConfig
-from bass.policies import Auto
+from bass.policies import Auto, Fixed
 from bass.records import CacheBudget, Sequences
 from bass.sampling import RowSampling
 from bass.sampling_params import Sampling
@@ -346,6 +346,40 @@ def test_after_a_load_no_call_captures_anything(models: tuple[Path, Path]) -> No
         ]
     assert steps == [llm._engines.storage.engine(size).step for size in sizes]  # type: ignore[union-attr]
     assert all(len(step.captured) == 10 for step in steps)  # type: ignore[attr-defined]
+
+
+def test_requests_that_arrive_have_the_tokens_of_steps_without_graphs(
+    models: tuple[Path, Path],
+) -> None:
+    """Rows are refilled while others run, long prompts are fed in chunks, each request has options
+    and a longest draft of its own, and steps are launched ahead; nothing is captured meanwhile.
+    """
+    shared: dict[str, Any] = {"device": "cuda", "max_batch_size": 3, "max_model_len": 1024}
+    random = np.random.default_rng(3)
+    arrivals = [
+        bass.Arrival(
+            random.integers(0, 20000, size).tolist(),
+            0.01 * (i % 4),
+            {"seed": i, "max_draft_length": (None, 0, 2)[i % 3], "temperature": (0.0, 1.0)[i % 2]},
+        )
+        for i, size in enumerate((3, 700, 1, 40, 900, 300, 5, 620, 2, 90))
+    ]
+    arrivals.sort(key=lambda one: one.at)
+    for policy in (OwnPast(), Fixed(3)):
+        llm, alone = (
+            bass.load(*models, policy=policy, dtype="float32", cuda_graphs=graphs, **shared)
+            for graphs in (True, False)
+        )
+        options = {"max_new_tokens": 60, "ignore_eos": True}
+        generation = llm.arriving(arrivals, options)
+        result = generation.result()
+        assert result.stats.capture_seconds == 0
+        assert max((step.requests >= 0).sum() for step in result.trace) == 3
+        futures = [llm.submit(one.prompt, **options, **one.options) for one in arrivals]
+        for arrival, served, future in zip(arrivals, result.completions, futures, strict=True):
+            [expected] = alone.generate([arrival.prompt], **options, **arrival.options).completions
+            assert served.token_ids == expected.token_ids
+            assert future.result(60).token_ids == expected.token_ids
 
 
 def test_a_lazy_call_captures_before_its_first_token(models: tuple[Path, Path]) -> None:

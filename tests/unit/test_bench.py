@@ -13,6 +13,7 @@ import pytest
 from bass.analysis.metrics import METRICS
 from bass.api.llm import load
 from bass.api.options import LoadOptions, RequestOptions
+from bass.api.queue import poisson
 from bass.engine import cost
 from bass.engine.cost import Peaks
 from bass.engine.schedule import Schedule
@@ -72,6 +73,39 @@ def test_the_command_prints_the_bound_first_and_the_result_last(bench: Command) 
     )
     assert by["plain"]["speedup"] is None
     assert all(row["draft_ms"] > 0 for name, row in by.items() if name != "plain")
+
+
+def test_a_queue_is_measured_with_its_times_next_to_autoregressive_decoding(
+    bench: Command,
+) -> None:
+    own = ("--queue", "7", "--rate", "400", "--lengths", "3", "12", "--batches", "2")
+    own += ("--methods", "plain", "3", "--acceptance", "1", "--repeats", "2")
+    own += ("--prompt-length", "8")
+    said = bench(*own, "--ttft-limit", "60", "--tpot-limit", "60")
+    assert said.status == 0, said.err
+    for heading in ("TTFT", "TPOT", "ITL p50", "ITL p99", "good/s", "of step/tau, %"):
+        assert heading in said.out
+    said = bench(*own, "--json")
+    plain, fixed = json.loads(said.out)["settings"]
+    assert plain["tau"] == 1.0 < fixed["tau"]
+    assert 0 < fixed["itl_p50"] <= fixed["itl_p99"]
+    assert fixed["share_of_steps"] < 1
+    assert fixed["goodput"] is None
+    assert fixed["speedup"] > 0
+
+
+def test_the_arrivals_of_a_queue_are_those_of_the_seed() -> None:
+    prompts, requests = [[i] for i in range(400)], poisson([[1]] * 400, 50.0, 3, (64, 512))
+    assert requests == poisson([[1]] * 400, 50.0, 3, (64, 512))
+    times = np.array([one.at for one in requests])
+    assert (np.diff(times) > 0).all()
+    assert times[-1] / 400 == pytest.approx(1 / 50, rel=0.2)  # 4 standard deviations
+    lengths = [one.options["max_new_tokens"] for one in requests]
+    assert 64 <= min(lengths) < 80 < 496 < max(lengths) <= 512
+    at_once = poisson(prompts, None, 4)
+    assert [(one.prompt, one.at) for one in at_once] == [(prompt, 0.0) for prompt in prompts]
+    seeds = [one.options["seed"] for one in requests + at_once]
+    assert len({*seeds}) == 800
 
 
 def test_a_row_has_the_medians_of_the_metrics_and_the_ratios_of_means(options: LoadOptions) -> None:

@@ -63,3 +63,9 @@ def test_the_example_is_the_policy_of_the_tutorial_and_short() -> None:
         if line.strip() and '"""' not in line
     ]
     assert len(lines) <= 25
+
+
+def test_the_endpoint_is_short_and_says_that_it_is_an_example() -> None:
+    text = (ROOT / "examples/openai_endpoint.py").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 60
+    assert "an example, not a server" in (ast.get_docstring(ast.parse(text)) or "")

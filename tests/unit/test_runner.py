@@ -147,6 +147,22 @@ def test_a_cell_generates_what_generate_does(whole: Path) -> None:
             assert own == [completion.token_ids for completion in result.completions]
 
 
+def test_a_cell_with_a_queue_serves_its_prompts_in_turn(here: Path) -> None:
+    grid = made(queue=5, rate=1000.0, repeats=1, ttft_limit=60.0)
+    folder = here / "queue"
+    found = run(grid, folder)
+    for cell in found.finished:
+        requests = found.measurement(cell).requests
+        assert requests["prompt"].tolist() == [0, 1, 0, 1, 0]
+        assert requests["arrival_seconds"].is_monotonic_increasing
+        assert requests["arrival_seconds"].iloc[-1] > 0
+        assert found.values(cell, "goodput").mean() > 0
+        assert found.values(cell, "ttft").mean() > 0
+    assert len(found.finished) == 3
+    assert len({found.entries[cell]["work"] for cell in found.entries}) == 1
+    assert grid.cells[0].id != made(queue=5, repeats=1).cells[0].id
+
+
 def test_a_finished_run_runs_nothing(copied: Path) -> None:
     before = {path: path.read_bytes() for path in copied.rglob("*.json*")}
     watch = Seen()

@@ -3,10 +3,12 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, final
+
+import numpy as np
 
 from bass.api.generation import Sample
 from bass.api.requests import Prompt
@@ -27,6 +29,22 @@ class Arrival:
     prompt: Prompt
     at: float = 0.0
     options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def poisson(
+    prompts: Sequence[Prompt], rate: float | None, seed: int, lengths: Sequence[int] = ()
+) -> list[Arrival]:
+    """Arrivals of prompts, with seeds of their own: all at once, or `rate` a second, at random.
+
+    lengths: the least and the most new tokens of a request, if they are not those of the call.
+    """
+    random = np.random.default_rng(seed)
+    gaps = random.exponential(1 / rate, len(prompts)) if rate else np.zeros(len(prompts))
+    seeds = [{"seed": seed * len(prompts) + i} for i in range(len(prompts))]
+    if lengths:
+        drawn = random.integers(lengths[0], lengths[-1] + 1, len(prompts)).tolist()
+        seeds = [own | {"max_new_tokens": new} for own, new in zip(seeds, drawn, strict=True)]
+    return [*map(Arrival, prompts, np.cumsum(gaps).tolist(), seeds)]
 
 
 @final

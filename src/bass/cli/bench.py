@@ -12,6 +12,7 @@ from bass.progress import watched
 EXAMPLES = (
     "bass bench",
     "bass bench --target TARGET --draft DRAFT --methods plain 4 bass --prompts spec-bench",
+    "bass bench --queue 64 --rate 4 --batches 8 --ttft-limit 0.5 --tpot-limit 0.05",
     "bass bench --target TARGET --draft DRAFT --load-format dummy --acceptance 0.8 --json",
 )
 # of a call, whose length and end are the benchmark's own
@@ -34,6 +35,17 @@ USAGE: Columns = (
     ("mean k", "mean_draft_length", ""), ("prefill", "prefill_seconds", "seconds"),
     ("warm-up s", "warm_up_s", ""),
 )  # fmt: skip
+QUEUE: Columns = (
+    ("tokens/s", "tokens_per_second", ""), ("x tokens/s", "speedup_interval", ""),
+    ("of step/tau, %", "share_of_steps", "share"), ("TTFT", "ttft", "seconds"),
+    ("TPOT", "tpot", "seconds"), ("ITL p50", "itl_p50", "seconds"),
+    ("ITL p99", "itl_p99", "seconds"), ("good/s", "goodput", ""), ("tau", "tau", ""),
+    ("step", "step_ms", ""), ("waits, %", "host_share", "share"), ("warm-up s", "warm_up_s", ""),
+)  # fmt: skip
+QUEUE_CAPTION = (
+    "ms; TTFT from the arrival of a request; of step/tau: tokens/s, of those of steps in which all "
+    "rows decode; good/s: requests a second within the limits"
+)
 CAPTIONS = (
     "ms per token of a row from the end of its prefill. wall: to the last token of the batch; all: "
     "the mean latency; x: how many times as good as autoregressive decoding",
@@ -62,7 +74,8 @@ def run(argv: list[str]) -> int:
     out.print(*bench.bounds(), sep="\n")
     with watched() as watch:
         frame = bench.run(watch)
-    for columns, caption in zip((LATENCY, USAGE), CAPTIONS, strict=True):
+    tables = [*zip((LATENCY, USAGE), CAPTIONS, strict=True)]
+    for columns, caption in tables if options.queue is None else [(QUEUE, QUEUE_CAPTION)]:
         out.print(f"\n{table(frame, columns)}\n\n{caption}")
     for note in bench.notes:
         out.print(note, style="bold red")

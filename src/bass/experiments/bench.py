@@ -26,6 +26,7 @@ from bass.api.llm import LLM, serve
 from bass.api.loading import ModelCache, Models
 from bass.api.options import DEFAULT_POLICY, LoadOptions, RequestOptions
 from bass.api.plan import LoadPlan
+from bass.api.queue import poisson
 from bass.api.requests import check_context, prompt_ids
 from bass.engine import cost
 from bass.engine.parts import parts_at
@@ -33,13 +34,18 @@ from bass.errors import OptionError
 from bass.experiments.grid import label_of
 from bass.experiments.prompts import is_text, plain_turns, read_prompts, rendered
 from bass.experiments.provenance import device_name, here
-from bass.experiments.settings import PLAIN, BenchOptions, request_of
+from bass.experiments.settings import LIMITS, PLAIN, BenchOptions, request_of
 from bass.verifiers import Synthetic
 
 # metrics of a call; the last one compares it with autoregressive decoding
 FIGURES = (
     "all", "first", "last", "tokens_per_second", "tau", "acceptance_rate", "prefill_seconds",
     "host_share", "bound_seconds", "mbu", "mfu", "draft_cost_ratio",
+)  # fmt: skip
+# of a queue
+QUEUE = (
+    "tokens_per_second", "ttft", "tpot", "itl_p50", "itl_p99", "goodput", "tau", "acceptance_rate",
+    "host_share",
 )  # fmt: skip
 Watch = Callable[[str, int, int], object]  # the batch and method, calls done, of how many
 
@@ -79,12 +85,12 @@ def prompts_for(models: Models, options: BenchOptions) -> tuple[dict[str, list[A
     """
     vocabulary, tokenizer = models.target.shape.vocab_size, models.tokenizer
     if options.prompts is None or is_text(options.prompts):
-        rows, length = max(options.batches), options.prompt_length
+        rows, length = options.queue or max(options.batches), options.prompt_length
         ids = np.random.default_rng(options.seed).integers(0, vocabulary, rows * length).tolist()
         if options.prompts is not None:
             [text] = read_prompts(options.prompts)
             ids = prompt_ids(tokenizer, vocabulary, rendered(tokenizer, text), 0)
-        check_context(0, length, options.max_new_tokens, models.context)
+        check_context(0, length, options.longest, models.context)
         if len(ids) < rows * length:
             raise OptionError(
                 f"`{options.prompts}` has {len(ids):,} tokens, and {rows} prompts of {length} need "
@@ -95,15 +101,16 @@ def prompts_for(models: Models, options: BenchOptions) -> tuple[dict[str, list[A
     by: dict[str, list[Any]] = {}
     for i, entry in enumerate(entries):
         ids = prompt_ids(tokenizer, vocabulary, rendered(tokenizer, entry), i)
-        if len(ids) + options.max_new_tokens <= models.context:
+        if len(ids) + options.longest <= models.context:
             by.setdefault(entry.category, []).append(ids)
     if not by:
         raise OptionError(
             f"No prompt fits the context of {models.context} tokens next to "
-            f"{options.max_new_tokens} new ones: lower `--max-new-tokens`."
+            f"{options.longest} new ones: lower `--max-new-tokens`."
         )
     left, several = len(entries) - sum(map(len, by.values())), sum(one.turns > 1 for one in entries)
     used, as_text = min(options.batches) * options.repeats, plain_turns(entries, tokenizer)
+    used = options.queue or used
     notes = {
         f"{left} of {len(entries)} prompts do not fit the context, and are left out.": left,
         f"Of {several} prompts with several turns only the first is answered.": several,
@@ -120,19 +127,24 @@ class Timing:
     """Times the calls of one method at one batch size.
 
     groups: the prompts of each call; after the last come the first again. request: the options of
-    the warm-up; each call has the next seed. calls: the measurement of each call.
+    the warm-up; each call has the next seed. queue: the options of a queue, from which the prompts
+    of a call arrive. calls: the measurement of each call.
     """
 
     llm: LLM
     groups: list[list[Any]]
     request: RequestOptions
+    queue: BenchOptions | None = None
     calls: list[Measurement] = field(default_factory=list)
     last: Generation | None = field(default=None, repr=False)
 
     def warm_up(self) -> float:
         """Capture and compile in advance, and call once; returns the seconds."""
         began = time.perf_counter()
-        self.llm.warm_up_for([(group, self.request) for group in self.groups])
+        if self.queue is None:
+            self.llm.warm_up_for([(group, self.request) for group in self.groups])
+        else:
+            self.llm.warm_up()
         self.call(0)
         self.calls = []
         return time.perf_counter() - began
@@ -140,8 +152,15 @@ class Timing:
     def call(self, repeat: int) -> None:
         group = self.groups[len(self.calls) % len(self.groups)]
         self.last = None  # its storage is free for this call
-        self.last = self.llm.start(group, request_of(self.request, repeat))
-        self.calls.append(self.last.result().measurement)
+        request, queue = request_of(self.request, repeat), self.queue
+        if queue is None:
+            self.last = self.llm.start(group, request)
+        else:
+            arrivals = poisson(group, queue.rate, request.seed, queue.lengths)
+            self.last = self.llm.arriving(arrivals, vars(request))
+        found = self.last.result().measurement
+        limits = {name: getattr(queue, name, None) for name in LIMITS}
+        self.calls.append(replace(found, facts={**found.facts, **limits}))
 
     @property
     def walls(self) -> list[float]:
@@ -161,7 +180,7 @@ class Timing:
     @property
     def plain_bound(self) -> float:
         """Seconds in which a step without drafts can move its bytes, in the middle of the rows."""
-        lens, models = np.full(len(self.groups[0]), self.middle), self.llm.models
+        lens, models = np.full(self.llm.max_batch_size, self.middle), self.llm.models
         target, none = cost.pass_cost(models.target), np.zeros_like(lens)
         work = cost.work_of((), (), target, lens, none, none + 1, lens > 0)
         return work.bytes / cost.measure_peaks(models.device, models.dtype).bandwidth
@@ -205,6 +224,24 @@ def row_of(
     return found
 
 
+def queue_row_of(timing: Timing, plain: Timing | None = None) -> dict[str, Any]:
+    """The figures of a method of a queue at a batch size, medians of its calls.
+
+    share_of_steps: tokens/s, of those of steps in which all rows decode, without anything between.
+    plain: as of `row_of`, with the same arrivals.
+    """
+    whole = repeated(timing.calls)
+    figures = [measure(one, QUEUE) for one in whole.split("repeat").values()]
+    found: dict[str, Any] = pd.DataFrame(figures, columns=[*QUEUE], dtype=float).median().to_dict()
+    step, rows = float(whole.steps["seconds"].median()), timing.llm.max_batch_size
+    found |= {"step_ms": 1e3 * step, "calls": len(timing.calls)}
+    found["share_of_steps"] = found["tokens_per_second"] * step / (rows * found["tau"])
+    against = None if plain in (None, timing) else repeated(plain.calls)
+    if against and (ratio := speedup(whole, against, "tokens_per_second")) is not None:
+        found |= {"speedup": ratio.ratio, "speedup_interval": ratio.text}
+    return found
+
+
 @final
 class Bench:
     """A benchmark whose options are checked and whose models are loaded. notes: what its figures do
@@ -229,7 +266,12 @@ class Bench:
 
     def timing(self, method: str, batch: int, category: str) -> Timing:
         """A method at a batch size, whose engine is built by its first call."""
-        own = self.prompts[category]
+        own, options = self.prompts[category], self.options
+        if options.queue is not None:
+            group = [own[i % len(own)] for i in range(options.queue)]
+            sizes = {"max_batch_size": batch, "max_model_len": max(map(len, own)) + options.longest}
+            plan = LoadPlan.of(replace(self.methods[method], **sizes))
+            return Timing(serve(plan, self.cache), [group], request_of(options), options)
         count = 1 if self.options.prompts is None else -(-len(own) // batch)
         groups = [[own[(i * batch + b) % len(own)] for b in range(batch)] for i in range(count)]
         plan = LoadPlan.of(replace(self.methods[method], max_batch_size=batch))
@@ -273,6 +315,9 @@ class Bench:
         plain, rows = timings.get(PLAIN), []
         for name, one in timings.items():
             row = {"method": name, "batch": batch, "category": category}
+            if self.options.queue is not None:
+                rows.append(row | queue_row_of(one, plain) | {"warm_up_s": seconds[name]})
+                continue
             row |= row_of(one, self.options.acceptance, plain)
             row |= (parts := one.parts()) | {"warm_up_s": seconds[name]}
             host = row["wall_ms_per_step"] - sum(parts.values())

@@ -19,11 +19,12 @@ from typing import Any, final
 import torch
 
 from bass.analysis.frames import ENDED, REQUESTS, STEPS, SUMMARY, request_lines, step_lines
-from bass.api.generation import first_step
+from bass.api.generation import Generation, first_step
 from bass.api.llm import LLM, serve
 from bass.api.loading import ModelCache
 from bass.api.options import LoadOptions, ModelOptions, RequestOptions
 from bass.api.plan import LoadPlan
+from bass.api.queue import poisson
 from bass.api.requests import Prompts
 from bass.api.resolve import make
 from bass.engine.cost import measure_peaks
@@ -133,9 +134,10 @@ class Worker:
         device = llm.models.device
         if record["repeats"] <= repeat:
             calls = _stand_ins(llm, settings, repeat)
-            llm.warm_up_for(calls)  # in every turn, since other cells ran in between
+            # in every turn, since other cells ran in between
+            llm.warm_up_for(calls) if settings.queue is None else llm.warm_up()
             for _ in range(2):  # on a CPU a pass is recorded the second time
-                first_step(llm.start(*calls[0]))
+                first_step(_started(llm, settings, *calls[0]))
             if others is not None:
                 torch.cuda.reset_peak_memory_stats(device)
             for name, lines in _measured(llm, cell, repeat, watch).items():
@@ -174,7 +176,7 @@ def _measured(llm: LLM, cell: Cell, repeat: int, watch: Watch) -> dict[str, list
     lines: dict[str, list[dict[str, Any]]] = {STEPS: [], REQUESTS: []}
     for group in settings.groups:
         entries, answers = group.entries, defaultdict[tuple[int, int], list[str]](list)
-        for turn in range(group.turns):
+        for turn in range(group.turns if settings.queue is None else 1):
             watch(cell, repeat + number / total, None)
             places = [i for i, entry in enumerate(entries) if entry.turns > turn]
             rows = [(i, sample) for i in places for sample in range(group.samples)]
@@ -182,7 +184,7 @@ def _measured(llm: LLM, cell: Cell, repeat: int, watch: Watch) -> dict[str, list
             own, samples = (rows, 1) if turn else (rows[:: group.samples], group.samples)
             prompts = [rendered(tokenizer, entries[i], turn, answers[i, j]) for i, j in own]
             options = request_of(settings, repeat, samples)
-            generation = llm.start(prompts, options, group.first_sample)
+            generation = _started(llm, settings, prompts, options, group.first_sample)
             completions = generation.result().completions
             for row, one in zip(rows, completions, strict=True):
                 answers[row].append((one.text or "").strip())
@@ -194,6 +196,16 @@ def _measured(llm: LLM, cell: Cell, repeat: int, watch: Watch) -> dict[str, list
             number += 1
     watch(cell, repeat + 1, None)
     return lines
+
+
+def _started(
+    llm: LLM, settings: Settings, prompts: Prompts, options: RequestOptions, first_sample: int = 0
+) -> Generation:
+    """A call of a cell, whose prompts arrive where it has a queue."""
+    if settings.queue is None:
+        return llm.start(prompts, options, first_sample)
+    each: Any = prompts
+    return llm.arriving(poisson(each, settings.rate, options.seed), vars(options))
 
 
 def _stand_ins(llm: LLM, settings: Settings, repeat: int) -> list[tuple[Prompts, RequestOptions]]:

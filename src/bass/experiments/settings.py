@@ -61,6 +61,12 @@ class Settings(ModelOptions, SamplingParams):
     data: str | None = option(None, "folder of published sets; null: that of BASS_DATA")
     categories: str | list[str] | None = option(None, "use only prompts of these categories")
     num_prompts: int | None = option(None, "use only the first N prompts", within=_COUNT)
+    queue: int | None = option(
+        None, "requests, of the prompts in turn, that share the rows", within=_COUNT
+    )
+    rate: float | None = option(
+        None, "their arrivals a second, at random; null: all at once", within=_LIMIT
+    )
     skip_long: bool = option(False, "leave out prompts that do not fit the context, and say so")
     repeats: int = option(3, "number of repeats, each with the next seed", within=_COUNT)
     ttft_limit: float | None = option(
@@ -82,6 +88,9 @@ class Settings(ModelOptions, SamplingParams):
     def groups(self) -> "list[Group]":
         """The groups of prompts of a repeat: all prompts, or without `samples` one each."""
         entries, each = self.entries, numbers(self.entries)
+        if self.queue is not None:
+            places = [i % len(entries) for i in range(self.queue)]
+            return [Group([entries[i] for i in places], [each[i] for i in places], 1)]
         if self.samples is not None:
             return [Group(entries, each, self.samples)]
         # a repeated prompt gets further samples, as within one call
@@ -161,6 +170,18 @@ class BenchOptions(SamplingParams):
         SamplingParams, "seed", 0, "seed of the prompts; the calls have the seeds after it"
     )
     ignore_eos: bool = like(SamplingParams, "ignore_eos", True)
+    queue: int | None = like(Settings, "queue", None)
+    rate: float | None = like(Settings, "rate", None)
+    lengths: list[int] | tuple[int, ...] = option(
+        (), "least and most new tokens of requests of a queue, instead of max_new_tokens"
+    )
+    ttft_limit: float | None = like(Settings, "ttft_limit", None)
+    tpot_limit: float | None = like(Settings, "tpot_limit", None)
+
+    @property
+    def longest(self) -> int:
+        """The most new tokens of a request."""
+        return max((self.max_new_tokens, *self.lengths[-1:])) if self.queue else self.max_new_tokens
 
     def __post_init__(self) -> None:
         super().__post_init__()
