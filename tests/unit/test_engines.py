@@ -135,6 +135,25 @@ def test_after_a_load_no_call_captures_anything_and_tokens_are_those_without_gra
     assert storage is llm._engines.storage
 
 
+def test_requests_that_arrive_use_the_storage_of_a_load_and_capture_nothing(
+    silent_pair: Pair, captures: type[Captured]
+) -> None:
+    """Their prompts are fed in chunks, of the shapes that a load has compiled."""
+    options: dict[str, Any] = {"policy": Fixed(3), "max_batch_size": 3, "device": "cpu"}
+    llm = bass.load(silent_pair.target, silent_pair.draft, **options)
+    storage, before = llm._engines.storage, captures.count
+    prompts = [[3 + i] * (1 + 7 * i) for i in range(6)]
+    alone = [llm.generate([prompt], max_new_tokens=9).completions[0] for prompt in prompts]
+    found = {one.prompt_index: one for one in llm.serve(prompts, max_new_tokens=9)}
+    futures = [llm.submit(prompt, max_new_tokens=9) for prompt in prompts]
+    for i, one in enumerate(alone):
+        assert one.token_ids == found[i].token_ids == futures[i].result(10).token_ids
+    assert (captures.count, llm._engines.storage) == (before, storage)
+    lazy = bass.load(silent_pair.target, silent_pair.draft, cuda_graphs="lazy", **options)
+    assert len([*lazy.serve(prompts, max_new_tokens=9)]) == 6
+    assert lazy._engines.storage.budget.batch == 3  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("calls", [None, [[[i] * 30 for i in range(3, 9)], [[3] * 9]]])
 def test_a_warm_up_feeds_windows_of_prompts_and_of_drafters_that_catch_up(
     calls: Any, silent_pair: Pair, captures: type[Captured], monkeypatch: pytest.MonkeyPatch
