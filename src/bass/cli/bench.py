@@ -10,7 +10,6 @@ from bass.experiments.settings import BenchOptions
 from bass.progress import watched
 
 EXAMPLES = (
-    "bass bench",
     "bass bench --target TARGET --draft DRAFT --methods plain 4 bass --prompts spec-bench",
     "bass bench --queue 64 --rate 4 --batches 8 --ttft-limit 0.5 --tpot-limit 0.05",
     "bass bench --target TARGET --draft DRAFT --load-format dummy --acceptance 0.8 --json",
