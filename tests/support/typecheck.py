@@ -50,17 +50,16 @@ class Countdown:
 countdowns: dict[CodeType, Countdown] = {}
 started: list[Countdown] = []  # those with a check in this test function
 _jaxtyped = jaxtyping.jaxtyped
-_test = ""
+_begun: set[str] = set()
 
 
 def begin(test: str) -> None:
-    """Count again, unless this is another case of the test before."""
-    global _test
-    if test != _test:
+    """Count again, unless this is another case of a test: pytest may mix the cases of several."""
+    if test not in _begun:
         for countdown in started:
             countdown.reset()
         started.clear()
-        _test = test
+        _begun.add(test)
 
 
 # Its first call looks for `jax`: here, since the module finder of `bass` would be checked for it.
