@@ -5,7 +5,6 @@ a correct engine with a probability of 1e-6 at most, and would see a bias of 0.0
 variation): see `bass.testing.statistics`.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -147,50 +146,26 @@ def test_two_samples_of_one_prompt_in_one_batch_are_independent(device: torch.de
     assert_law(count(tokens, 3), law[:, None] * law)
 
 
-def test_rows_with_different_limits_and_prompts_each_follow_their_own_law(
-    device: torch.device,
-) -> None:
-    warp = Sampling(temperature=0.9)
-    prompts, new = ([0, 2], [1]), (2, 3)
+def test_rows_with_requests_of_three_kinds_each_follow_their_own_law(device: torch.device) -> None:
+    """Each kind has its own prompt, limit, longest draft and options: penalties, cuts and none in
+    one batch, in rows that are filled again; prompts are fed in chunks while others run, or copied.
+    """
+    kinds = (
+        ([0, 2, 1, 1, 0, 2, 2], 3, None, WARPS[-1]),
+        ([1], 2, 1, Sampling(temperature=0.7, top_k=2, repetition_penalty=1.4)),
+        ([0, 2], 3, 0, Sampling(temperature=0.9)),
+    )
     requests = [
-        Request(prompts[i % 2], len(prompts[i % 2]) + new[i % 2], row_key(5, prompts[i % 2], i))
-        for i in range(2 * 53248)
+        Request(prompt, len(prompt) + new, row_key(5, prompt, i), sampling=warp, max_draft_length=k)
+        for i in range(53248)
+        for prompt, new, k, warp in kinds
     ]
-    outcome = Setup(
-        TABLE, device, policy=OwnPast(3), drafter="model that stops", warp=warp, batch=ROWS
-    ).outcome(requests)
-    for i in range(2):
-        assert_law(
-            count(np.array(outcome.tokens[i::2]), 3), joint_law(TABLE, prompts[i], new[i], warp)
-        )
-
-
-def test_rows_with_different_options_each_follow_their_own_law(device: torch.device) -> None:
-    """Penalties and none, each temperature, cuts and none: in one batch."""
-    warps = WARPS[-1], Sampling(temperature=0.7, top_k=2, repetition_penalty=1.4)
-    requests = same_prompt(PROMPT, 3, 2 * 53248, 6, warps)
-    setup = Setup(TABLE, device, policy=OwnPast(3), warp=RowSampling(), batch=ROWS)
-    outcome = setup.outcome(requests)
-    for i, warp in enumerate(warps):
-        assert_law(count(np.array(outcome.tokens[i::2]), 3), joint_law(TABLE, PROMPT, 3, warp))
-
-
-@pytest.mark.usefixtures("small_buckets")
-def test_refilled_rows_with_longest_drafts_of_their_own_each_follow_their_law(
-    device: torch.device,
-) -> None:
-    """Prompts that are fed in chunks while other rows run, or copied."""
-    warp, drafts, prompt = Sampling(temperature=0.9), (None, 0, 1), [0, 2, 1, 1, 0, 2, 2]
-    requests = [
-        replace(request, max_draft_length=drafts[i % 3])
-        for i, request in enumerate(same_prompt(prompt, 3, 3 * 53248, 7))
-    ]
-    setup = Setup(TABLE, device, policy=OwnPast(3), drafter="model that stops", warp=warp)
+    setup = Setup(TABLE, device, policy=OwnPast(3), drafter="model that stops", warp=RowSampling())
     outcome = setup.but(batch=ROWS).outcome(requests)
     assert {int(step.drafted.max()) for step in outcome.steps} == {0, 1, 2}
-    for i in range(3):
-        counts = count(np.array(outcome.tokens[i::3]), 3)
-        assert_law(counts, joint_law(TABLE, prompt, 3, warp))
+    for i, (prompt, new, _, warp) in enumerate(kinds):
+        counts = count(np.array(outcome.tokens[i :: len(kinds)]), 3)
+        assert_law(counts, joint_law(TABLE, prompt, new, warp))
 
 
 @pytest.mark.nightly
