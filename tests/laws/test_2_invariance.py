@@ -153,8 +153,11 @@ def test_a_request_gives_the_same_tokens_alone_and_from_any_queue(
     """
     own = Fixed(3) if ahead else data.draw(st.sampled_from([*OWN_POLICIES.values()]))
     drafts = data.draw(st.lists(st.sampled_from([None, 0, 1, 3]), min_size=7, max_size=7))
-    drawn = zip(mixed_requests(LLAMA, seed=8, count=7, longest=7), drafts, strict=True)
-    requests = [replace(request, max_draft_length=most) for request, most in drawn]
+    mixed = mixed_requests(LLAMA, seed=8, count=7, longest=9)
+    requests = [  # three prompts twice: one may be fed while the other arrives
+        replace(mixed[i], max_draft_length=most)
+        for i, most in zip((0, 1, 2, 3, 5, 2, 5), drafts, strict=True)
+    ]
     setup = Setup(LLAMA, device, PAIRINGS[pairing], own, warp=WARPS[0], eos=(2,), graphs=False)
     one_by_one = setup.but(batch=1).engine(requests)
     asked, alone = one_by_one.requests, RunOutput(one_by_one)
