@@ -65,7 +65,7 @@ def test_blocks_by_kernels_emit_the_oracles_tokens(
 ) -> None:
     world = SmallLlama()
     requests = (
-        mixed_requests(world, count=3, longest=6) if device.type == "cpu" else mixed_requests(world)
+        mixed_requests(world, count=3, longest=7) if device.type == "cpu" else mixed_requests(world)
     )
     kernels(True)
     pairing = CACHES["padded"], BACKENDS[ON_CUDA[0]]
