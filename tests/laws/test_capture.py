@@ -16,7 +16,6 @@ import bass
 from bass.attention import SDPA
 from bass.caches import CACHES, PaddedCache
 from bass.drafters import Ensemble, ModelDraft, ModelDrafter, Ngram, Replay, SelfDraft, Suffix
-from bass.engine import prefill
 from bass.engine.assembly import own_draw
 from bass.engine.cost import NO_WORK
 from bass.engine.graphs import GraphedStep
@@ -350,12 +349,11 @@ def test_after_a_load_no_call_captures_anything(models: tuple[Path, Path]) -> No
 
 
 def test_requests_that_arrive_have_the_tokens_of_steps_without_graphs(
-    models: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+    models: tuple[Path, Path],
 ) -> None:
     """Rows are refilled while others run, long prompts are fed in chunks, each request has options
     and a longest draft of its own, and steps are launched ahead; nothing is captured meanwhile.
     """
-    monkeypatch.setitem(prefill.CHUNK_TOKENS, "cuda", 256)
     shared: dict[str, Any] = {"device": "cuda", "max_batch_size": 3, "max_model_len": 1024}
     random = np.random.default_rng(3)
     arrivals = [

@@ -26,9 +26,9 @@ PREFILL_WINDOW, PREFILL_TOKENS = 256, 2048
 # host takes to launch their kernels one by one
 CAPTURED_TOKENS = (512, 256, 128)
 MOST_REPLAYS = 3  # windows of a prompt that are cheaper than one that is launched by the host
-# of all prompts, between two steps of running rows: on a GPU the host takes as long to launch a
-# pass as the device takes for about so many tokens
-CHUNK_TOKENS = {"cpu": 64, "cuda": PREFILL_TOKENS}
+# of all prompts, between two steps of running rows: on a GPU the products of so many rows wait for
+# the weights, as those of a step do
+CHUNK_TOKENS = {"cpu": 64, "cuda": 256}
 CAUGHT_UP = [32, 8]  # columns of the windows that are captured for a drafter that catches up
 
 Record = Callable[[Callable[[], None]], Callable[[], None]]
