@@ -128,7 +128,7 @@ class EngineRun:
 
     @torch.inference_mode()
     def _steps(self) -> Iterator[Iterator[Emission]]:
-        """Yield the emissions of each step, to be consumed before the next one is asked for."""
+        """Yield the emissions of each step, to be consumed before the next step's."""
         self.began = self.idle = time.perf_counter()
         self._prepare()
         state = self.policy.init(self.batch)

@@ -234,7 +234,9 @@ class Schedule:
         return StepPlan(lengths, k, span) if self.step.prepared(k, span) else None
 
     def finish(self, request: int) -> None:
-        """End a request, which may wait for a row, or have one."""
+        """End a request, if it has not ended; it may wait for a row, or have one."""
+        if request not in self.known:
+            return
         for row, served in enumerate(self.serving):
             if served == request:
                 self.sequences.active[row] = False

@@ -138,9 +138,9 @@ def prompt_shapes(
         yield columns, bucket(columns, capacity)
     chunk = min(CHUNK_TOKENS["cuda"], most)
     for span in doubled(SPLIT_SPAN, capacity):
-        if span > most:
-            yield most, span
         yield chunk, span  # of prompts in chunks, while other rows run
+        if span > most > chunk:
+            yield most, span
 
 
 def caught_up_shapes(capacity: int) -> list[tuple[int, int]]:
