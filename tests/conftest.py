@@ -103,6 +103,8 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefill, "PREFILL_WINDOW", 3)
     monkeypatch.setattr(prefill, "PREFILL_TOKENS", 3)
     monkeypatch.setattr(prefill, "CHUNK_TOKENS", {"cpu": 4, "cuda": 4})
+    monkeypatch.setattr(prefill, "SEGMENT", 2)
+    monkeypatch.setattr(prefill, "SEGMENTS", (3, 1))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

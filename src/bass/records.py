@@ -95,13 +95,21 @@ class Window:
     """The tokens of one forward pass, on the device, for the rows from `start` on.
 
     positions: -1 where there is no token. span: an upper bound on the positions in use, on the
-    host.
+    host. rows: of a prefill's CUDA graph, the row of each, on the device, in the place of `start`;
+    a row may have several.
     """
 
     tokens: Int[Tensor, "batch window"]
     positions: Int[Tensor, "batch window"]
     span: int
     start: int = 0
+    rows: Int[Tensor, " batch"] | None = None
+
+    @property
+    def index(self) -> "slice | Tensor":
+        """What indexes a tensor of all rows by those of the window."""
+        own = slice(self.start, self.start + len(self.tokens))
+        return own if self.rows is None else self.rows
 
 
 Features = tuple[Float[Tensor, "batch window hidden"], ...]

@@ -19,6 +19,7 @@ from bass.drafters import Ensemble, ModelDraft, ModelDrafter, Ngram, Replay, Sel
 from bass.engine.assembly import own_draw
 from bass.engine.cost import NO_WORK
 from bass.engine.graphs import GraphedStep
+from bass.engine.prefill import SEGMENTS
 from bass.engine.scorer import ModelScorer
 from bass.engine.step import SpeculativeStep
 from bass.engine.step_times import StepTimes
@@ -34,6 +35,7 @@ from bass.testing.small_models import SmallLlama
 from bass.verifiers import VERIFIERS
 from support.doubles import Cycle, Scripted
 from support.engines import DRAFTER_MAKERS, EVERY_PAIRING, Setup, mixed_requests
+from support.heads import eagle
 from unit.checkpoints import write_checkpoint
 
 pytestmark = pytest.mark.gpu
@@ -326,7 +328,8 @@ def test_after_a_load_no_call_captures_anything(models: tuple[Path, Path]) -> No
     for step in steps:
         assert isinstance(step, GraphedStep)
         assert set(step.captured) == set(itertools.product(lengths, spans))
-        assert len(step.prefills.captured) == 3
+        assert step.prefills is storage.prefills
+        assert set(storage.prefills.captured) == {*SEGMENTS}  # type: ignore[union-attr]
     alone = bass.load(*models, **options | {"cuda_graphs": False})
     calls: list[tuple[Any, dict[str, Any]]] = [
         ([3, 1, 4], {"num_return_sequences": 3, "temperature": 1.0}),
@@ -348,13 +351,19 @@ def test_after_a_load_no_call_captures_anything(models: tuple[Path, Path]) -> No
     assert all(len(step.captured) == 10 for step in steps)  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(("cache", "head"), [("split", False), ("split", True), ("paged", False)])
 def test_requests_that_arrive_have_the_tokens_of_steps_without_graphs(
-    models: tuple[Path, Path],
+    models: tuple[Path, Path], cache: str, head: bool, tmp_path: Path
 ) -> None:
     """Rows are refilled while others run, long prompts are fed in chunks, each request has options
     and a longest draft of its own, and steps are launched ahead; nothing is captured meanwhile.
     """
-    shared: dict[str, Any] = {"device": "cuda", "max_batch_size": 3, "max_model_len": 1024}
+    shared: dict[str, Any] = {
+        "device": "cuda", "max_batch_size": 3, "max_model_len": 1024, "cache": cache,
+    }  # fmt: skip
+    if head:
+        written = eagle(20000, 32, version=1, max_position_embeddings=1024)
+        models = models[0], written.write(tmp_path / "head")
     random = np.random.default_rng(3)
     arrivals = [
         bass.Arrival(

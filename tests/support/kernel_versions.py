@@ -27,12 +27,10 @@ from bass.checkpoints.weights import dummy_index
 from bass.engine.prefill import (
     CAUGHT_UP,
     CHUNK_TOKENS,
-    captured_span,
-    captured_windows,
     caught_up_columns,
     equal_windows,
-    most_captured,
     prefill_window,
+    segment_kinds,
 )
 from bass.engine.scorer import ModelScorer
 from bass.engine.shapes import StepShapes, bucket, doubled
@@ -106,30 +104,19 @@ def lengths(capacity: int) -> list[int]:
 
 
 def captured(batch: int, capacity: int) -> set[tuple[int, int, int, int]]:
-    """(rows, columns, span, first row) of the windows that are captured."""
+    """(rows, columns, span, first row) of the windows of catch-ups that are captured."""
     spans = StepShapes.of((0,), capacity, True).spans
-    return {
-        (rows, *shape, 0)
-        for rows in doubled(1, batch)
-        for shape in (
-            *((columns, captured_span(capacity)) for columns in captured_windows(rows, capacity)),
-            *product(CAUGHT_UP, spans),
-        )
-    }
+    return {(rows, *shape, 0) for rows in doubled(1, batch) for shape in product(CAUGHT_UP, spans)}
 
 
 def needed(batch: int, capacity: int) -> set[tuple[int, int, int, int]]:
-    """(rows, columns, span, first row) of the windows of prefills and of catch-ups."""
+    """(rows, columns, span, first row) of the windows of prefills without graphs, as with a user's
+    cache, and of catch-ups.
+    """
     found = captured(batch, capacity)
     for rows in range(1, batch + 1):
         most = prefill_window(rows, CUDA)
         for tokens in lengths(capacity):
-            if all(
-                tokens <= most_captured(size, capacity)
-                for size in doubled(1, batch)
-                if size >= rows
-            ):
-                continue
             size = equal_windows(tokens, most)
             for first in range(0, tokens, size):
                 columns = min(first + size, tokens) - first
@@ -161,15 +148,17 @@ def main(layout: str = "split", batch: str = "3", capacity: str = "1024", folder
         scorer.fill(Window(empty, empty, span, start))
 
     with torch.inference_mode():
-        for window in captured(rows, most):
-            fill(*window)
+        for window in segment_kinds(most, META):
+            scorer.fill(window)
+        for shape in captured(rows, most):
+            fill(*shape)
         for size in doubled(1, rows):
-            for columns, span in (*prompt_shapes(size, rows, most, CUDA), *caught_up_shapes(most)):
+            for columns, span in (*prompt_shapes(size, most, CUDA), *caught_up_shapes(most)):
                 fill(size, columns, span)
         warm = {*launched}
         launched.clear()
-        for window in needed(rows, most):
-            fill(*window)
+        for shape in needed(rows, most):
+            fill(*shape)
     missing = Counter(one[0] for one in launched - warm)
     print(json.dumps({"warm": len(warm), "needed": len(launched), "missing": missing}))
 

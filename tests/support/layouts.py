@@ -102,9 +102,13 @@ class CheckedCache:
                 if position >= self.firm[first + b]:
                     self.expected[at] = self.counter
                 keys[b, w] = self.expected.get(at, 0.0) if position >= 0 else self.counter
-            whole = rows == len(self.capacities)
-            cache = self.cache if whole else self.cache.rows(first, first + rows)
-            cache.write(layer, keys, -keys, torch.tensor(positions))
+            cache, order = self.cache, torch.arange(rows)
+            if type(cache).selected is not KVCache.selected:
+                order = order.flip(0)
+                cache = cache.selected(first + order)
+            elif rows < len(self.capacities):
+                cache = cache.rows(first, first + rows)
+            cache.write(layer, keys[order], -keys[order], torch.tensor(positions)[order])
 
     def reserve(self, capacities: np.ndarray) -> None:
         """Assign other capacities to the rows."""

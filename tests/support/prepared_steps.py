@@ -20,13 +20,19 @@ class Captured(Step):
     prefills: ClassVar[int] = 0
 
     def __init__(
-        self, step: Any, rows: Sequences | None, shapes: StepShapes, pool: Any, *_: Any
+        self,
+        step: Any,
+        rows: Sequences | None,
+        shapes: StepShapes,
+        pool: Any,
+        own_drafter: bool = True,
+        prefills: PrefillGraphs | None = None,
     ) -> None:
         self.inner, self.rows, self.shapes, self.known = step, rows, shapes, set[tuple[int, int]]()
         self.target, self.drafter, self.log = step.target, step.drafter, step.log
         self.verifier, self.warp, self.draft_context = step.verifier, step.warp, step.draft_context
         # None: of no rows in particular
-        self.graphs = rows and PrefillGraphs(step.target, step.drafter, rows)
+        self.graphs = prefills
         self.catch_ups = rows and CatchUpGraphs(step.drafter, rows, step.log, shapes.spans)
 
     def replayed(self, run: Callable[[], None]) -> Callable[[], None]:
@@ -39,7 +45,9 @@ class Captured(Step):
         return run
 
     def prefill(self, sequences: Sequences, parts: list[Part]) -> None:
-        if self.graphs is None or not self.graphs.feed(parts):
+        if self.graphs is not None and self.graphs.captured:
+            self.graphs.feed(parts)
+        else:
             super().prefill(sequences, parts)
 
     def catch_up(self, sequences: Sequences, lacking: int, span: int) -> tuple[Pass, ...]:
@@ -48,9 +56,9 @@ class Captured(Step):
         return self.catch_ups.feed(lacking, span)
 
     def prepare_windows(self) -> None:
-        assert self.graphs is not None
         assert self.catch_ups is not None
-        self.graphs.prepare(self.replayed)
+        if self.graphs is not None:
+            self.graphs.prepare(self.replayed)
         self.catch_ups.prepare(self.repeated)
 
     def prepared(self, k: int, span: int) -> bool:

@@ -87,6 +87,7 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> type[Captured]:
     monkeypatch.setattr(engines, "CAPACITY_STEP", 8)
     monkeypatch.setattr(engines.EngineCache, "_positions_with_room", lambda _: 64)
     monkeypatch.setattr("bass.engine.shapes.LEAST_SPAN", 8)
-    monkeypatch.setattr("bass.engine.prefill.CAPTURED_TOKENS", (16, 8))
+    monkeypatch.setattr("bass.engine.prefill.SEGMENT", 4)
+    monkeypatch.setattr("bass.engine.prefill.SEGMENTS", (4, 1))
     Captured.count = Captured.prefills = 0
     return Captured

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 import bass
 from bass.api.options import RequestOptions
 from bass.drafters import Ensemble, ModelDraft
-from bass.engine.prefill import CAUGHT_UP, captured_windows
+from bass.engine import prefill
+from bass.engine.prefill import CAUGHT_UP
 from bass.engine.scorer import ModelScorer
 from bass.engine.shapes import StepShapes
-from bass.engine.warm_up import prompt_shapes
 from bass.errors import OptionError, PolicyError, RequestError, StrategyError
 from bass.interfaces import Verifier
 from bass.interfaces.policy import captured_lengths
@@ -122,7 +122,7 @@ def test_after_a_load_no_call_captures_anything_and_tokens_are_those_without_gra
     llm = bass.load(silent_pair.target, silent_pair.draft, device="cpu", **options)
     before = captures.count
     assert before == 4 * 6 * 4  # batches 1, 2, 4, 5; lengths 0 to 5; spans 8, 16, 32, 64
-    assert captures.prefills == 4 * 2  # of 16 and 8 tokens
+    assert captures.prefills == len(prefill.SEGMENTS)
     storage = llm._engines.storage
     for (prompts, request), _ in itertools.product(CALLS.values(), range(2)):
         found = llm.generate(prompts, ignore_eos=True, **request)
@@ -135,11 +135,14 @@ def test_after_a_load_no_call_captures_anything_and_tokens_are_those_without_gra
     assert storage is llm._engines.storage
 
 
+@pytest.mark.parametrize("cache", ["padded", "split"])
 def test_requests_that_arrive_use_the_storage_of_a_load_and_capture_nothing(
-    silent_pair: Pair, captures: type[Captured]
+    cache: str, silent_pair: Pair, captures: type[Captured]
 ) -> None:
     """Their prompts are fed in chunks, of the shapes that a load has compiled."""
-    options: dict[str, Any] = {"policy": Fixed(3), "max_batch_size": 3, "device": "cpu"}
+    options: dict[str, Any] = {
+        "policy": Fixed(3), "max_batch_size": 3, "device": "cpu", "cache": cache,
+    }  # fmt: skip
     llm = bass.load(silent_pair.target, silent_pair.draft, **options)
     storage, before = llm._engines.storage, captures.count
     prompts = [[3 + i] * (1 + 7 * i) for i in range(6)]
@@ -154,9 +157,14 @@ def test_requests_that_arrive_use_the_storage_of_a_load_and_capture_nothing(
     assert lazy._engines.storage.budget.batch == 3  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("cache", ["padded", "split"])
 @pytest.mark.parametrize("calls", [None, [[[i] * 30 for i in range(3, 9)], [[3] * 9]]])
 def test_a_warm_up_feeds_windows_of_prompts_and_of_drafters_that_catch_up(
-    calls: Any, silent_pair: Pair, captures: type[Captured], monkeypatch: pytest.MonkeyPatch
+    calls: Any,
+    cache: str,
+    silent_pair: Pair,
+    captures: type[Captured],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rows that get new requests while others run are fed in shapes that no first step has."""
     fed: set[tuple[int, int, int]] = set()
@@ -171,7 +179,7 @@ def test_a_warm_up_feeds_windows_of_prompts_and_of_drafters_that_catch_up(
     lazy = "auto" if calls is None else "lazy"
     llm = bass.load(
         silent_pair.target, silent_pair.draft, device="cpu", policy=Fixed(2), max_batch_size=4,
-        cuda_graphs=lazy,
+        cuda_graphs=lazy, cache=cache,
     )  # fmt: skip
     if calls is not None:
         options = RequestOptions(max_new_tokens=9, ignore_eos=True)
@@ -181,17 +189,8 @@ def test_a_warm_up_feeds_windows_of_prompts_and_of_drafters_that_catch_up(
     capacity = storage.capacity
     prepared = (1, 2, 4) if calls is None else (1, 4)
     spans = storage.engine(1).step.shapes.spans
-    assert fed == {
-        (rows, *shape)
-        for rows in (1, 2, 4)
-        for shape in prompt_shapes(rows, 4, capacity, llm.models.device)
-    } | {
-        (rows, *shape)
-        for rows in prepared
-        for shape in (
-            *((columns, capacity) for columns in captured_windows(rows, capacity)),
-            *itertools.product(CAUGHT_UP, spans),
-        )
+    assert fed == {(segments, prefill.SEGMENT, capacity) for segments in prefill.SEGMENTS} | {
+        (rows, *shape) for rows in prepared for shape in itertools.product(CAUGHT_UP, spans)
     }
     llm.generate([[i] * 20 for i in range(3, 13)], max_new_tokens=9, ignore_eos=True)
     assert captures.count == before

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bass
-from bass.drafters import NoDrafter
+from bass.drafters import ModelDraft, NoDrafter
+from bass.drafters.chain import LastStates
 from bass.engine import prefill
 from bass.engine.assembly import Storage
 from bass.engine.cost import PassCost, PassLog
@@ -20,13 +21,12 @@ from bass.engine.prefill import (
     CatchUpGraphs,
     Part,
     PrefillGraphs,
-    captured_windows,
     feed_prompts,
     windows_of,
 )
 from bass.engine.warm_up import keeps_nothing, prompt_shapes
 from bass.interfaces import RowStore
-from bass.records import CacheBudget, Features, RowAssignment, Sequences, Window
+from bass.records import CacheBudget, Features, Observation, RowAssignment, Sequences, Window
 from bass.verifiers import Rejection
 from support.doubles import Scripted
 from unit.checkpoints import Pair
@@ -50,8 +50,9 @@ class Fed(RowStore):
         used = window.positions >= 0
         self.windows.append((*window.tokens.shape, window.start))
         assert int(window.positions.max()) < window.span
+        rows = torch.arange(99)[window.index].tolist()
         for row, column in used.nonzero().tolist():
-            place = window.start + row, int(window.positions[row, column])
+            place = rows[row], int(window.positions[row, column])
             self.tokens.append((*place, int(window.tokens[row, column])))
         return ()
 
@@ -73,20 +74,35 @@ def test_graphs_feed_what_windows_feed(data: Any, rows: int, capacity: int) -> N
     expected, found = Fed(), Fed()
     feed_prompts(expected, NoDrafter(), sequences, parts)
     graphs = PrefillGraphs(found, NoDrafter(), sequences)
-    assert not graphs.feed(parts)  # before it is prepared
     graphs.prepare(repeated)
     assert found.tokens == []
-    before = len(found.windows)
-    most, end = max(part.last - part.first for part in parts), max(part.last for part in parts)
-    if most <= prefill.most_captured(rows, capacity) and end <= prefill.captured_span(capacity):
-        assert graphs.feed(parts)
-        assert len(found.windows) - before <= prefill.MOST_REPLAYS
-        assert {shape[0] for shape in found.windows} == {rows}
-    else:
-        assert not graphs.feed(parts)
-        feed_prompts(found, NoDrafter(), sequences, parts)
+    graphs.feed(parts)
     fed = [(p.row, i, p.prompt[i]) for p in parts for i in range(p.first, p.last)]
     assert sorted(found.tokens) == sorted(expected.tokens) == sorted(fed)
+    for row in range(rows):  # no position before an earlier one of its row
+        places = [place for other, place, _ in found.tokens if other == row]
+        assert places == sorted(places)
+
+
+def test_prompts_of_any_lengths_fill_the_segments_of_one_window() -> None:
+    """A refilled row costs the tokens of its prompt, whatever the batch."""
+    store, sequences = Fed(), Sequences.empty(32, 700, [], CPU)
+    graphs = PrefillGraphs(store, NoDrafter(), sequences)
+    graphs.prepare(repeated)
+    store.windows.clear()
+    graphs.feed([Part(17, [3] * 150, 0, 149), Part(5, [4] * 300, 96, 192)])
+    graphs.feed([Part(row, [3] * 30, 0, 29) for row in range(32)])
+    assert [segments for segments, *_ in store.windows] == [8, 32]
+    assert len(store.tokens) == 149 + 96 + 32 * 29
+
+
+@given(segments=st.integers(0, 400))
+def test_windows_hold_the_segments_in_little_more_time_than_these_take(segments: int) -> None:
+    windows = prefill.segment_windows(segments, prefill.SEGMENTS)
+    assert set(windows) <= {*prefill.SEGMENTS}
+    assert sum(windows) >= segments
+    time = sum(prefill.WEIGHT_TOKENS + prefill.SEGMENT * size for size in windows)
+    assert time <= 1.2 * prefill.SEGMENT * segments + 2 * prefill.WEIGHT_TOKENS
 
 
 @given(data=st.data(), lacking=st.integers(3, 120))
@@ -136,37 +152,60 @@ def test_a_users_part_runs_in_no_graph_that_is_dropped(silent_pair: Pair) -> Non
     assert keeps(None, drafter=Scripted({}, lambda *_: False, 53), num_speculative_tokens=2)
 
 
-@given(rows=st.integers(1, 600), capacity=st.integers(1, 9000), tokens=st.integers(1, 500))
-def test_captured_windows_are_few_and_little_is_fed_in_vain(
-    rows: int, capacity: int, tokens: int
-) -> None:
-    columns = captured_windows(rows, capacity)
-    assert 1 <= len(columns) <= len(prefill.CAPTURED_TOKENS)
-    assert columns == sorted({*columns}, reverse=True)
-    assert columns[-1] >= 1
-    windows = windows_of(tokens, columns)
+@given(tokens=st.integers(1, 500))
+def test_windows_of_a_catch_up_are_few_and_little_is_fed_in_vain(tokens: int) -> None:
+    windows = windows_of(tokens, prefill.CAUGHT_UP)
     assert sum(windows) >= tokens > sum(windows) - windows[-1]
-    smaller = [size for size in columns if size < windows[-1]]
+    smaller = [size for size in prefill.CAUGHT_UP if size < windows[-1]]
     assert all(sum(windows[:-1]) + size < tokens for size in smaller)
 
 
-@pytest.mark.parametrize("ours", [True, False])
-def test_a_users_drafter_is_fed_without_graphs(ours: bool) -> None:
-    """It may read prompts on the host, and see rows without a token only where they are idle."""
+def test_a_users_drafter_and_cache_have_no_graphs_of_prefills(
+    silent_pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A drafter may read what it is fed on the host, and a cache need not have `selected`."""
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+
+    class Mine(ModelDraft):
+        pass
+
+    def graphs(**options: Any) -> Any:
+        llm = bass.load(silent_pair.target, silent_pair.draft, device="cpu", **options)
+        return Storage(llm.models, llm.parts, CacheBudget.of(np.array([4])), 1, True).prefills
+
+    assert graphs() is not None
+    assert graphs(drafter=Mine()) is None
+
+
+def test_of_several_segments_the_last_token_counts() -> None:
+    """Rows without a token in the window keep what they have."""
+    shape, values = (4, 1), torch.arange(6.0).view(3, 2, 1)
+    last = LastStates(
+        torch.full(shape, 9.0), torch.full((4,), 7), torch.zeros(shape), torch.zeros(4).long()
+    )
+    positions = torch.tensor([[0, 1], [2, -1], [-1, -1]])
+    window = Window(torch.zeros_like(positions), positions, 8, rows=torch.tensor([2, 2, 0]))
+    last.observe(Observation(window, window.tokens, ()), values)
+    assert last.values[:, 0].tolist() == [9, 9, 2, 9]
+    assert last.at.tolist() == [7, 7, 2, 7]
+    assert last.of_prompts[:, 0].tolist() == [0, 0, 2, 0]
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+def test_a_users_drafter_or_cache_is_fed_without_graphs(graphs: bool) -> None:
     sequences, store = Sequences.empty(2, 64, [], CPU), Fed()
     step: Any = object.__new__(GraphedStep)
     vars(step).update(
-        own_drafter=ours, sequences=sequences, target=store, drafter=NoDrafter(), log=PassLog(),
-        prefills=PrefillGraphs(store, NoDrafter(), sequences), here=nullcontext(),
-        catch_ups=CatchUpGraphs(NoDrafter(), sequences, PassLog(), (64,)),
+        own_drafter=True, sequences=sequences, target=store, drafter=NoDrafter(), log=PassLog(),
+        prefills=PrefillGraphs(store, NoDrafter(), sequences) if graphs else None,
+        here=nullcontext(), catch_ups=CatchUpGraphs(NoDrafter(), sequences, PassLog(), (64,)),
         _captures=nullcontext, _replayed=repeated,
     )  # fmt: skip
     step.prepare_windows()
-    assert bool(step.prefills.captured) == ours
     store.windows.clear()
     step.prefill(sequences, [Part(1, [5, 6], 0, 1)])
     assert store.tokens == [(1, 0, 5)]
-    assert store.windows == ([(2, 64, 0)] if ours else [(1, 1, 1)])
+    assert store.windows == ([(1, 32, 0)] if graphs else [(1, 1, 1)])
 
 
 @pytest.mark.parametrize("prompt", [[4], [4, 5]])
@@ -175,15 +214,11 @@ def test_a_prompt_of_one_token_is_not_fed(prompt: list[int]) -> None:
     graphs = PrefillGraphs(store, NoDrafter(), sequences)
     graphs.prepare(repeated)
     before = len(store.windows)
-    assert graphs.feed([Part(0, prompt, 0, len(prompt) - 1)])
+    graphs.feed([Part(0, prompt, 0, len(prompt) - 1)])
     assert len(store.windows) - before == len(prompt) - 1
 
 
 @pytest.mark.parametrize("capacity", [64, 300, 5000])
 def test_without_graphs_short_prompts_have_windows_of_their_own(capacity: int) -> None:
     """A load then compiles the kernels of windows from one token on."""
-    alone = [columns for columns, _ in prompt_shapes(2, None, capacity, CPU)]
-    graphed = [columns for columns, _ in prompt_shapes(2, 2, capacity, CPU)]
-    assert min(alone) == 1
-    assert min(graphed) > 16
-    assert {*graphed} <= {*alone}
+    assert min(columns for columns, _ in prompt_shapes(2, capacity, CPU)) == 1

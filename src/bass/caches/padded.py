@@ -30,9 +30,12 @@ class PaddedCache(KVCache[PaddedView]):
         self,
         k: Float[Tensor, "layers batch slots kv_heads dim"],
         v: Float[Tensor, "layers batch slots kv_heads dim"],
+        chosen: Int[Tensor, " rows"] | None = None,
     ) -> None:
         self.k, self.v = k, v
-        self._row_index = torch.arange(k.shape[1], device=k.device)[:, None]
+        self._chosen = chosen  # the row of each row of `selected`
+        own = torch.arange(k.shape[1], device=k.device) if chosen is None else chosen
+        self._row_index = own[:, None]
         # Made once: on a CPU, indexing by layer takes a measurable part of a decoding step.
         self._slots = list(zip(k.unbind(), v.unbind(), strict=True))
         self._views = [PaddedView(keys[:, :-1], values[:, :-1]) for keys, values in self._slots]
@@ -54,14 +57,24 @@ class PaddedCache(KVCache[PaddedView]):
     def store(
         self, layer: int, projection: Projection, positions: Int[Tensor, "batch window"]
     ) -> Float[Tensor, "batch window heads dim"]:
-        q = attention.store(projection, positions, *self._slots[layer])
+        k, v = self._slots[layer]
+        if self._chosen is None:
+            q = attention.store(projection, positions, k, v)
+        else:  # in one pool of all rows
+            pool, starts = (k.flatten(0, 1), v.flatten(0, 1)), self._chosen * k.shape[1]
+            q = attention.store(projection, positions, *pool, starts)
         return super().store(layer, projection, positions) if q is None else q
 
     def view(self, layer: int) -> PaddedView:
-        return self._views[layer]
+        view, rows = self._views[layer], self._chosen
+        return view if rows is None else PaddedView(view.k[rows], view.v[rows])
 
     def rows(self, start: int, stop: int) -> "PaddedCache":
         return PaddedCache(self.k[:, start:stop], self.v[:, start:stop])
+
+    def selected(self, rows: Int[Tensor, " batch"]) -> "PaddedCache":
+        """As `KVCache.selected`; its views are copies."""
+        return PaddedCache(self.k, self.v, rows)
 
     def reserve(self, assignment: RowAssignment) -> None:
         capacity = self.k.shape[2] - 1

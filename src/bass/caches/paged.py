@@ -40,7 +40,7 @@ class PagedCache(KVCache[PagedView]):
         v: Float[Tensor, "layers blocks block kv_heads dim"],
         table: Int[Tensor, "batch entries"],
         writable: Int[Tensor, "batch entries+1"],
-        blocks: Int[np.ndarray, "batch entries"],
+        blocks: Int[np.ndarray, "rows entries"],
     ) -> None:
         self.k, self.v = k, v
         self.table = table  # device, block numbers
@@ -111,6 +111,9 @@ class PagedCache(KVCache[PagedView]):
         rows = slice(start, stop)
         table, writable, blocks = self.table[rows], self.writable[rows], self._blocks[rows]
         return PagedCache(self.k, self.v, table, writable, blocks)
+
+    def selected(self, rows: Int[Tensor, " batch"]) -> "PagedCache":
+        return PagedCache(self.k, self.v, self.table[rows], self.writable[rows], self._blocks)
 
     def reserve(self, assignment: RowAssignment) -> None:
         counts = -(-assignment.capacities // self._block)[:, None]

@@ -21,8 +21,8 @@ class SplitCache(KVCache[RaggedView]):
         pool  [ row 0 ....... | row 1 .. | row 2 ............ | free | spare ]
                 ^ starts[0]     ^ starts[1]
 
-    `reserve` compacts the rows, so the pool needs no more than the sum of the capacities,
-    int [B] on the host, of which `starts` are the running sums.
+    `reserve` compacts the rows if one of them needs more than it has, so the pool needs no more
+    than the sum of the capacities, int [B] on the host, of which `starts` are the running sums.
     """
 
     view_type: ClassVar[type] = RaggedView
@@ -59,9 +59,14 @@ class SplitCache(KVCache[RaggedView]):
     def rows(self, start: int, stop: int) -> "SplitCache":
         return SplitCache(self.k, self.v, self.starts[start:stop], self.capacities[start:stop])
 
+    def selected(self, rows: Int[Tensor, " batch"]) -> "SplitCache":
+        return SplitCache(self.k, self.v, self.starts[rows], self.capacities)
+
     def reserve(self, assignment: RowAssignment) -> None:
         capacities, capacity = assignment.capacities, self.k.shape[1] - 1
         assert capacities.sum() <= capacity, f"{capacities.sum()} positions in a pool of {capacity}"
+        if (capacities <= self.capacities).all():
+            return
         counts = np.minimum(self.capacities, capacities)
         copy_slots((self.k, self.v), _starts(self.capacities), _starts(capacities), counts)
         self.capacities[:] = capacities

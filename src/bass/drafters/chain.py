@@ -71,8 +71,8 @@ class Chain:
 @final
 @dataclass(frozen=True)
 class LastStates:
-    """A value of each row's last committed token but one, and its position, -1 for none; the same
-    at the end of its prompt, which later samples of the prompt begin with.
+    """A value of each row's last committed token but one, and its position; the same at the end of
+    its prompt, which later samples of the prompt begin with.
     """
 
     values: Float[Tensor, "batch width"]  # device
@@ -81,22 +81,27 @@ class LastStates:
     at_of_prompts: Int[Tensor, " batch"]
 
     @classmethod
-    def empty(cls, batch: int, width: int, like: Tensor) -> "LastStates":
-        values = like.new_zeros(batch, width)
-        at = torch.full((batch,), -1, device=like.device)
-        return cls(values, at, values.clone(), at.clone())
+    def of(cls, context: DrafterContext, width: int) -> "LastStates":
+        """Of the rows of a run."""
+        values, of_prompts = (context.state(width) for _ in range(2))
+        at, at_of_prompts = (context.state(dtype=torch.int64) for _ in range(2))
+        return cls(values, at, of_prompts, at_of_prompts)
 
     def observe(self, seen: Observation, values: Float[Tensor, "rows window width"]) -> None:
         """Keep the values of the last committed tokens of a window."""
-        positions = seen.window.positions
-        last, column = positions.max(1)
+        rows = seen.window.rows
+        last, column = seen.window.positions.max(1)
         own = values[torch.arange(len(values), device=values.device), column]
-        rows = slice(seen.window.start, seen.window.start + len(positions))
-        known = last >= 0
-        self.values[rows] = torch.where(known[:, None], own, self.values[rows])
-        self.at[rows] = torch.where(known, last, self.at[rows])
+        if rows is not None:  # of several segments of a row, that of its last token
+            best = torch.where(rows[:, None] == rows, last, -2).argmax(1)
+            last, own = last[best], own[best]
+        index, known = seen.window.index, last >= 0
+        kept = [(self.values, self.at)]
         if seen.accepted is None:
-            self.of_prompts[rows], self.at_of_prompts[rows] = self.values[rows], self.at[rows]
+            kept.append((self.of_prompts, self.at_of_prompts))
+        for of_rows, at in kept:
+            of_rows[index] = torch.where(known[:, None], own, of_rows[index])
+            at[index] = torch.where(known, last, at[index])
 
     def copy_rows(self, assignment: RowAssignment) -> None:
         """Begin rows that share a prompt with its state; the source may have gone on since."""
@@ -116,4 +121,4 @@ class LastStates:
         self, sequences: Sequences, lengths: Int[Tensor, " batch"]
     ) -> Int[Tensor, " batch"]:
         """The lengths, and 0 for rows without a state: a prompt of one token has none at first."""
-        return torch.where((self.at == sequences.lens - 2) & (self.at >= 0), lengths, 0)
+        return torch.where(self.at == sequences.lens - 2, lengths, 0)

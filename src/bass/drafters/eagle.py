@@ -261,7 +261,7 @@ class ChainDrafter(Drafter):
     def of(cls, head: ChainHead, context: DrafterContext) -> "ChainDrafter":
         """The drafter of a run."""
         cache = context.cache(head.shape)
-        last = LastStates.empty(context.batch, head.config.hidden_size, context.embed)
+        last = LastStates.of(context, head.config.hidden_size)
         return cls(head, cache, context, Chain.of(context), last, head.masked)
 
     @property

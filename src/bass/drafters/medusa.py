@@ -104,7 +104,7 @@ class Medusa(NamedDraft):
 
     def build(self, context: DrafterContext) -> Drafter:
         head = self.own_head(context, MedusaHead, "its own heads")
-        last = LastStates.empty(context.batch, head.config.hidden_size, context.embed)
+        last = LastStates.of(context, head.config.hidden_size)
         return MedusaDrafter(head, context, Chain.of(context), last)
 
 

@@ -26,6 +26,7 @@ from bass.engine.cost import (
     pass_cost,
 )
 from bass.engine.graphs import GraphedStep
+from bass.engine.prefill import PrefillGraphs
 from bass.engine.requests import RunStatus
 from bass.engine.scorer import CachedLayers, ModelScorer, WidenedScorer
 from bass.engine.shapes import StepShapes, doubled
@@ -156,7 +157,7 @@ class RunContext(DrafterContext):
 
     def __init__(self, storage: "Storage", rows: Sequences) -> None:
         models, parts = storage.models, storage.parts
-        self.storage, self.places = storage, itertools.count()
+        self.storage, self.places, self.states = storage, itertools.count(), itertools.count()
         self.batch, self.capacity, self.device = len(rows.lens), rows.capacity, models.device
         self.vocab_size, self.layers = models.target.shape.vocab_size, models.target.shape.layers
         self.embed, self.dtype = models.target.embed, models.dtype
@@ -216,6 +217,9 @@ class RunContext(DrafterContext):
     def cache(self, shape: DecoderShape) -> LayerCache:
         return self.storage.layers(next(self.places), shape, self.batch)
 
+    def state(self, *size: int, dtype: torch.dtype | None = None) -> Tensor:
+        return self.storage.state(next(self.states), *size, dtype=dtype or self.dtype)[: self.batch]
+
     def count(
         self,
         modules: Sequence[nn.Module],
@@ -272,9 +276,20 @@ class Storage:
             functools.cache, (pass_cost, head_cost, module_cost)
         )
         self._caches: list[KVCache[Any]] = []
+        self._states: list[Tensor] = []
         self._engines: dict[int, Engine] = {}
         # by the place of the cache and the number of rows, with their recorded passes
         self._scorers: dict[tuple[int, int], ModelScorer | CachedLayers] = {}
+
+    @functools.cached_property
+    def prefills(self) -> PrefillGraphs | None:
+        """The graphs that feed prompts, for all engines; None if a part of a user's needs the host:
+        a drafter, or a cache without `selected`.
+        """
+        if not is_ours(self.parts.drafter) or self.parts.cache.selected is KVCache.selected:
+            return None
+        context = RunContext(self, self.sequences)
+        return PrefillGraphs(context.target, built(self.parts.drafter, context), self.sequences)
 
     @functools.cached_property
     def sequences(self) -> Sequences:
@@ -352,8 +367,8 @@ class Storage:
             return Engine(sequences, step)
         lengths, reads = captured_lengths(parts.policy), parts.attention.reads_lengths
         shapes = StepShapes.of(lengths, sequences.capacity, reads)
-        ours = is_ours(parts.drafter)
-        return Engine(sequences, GraphedStep(step, sequences, shapes, self.pool, ours))
+        how = shapes, self.pool, is_ours(parts.drafter), self.prefills
+        return Engine(sequences, GraphedStep(step, sequences, *how))
 
     def scorer(
         self, place: int, decoder: CausalDecoder, batch: int, feature_ids: tuple[int, ...]
@@ -377,6 +392,13 @@ class Storage:
                 self._scorers.clear()
             self._scorers[place, batch] = new()
         return self._scorers[place, batch]
+
+    def state(self, place: int, *size: int, dtype: torch.dtype) -> Tensor:
+        """What a drafter keeps of each row, at this place among such tensors."""
+        if place == len(self._states):
+            shape = self.budget.batch, *size
+            self._states.append(torch.zeros(shape, dtype=dtype, device=self.models.device))
+        return self._states[place]
 
     def cache(self, place: int, shape: DecoderShape, batch: int) -> KVCache[Any]:
         """The first `batch` rows of the cache at this place."""

@@ -87,8 +87,8 @@ class GraphedStep(Step):
     the rows' device, whichever device is current.
 
     pool: the memory pool of graphs that are never replayed at the same time.
-    own_drafter: whether no user's class drafts. A user's may read prompts on the host, and need not
-    expect rows that decode, without a token, in the window of a prompt.
+    own_drafter: whether no user's class drafts: one may read what it is fed on the host. prefills:
+    the graphs of prefills, which the engines of a storage share; None: the host launches them.
     """
 
     overlaps: ClassVar[bool] = True
@@ -100,6 +100,7 @@ class GraphedStep(Step):
         shapes: StepShapes,
         pool: Any,
         own_drafter: bool,
+        prefills: PrefillGraphs | None,
     ) -> None:
         self.own_drafter = own_drafter
         self.inner, self.sequences, self.shapes = step, sequences, shapes
@@ -122,14 +123,16 @@ class GraphedStep(Step):
         self.turn = 0  # index of the report buffer in use
         self.captured: dict[tuple[int, int], Captured] = {}
         self.tried: set[int] = set()  # draft lengths that have run
-        self.prefills = PrefillGraphs(self.target, self.drafter, sequences)
+        self.prefills = prefills
         spans = shapes.spans if shapes.lengths[-1] else ()  # of a policy that drafts
         self.catch_ups = CatchUpGraphs(self.drafter, sequences, self.log, spans)
 
     def prefill(self, sequences: Sequences, parts: list[Part]) -> None:
         assert sequences is self.sequences, "a graph works only with its own sequences"
         with self.here:
-            if not self.prefills.feed(parts):
+            if self.prefills is not None and self.prefills.captured:
+                self.prefills.feed(parts)
+            else:
                 super().prefill(sequences, parts)
 
     def catch_up(self, sequences: Sequences, lacking: int, span: int) -> tuple[Pass, ...]:
@@ -141,9 +144,10 @@ class GraphedStep(Step):
     def prepare_windows(self) -> None:
         if self.own_drafter:
             with self._captures():
-                self.prefills.prepare(self._replayed)
+                if self.prefills is not None:
+                    self.prefills.prepare(self._replayed)
                 self.catch_ups.prepare(self._replayed)
-            self.log.take()  # a prefill is not part of a step
+            self.log.take()  # a catch-up counts when it is replayed
 
     def prepare(self, sequences: Sequences, k: int, span: int) -> None:
         if not self.prepared(k, span):

@@ -2,9 +2,9 @@
 windows launched by the host, or by CUDA graphs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise, product
 from typing import NamedTuple, final
 
@@ -19,13 +19,14 @@ from bass.interfaces import Drafter, RowStore
 from bass.ops import batch_state
 from bass.records import Observation, Sequences, Window
 
-# prompt tokens per row and pass: bounds the memory of a long prompt's prefill; on a GPU, at least
-# PREFILL_TOKENS of all rows together, since products of fewer rows wait for the weights
+# prompt tokens per row and pass, if the host launches it: bounds the memory of a long prompt's
+# prefill; on a GPU, at least PREFILL_TOKENS of all rows together, since products of fewer rows wait
+# for the weights
 PREFILL_WINDOW, PREFILL_TOKENS = 256, 2048
-# of all rows, in windows that are captured: more of them keep the device busy for longer than the
-# host takes to launch their kernels one by one
-CAPTURED_TOKENS = (512, 256, 128)
-MOST_REPLAYS = 3  # windows of a prompt that are cheaper than one that is launched by the host
+# a captured window has segments of so many columns, each for adjacent tokens of any row
+SEGMENT = 32
+SEGMENTS = (64, 32, 16, 12, 10, 8, 6, 5, 4, 2, 1)  # of the windows that are captured
+WEIGHT_TOKENS = 128  # a pass takes as long as so many more tokens, in which it reads the weights
 # of all prompts, between two steps of running rows: on a GPU the products of so many rows wait for
 # the weights, as those of a step do
 CHUNK_TOKENS = {"cpu": 64, "cuda": 256}
@@ -46,9 +47,9 @@ class Part(NamedTuple):
     last: int
 
 
-def chunk_tokens(device: torch.device) -> int:
-    """Tokens of all prompts that are fed between two steps of running rows."""
-    return CHUNK_TOKENS["cuda" if device.type == "cuda" else "cpu"]
+def chunk_tokens(device: torch.device) -> tuple[int, int]:
+    """Tokens of all prompts that are fed between two steps of running rows, and of a segment."""
+    return (CHUNK_TOKENS["cuda"], SEGMENT) if device.type == "cuda" else (CHUNK_TOKENS["cpu"], 1)
 
 
 def prefill_window(rows: int, device: torch.device) -> int:
@@ -62,30 +63,28 @@ def equal_windows(tokens: int, most: int) -> int:
     return -(-tokens // -(-tokens // most)) if tokens else most
 
 
-def captured_span(capacity: int) -> int:
-    """The span of the windows that are captured: none of their positions is beyond it."""
-    return min(shapes.SHORT_SPAN, capacity)
-
-
-def captured_windows(rows: int, capacity: int) -> list[int]:
-    """Columns of the windows of `rows` rows that are captured, the largest first."""
-    most = captured_span(capacity)
-    return sorted({min(max(1, tokens // rows), most) for tokens in CAPTURED_TOKENS})[::-1]
-
-
 def windows_of(tokens: int, columns: list[int]) -> list[int]:
     """The fewest captured windows, the last as small as possible, that hold `tokens` tokens.
 
-    columns: descending, as of `captured_windows`.
+    columns: descending.
     """
     full, left = divmod(tokens, columns[0])
     last = [next(size for size in reversed(columns) if size >= left)] if left else []
     return [columns[0]] * full + last
 
 
-def most_captured(rows: int, capacity: int) -> int:
-    """Tokens of the longest prompt, without its last token, that graphs of `rows` rows feed."""
-    return min(MOST_REPLAYS * captured_windows(rows, capacity)[0], captured_span(capacity))
+@cache
+def segment_windows(segments: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Slots of the captured windows that hold so many in the least time.
+
+    sizes: those that are captured, descending.
+    """
+    if full := segments // sizes[0]:
+        return (sizes[0],) * full + segment_windows(segments % sizes[0], sizes)
+    if not segments:
+        return ()
+    ways = ((size, *segment_windows(max(segments - size, 0), sizes)) for size in sizes)
+    return min(ways, key=lambda way: sum(WEIGHT_TOKENS + SEGMENT * size for size in way))
 
 
 def caught_up_columns(tokens: int, device: torch.device) -> int:
@@ -103,6 +102,21 @@ def empty_window(rows: int, columns: int, span: int, device: torch.device) -> Wi
     """A window without a token."""
     positions = torch.full((rows, columns), -1, device=device)
     return Window(torch.zeros_like(positions), positions, span)
+
+
+def segment_kinds(capacity: int, device: torch.device) -> Iterator[Window]:
+    """Windows of segments without a token, one of each number of segments that is captured."""
+    for segments in SEGMENTS:
+        window = empty_window(segments, SEGMENT, capacity, device)
+        yield replace(window, rows=window.tokens.new_zeros(segments))
+
+
+def on_device(array: np.ndarray, device: torch.device) -> Tensor:
+    """A copy on the device, for which the host does not wait."""
+    tensor = torch.as_tensor(array)
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def feed(
@@ -149,22 +163,40 @@ def feed_prompts(target: RowStore, drafter: Drafter, rows: Sequences, parts: lis
             feed(target, drafter, window, following)
 
 
+def in_segments(parts: list[Part], segments: int) -> tuple[np.ndarray, np.ndarray]:
+    """The rows [segments] of the parts cut into segments, and their tokens, positions and following
+    tokens [3, segments, SEGMENT], positions -1 where there is no token.
+    """
+    rows, at = np.zeros(segments, dtype=np.int64), 0
+    found = np.zeros((3, segments, SEGMENT), dtype=np.int64)
+    found[1] = -1
+    for row, prompt, first, last in parts:
+        for start in range(first, last, SEGMENT):
+            stop = min(start + SEGMENT, last)
+            fed = prompt[start:stop], np.arange(start, stop), prompt[start + 1 : stop + 1]
+            rows[at], found[:, at, : stop - start] = row, fed
+            at += 1
+    return rows, found
+
+
 @final
 class PrefillGraphs:
-    """The prefill of short prompts as CUDA graphs, one for each number of columns.
+    """Prefill as CUDA graphs, one for each number of segments, which serve any rows of a storage.
 
-        prompts -> [3, rows, columns] as of `padded` -> device -> window -> graph
-                                                               -> window -> graph
+        prompts -> parts of SEGMENT tokens -> device -> window of segments -> graph
+                                                   -> window of segments -> graph
 
-    Each feeds all rows of an engine; a row without a prompt has positions of -1. A pass of up to
-    `CAPTURED_TOKENS` tokens takes the device a tenth of the time that the host takes to launch its
-    kernels one by one.
+        row 5   [ 0 .. 31 ][ 32 .. 63 ][ 64 .. 70 ]      a window of four segments, whose rows
+        row 2   [ 0 .. 19 ]                              are 5, 5, 5, 2
+
+    Prompts of any lengths thus fill a window, and the device takes a fraction of the time that the
+    host takes to launch the kernels one by one. A window stores all keys and values of a layer
+    before its queries attend.
     """
 
     def __init__(self, target: RowStore, drafter: Drafter, sequences: Sequences) -> None:
         self.target, self.drafter, self.sequences = target, drafter, sequences
-        # by the number of columns, descending: the window, the tokens after its own, and what
-        # replays its graph
+        # by the number of segments: the window, the tokens after its own, what replays its graph
         self.captured: dict[int, tuple[Window, Tensor, Callable[[], None]]] = {}
 
     @torch.inference_mode()
@@ -175,34 +207,29 @@ class PrefillGraphs:
         """
         if self.captured:
             return
+        with torch.inference_mode(False):  # writable inside and outside of it
+            kinds = [*segment_kinds(self.sequences.capacity, self.sequences.tokens.device)]
+            windows = [(window, torch.zeros_like(window.tokens)) for window in kinds]
         captured = {}
-        rows, capacity = len(self.sequences.lens), self.sequences.capacity
-        span, device = captured_span(capacity), self.sequences.tokens.device
-        for columns in captured_windows(rows, capacity):
-            with torch.inference_mode(False):  # writable inside and outside of it
-                window = empty_window(rows, columns, span, device)
-                following = torch.zeros_like(window.tokens)
+        for window, following in windows:
             replay = record(partial(feed, self.target, self.drafter, window, following))
-            captured[columns] = window, following, replay
+            captured[len(window.tokens)] = window, following, replay
         self.captured = captured
 
-    def feed(self, parts: list[Part]) -> bool:
-        """Feed parts of prompts to their rows; False if they are too long for it."""
-        rows, capacity = len(self.sequences.lens), self.sequences.capacity
-        most, end = max(part.last - part.first for part in parts), max(part.last for part in parts)
-        short = most <= most_captured(rows, capacity) and end <= captured_span(capacity)
-        if not (self.captured and short):
-            return False
-        sizes = windows_of(most, [*self.captured])
-        given = padded(parts, rows, 0, sum(sizes))
-        staged = torch.as_tensor(given, device=self.sequences.tokens.device)
-        for size, columns in zip(sizes, staged.split(sizes, 2), strict=True):
+    def feed(self, parts: list[Part]) -> None:
+        """Feed parts of prompts to their rows."""
+        device = self.sequences.tokens.device
+        segments = sum(-(-(part.last - part.first) // SEGMENT) for part in parts)
+        sizes = segment_windows(segments, SEGMENTS)
+        rows, tokens = (on_device(array, device) for array in in_segments(parts, sum(sizes)))
+        each = zip(sizes, rows.split(sizes), tokens.split(sizes, 1), strict=True)
+        for size, rows_of_segments, columns in each:
             window, following, replay = self.captured[size]
-            placed = zip((window.tokens, window.positions, following), columns, strict=True)
-            for own, column in placed:
-                own.copy_(column)
+            assert window.rows is not None
+            own = window.tokens, window.positions, following, window.rows
+            for tensor, value in zip(own, (*columns, rows_of_segments), strict=True):
+                tensor.copy_(value)
             replay()
-        return True
 
 
 @final

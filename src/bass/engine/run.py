@@ -203,6 +203,8 @@ class EngineRun:
         if not self.schedule.admits:
             return state
         admitted = self.schedule.admit()
+        if (device := self.sequences.tokens.device).type == "cuda":
+            torch.cuda.current_stream(device).synchronize()  # not a part of the next step's time
         if len(admitted):
             served = [self.schedule.serving[row] for row in admitted.tolist()]
             state = self.policy.reset(state, admitted)  # may write to `admitted`

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-import torch
 
-from bass.engine.prefill import Part, chunk_tokens
+from bass.engine.prefill import Part, chunk_tokens, on_device
 from bass.engine.requests import Request
 from bass.engine.step import Step
 from bass.records import CacheBudget, RowAssignment, Sequences, copied
@@ -55,7 +54,7 @@ class Schedule:
         self.arrived = len(self.known)
         self.queue = deque(self.known)
         self.prefilling: dict[int, Prefill] = {}  # by row, in the order of their admission
-        self.chunk = chunk_tokens(self.sequences.tokens.device)
+        self.chunk, self.segment = chunk_tokens(self.sequences.tokens.device)
 
     @property
     def busy(self) -> bool:
@@ -88,7 +87,8 @@ class Schedule:
         """
         budget = self.chunk if max(self.serving) >= 0 else sys.maxsize
         left = budget - sum(
-            len(self._prompt(p.request)) - 1 - p.fed for p in self.prefilling.values()
+            self._in_segments(len(self._prompt(p.request)) - 1 - p.fed)
+            for p in self.prefilling.values()
         )
         idle = [i for i, r in enumerate(self.serving) if r < 0 and i not in self.prefilling]
         assignment, copies = self._assigned(idle, left) if self.queue and idle else (None, {})
@@ -115,6 +115,10 @@ class Schedule:
     def _prompt(self, request: int) -> list[int]:
         return self.known[request].prompt
 
+    def _in_segments(self, tokens: int) -> int:
+        """The tokens of the segments that a part of a prompt takes."""
+        return -(-tokens // self.segment) * self.segment
+
     def _assigned(self, idle: list[int], left: int) -> tuple[RowAssignment, dict[int, int]]:
         """Assign idle rows to the first requests of the queue; also returns the request of each row
         that copies its prompt.
@@ -140,7 +144,7 @@ class Schedule:
                 followers.append(request)
             else:
                 leaders.append(request)
-                left -= len(prompt) - 1
+                left -= self._in_segments(len(prompt) - 1)
                 (known if left >= 0 else begun).add(prompt)
         self.queue.extendleft(reversed(waiting))
         # rows with a request continue, idle ones hold nothing
@@ -162,7 +166,7 @@ class Schedule:
             last = min(len(prompt) - 1, one.fed + budget)
             if last > one.fed:
                 parts.append(Part(row, prompt, one.fed, last))
-            budget -= last - one.fed
+            budget = max(0, budget - self._in_segments(last - one.fed))
             one.fed = last
         return parts
 
@@ -187,7 +191,7 @@ class Schedule:
         sampling = np.array([r.sampling for r in requests], dtype=float)
         arrays = rows, tokens, numbers, ends, sampling
         index, prompts, numbers, ends, sampling = (
-            torch.as_tensor(array, device=s.tokens.device) for array in arrays
+            on_device(np.asarray(array), s.tokens.device) for array in arrays
         )
         s.tokens[index, : prompts.shape[1]] = prompts
         s.lens[index], s.limits[index], s.keys[index] = numbers.unbind(1)

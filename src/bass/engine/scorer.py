@@ -28,7 +28,8 @@ from bass.records import AttentionRule, Features, Projection, RowAssignment, Sco
 class CachedAttend(Attend):
     """Stores the window's keys and values in a cache, then lets its queries attend to it.
 
-    ahead: queries see later positions than their own, for which the plan is.
+    in_turn: all keys and values are stored before any query attends. Queries may see later
+    positions than their own, for which the plan is, or those of other rows of the window.
     """
 
     cache: KVCache[Any]
@@ -36,13 +37,12 @@ class CachedAttend(Attend):
     plan: Any
     positions: Int[Tensor, "batch window"]
     rules: tuple[AttentionRule, ...]
-    ahead: bool = False
+    in_turn: bool = False
 
     def __call__(
         self, layer: int, projection: Projection
     ) -> Float[Tensor, "batch window heads dim"]:
-        # a backend's own kernel takes the positions for what the queries see
-        attend = AttentionBackend.attend if self.ahead else type(self.backend).attend
+        attend = AttentionBackend.attend if self.in_turn else type(self.backend).attend
         given = self.cache, layer, projection, self.positions, self.plan, self.rules[layer]
         return attend(self.backend, *given)
 
@@ -53,7 +53,7 @@ class CachedAttend(Attend):
 @final
 @dataclass(frozen=True)
 class CachedLayers(LayerCache):
-    """A cache of layers with these rules: row b of a window is row `start + b` of the cache.
+    """A cache of layers with these rules: row b of a window is row `index[b]` of the cache.
 
     passes: of few rows on a CPU.
     """
@@ -74,10 +74,13 @@ class CachedLayers(LayerCache):
         self, window: Window, visible: Int[Tensor, "batch window"] | None = None
     ) -> CachedAttend:
         start, stop = window.start, window.start + len(window.positions)
-        own = self.cache if (start, stop) == (0, self.batch) else self.cache.rows(start, stop)
+        if window.rows is not None:
+            own = self.cache.selected(window.rows)
+        else:
+            own = self.cache if (start, stop) == (0, self.batch) else self.cache.rows(start, stop)
         plan = self.backend.plan(window.positions if visible is None else visible, window.span)
-        ahead = visible is not None
-        return CachedAttend(own, self.backend, plan, window.positions, self.rules, ahead)
+        in_turn = visible is not None or window.rows is not None
+        return CachedAttend(own, self.backend, plan, window.positions, self.rules, in_turn)
 
     def replayed(self, name: str, run: Pass, window: Window, *inputs: Tensor) -> tuple[Tensor, ...]:
         if not self.backend.replayable or not RecordedPasses.supports(window.tokens):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import product
+from itertools import chain, product
 
 import torch
 
@@ -14,13 +14,10 @@ from bass.engine.prefill import (
     CAUGHT_UP,
     CHUNK_TOKENS,
     PREFILL_WINDOW,
-    captured_span,
-    captured_windows,
     empty_window,
-    equal_windows,
     feed,
-    most_captured,
     prefill_window,
+    segment_kinds,
 )
 from bass.engine.shapes import bucket, doubled
 from bass.engine.step import Step
@@ -53,28 +50,27 @@ def first_prefills(cache: EngineCache, steps: Iterable[Step]) -> None:
     storage.windows_fed = True
 
 
-def first_windows(
-    storage: Storage, step: Step, rows: int, captured: bool = False
-) -> Iterator[Callable[[], object]]:
-    """What feeds windows of the kinds that requests need to the first `rows` rows: of prompts that
-    no graph feeds (with `captured`, before them, of those that graphs feed), and of what a user's
-    drafter is fed after steps without drafts.
+def first_windows(storage: Storage, step: Step, rows: int) -> Iterator[Callable[[], object]]:
+    """What feeds windows of the kinds that requests need to the first `rows` rows, where no graph
+    does: of prompts, and of what a user's drafter is fed after steps without drafts.
 
     All rows are idle and have no token in them (position -1), so nothing is stored: they compile
     kernels.
     """
     capacity, device = storage.capacity, storage.models.device
-    batch = storage.sizes[-1] if is_ours(storage.parts.drafter) else None
-    shapes = [*prompt_shapes(rows, batch, capacity, device)]
-    if captured:
-        span = captured_span(capacity)
-        shapes = [(columns, span) for columns in captured_windows(rows, capacity)] + shapes
-    for columns, span in shapes:
+    for columns, span in () if storage.prefills else prompt_shapes(rows, capacity, device):
         window = empty_window(rows, columns, span, device)
         yield partial(feed, step.target, step.drafter, window, window.tokens)
-    if batch is None:
+    if not is_ours(storage.parts.drafter):
         for columns, span in caught_up_shapes(capacity):
             yield partial(step.catch_up, storage.sequences.first(rows), columns, span)
+
+
+def first_segments(storage: Storage) -> Iterator[Callable[[], object]]:
+    """What feeds windows without a token of the kinds that are captured, as `first_windows`."""
+    if (graphs := storage.prefills) is not None:
+        for window in segment_kinds(storage.capacity, storage.models.device):
+            yield partial(feed, graphs.target, graphs.drafter, window, window.tokens)
 
 
 def compiled(storage: Storage) -> Iterator[int]:
@@ -87,7 +83,8 @@ def compiled(storage: Storage) -> Iterator[int]:
         return
     with torch.inference_mode():  # a pass of each model, which makes its tables of positions
         rows = storage.sizes[0]
-        next(first_windows(storage, storage.engine(rows).step, rows, captured=True))()
+        first = first_segments(storage), first_windows(storage, storage.engine(rows).step, rows)
+        next(chain(*first))()
     rehearsals = [*rehearsals_of(storage)]
     for some in (rehearsals[:1], rehearsals[1:]):
         with launch.compiled_ahead() as compiler, torch.inference_mode():
@@ -106,7 +103,8 @@ def rehearsals_of(storage: Storage) -> Iterator[Callable[[], None]]:
     for size in storage.sizes:
         if isinstance(step := storage.engine(size).step, GraphedStep):
             catch_ups = (partial(step.catch_ups.fill, *shape) for shape in step.catch_ups.shapes)
-            for fill in (*first_windows(storage, step, size, captured=True), *catch_ups):
+            segments = first_segments(storage) if size == storage.sizes[0] else ()
+            for fill in (*segments, *first_windows(storage, step, size), *catch_ups):
                 yield partial(step.rehearse, fill)
 
 
@@ -124,21 +122,16 @@ def keeps_nothing(storage: Storage) -> bool:
     )
 
 
-def prompt_shapes(
-    rows: int, batch: int | None, capacity: int, device: torch.device
-) -> Iterator[tuple[int, int]]:
-    """Columns and spans of the windows of `rows` prompts that no graph feeds, in an engine of up to
-    `batch` rows (None: graphs feed none): of short ones, and parts of long ones.
+def prompt_shapes(rows: int, capacity: int, device: torch.device) -> Iterator[tuple[int, int]]:
+    """Columns and spans of the windows of `rows` prompts, without graphs: of short ones, of parts
+    of long ones, and of those that are fed while other rows run.
     """
     most = min(prefill_window(rows, device), capacity)
-    least = 1
-    if batch is not None:
-        least = min(most_captured(batch, capacity) + 1, equal_windows(most + 1, most), most)
-    for columns in doubled(1 << (least.bit_length() - 1), most):
+    for columns in doubled(1, most):
         yield columns, bucket(columns, capacity)
     chunk = min(CHUNK_TOKENS["cuda"], most)
     for span in doubled(SPLIT_SPAN, capacity):
-        yield chunk, span  # of prompts in chunks, while other rows run
+        yield chunk, span
         if span > most > chunk:
             yield most, span
 

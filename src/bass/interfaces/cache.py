@@ -65,6 +65,13 @@ class KVCache(ABC, Generic[View]):
         `rows(0, n)` is the cache of a smaller engine, which calls every method of it.
         """
 
+    def selected(self, rows: Int[Tensor, " batch"]) -> "KVCache[View]":
+        """The same storage, of which row b is row `rows[b]`, read on the device, more than once for
+        some: a CUDA graph can then feed prompts to any rows. It serves `store` and `view` of passes
+        that store before they attend. Without it the host launches the kernels of a prefill.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def reserve(self, assignment: RowAssignment) -> None:
         """Reserve `assignment.capacities[b]` positions for row b. Continuing rows keep theirs."""

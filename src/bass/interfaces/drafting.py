@@ -113,6 +113,12 @@ class DrafterContext(ABC):
         """A cache for the drafter's own layers."""
 
     @abstractmethod
+    def state(self, *size: int, dtype: torch.dtype | None = None) -> Tensor:
+        """A tensor [batch, *size] for what the drafter keeps of each row, zeros at first; by
+        default of the target's type. Drafters that are built for the same rows share it.
+        """
+
+    @abstractmethod
     def count(
         self,
         modules: Sequence[nn.Module],

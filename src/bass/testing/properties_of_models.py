@@ -16,7 +16,7 @@ from bass.attention import SDPA
 from bass.caches import PaddedCache
 from bass.engine.scorer import CachedAttend
 from bass.errors import PairingError
-from bass.interfaces import AttentionBackend
+from bass.interfaces import AttentionBackend, KVCache
 from bass.models.decoder import CausalDecoder
 from bass.records import (
     AttentionRule,
@@ -210,7 +210,11 @@ def attended(
     shape = DecoderShape(5, kv_heads * groups, kv_heads, dim, 64, rules)
     layout = FirstRows(layout) if case.first_rows else layout
     cache = poisoned(layout.allocate(shape, CacheBudget.of(capacities), device, torch.float32))
-    cache.reserve(RowAssignment.of(capacities))
+    if case.seed % 2 and type(cache).selected is not KVCache.selected:
+        cache.reserve(RowAssignment.of(capacities[::-1]))
+        cache = cache.selected(torch.arange(batch, device=device).flip(0))
+    else:
+        cache.reserve(RowAssignment.of(capacities))
 
     def placed(first: Any, counts: Any, width: int) -> Tensor:
         w = np.arange(width)

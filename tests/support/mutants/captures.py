@@ -87,16 +87,16 @@ MUTANTS = (
     ),
     Mutant(
         "graphs feed prompts to the first rows",
-        "prefill.padded",
-        "row - start",
-        "row - min(part.row for part in parts)",
+        "prefill.in_segments",
+        "rows[at], found[:, at, : stop - start] = row, fed",
+        "rows[at], found[:, at, : stop - start] = 0, fed",
         (f"{PREFILL}::test_graphs_feed_what_windows_feed",),
     ),
     Mutant(
         "graphs feed the first part of a prompt again",
         "prefill.PrefillGraphs.feed",
-        "staged.split(sizes, 2)",
-        "[staged[..., :size] for size in sizes]",
+        "tokens.split(sizes, 1)",
+        "[tokens[:, :size] for size in sizes]",
         (f"{PREFILL}::test_graphs_feed_what_windows_feed",),
     ),
     Mutant(
@@ -108,9 +108,16 @@ MUTANTS = (
     ),
     Mutant(
         "a user's drafter is fed by graphs",
-        "GraphedStep.prepare_windows",
-        "self.own_drafter",
-        "True",
-        (f"{PREFILL}::test_a_users_drafter_is_fed_without_graphs",),
+        "Storage.prefills",
+        "not is_ours(self.parts.drafter) or self.parts.cache.selected is KVCache.selected",
+        "False",
+        (f"{PREFILL}::test_a_users_drafter_and_cache_have_no_graphs_of_prefills",),
+    ),
+    Mutant(
+        "a row that has several segments begins with the state of any of them",
+        "LastStates.observe",
+        "best = torch.where(rows[:, None] == rows, last, -2).argmax(1)",
+        "best = torch.arange(len(rows), device=rows.device).flip(0)",
+        (f"{PREFILL}::test_of_several_segments_the_last_token_counts",),
     ),
 )
