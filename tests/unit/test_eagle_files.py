@@ -160,6 +160,7 @@ def test_norm_output_as_an_option_leaves_the_head_as_it_is() -> None:
     head = module(HEAD)
     context = Mock(spec=DrafterContext, head=lambda: head, cache=lambda *_: Mock(spec=LayerCache))
     context.configure_mock(warp=Mock(spec=Warp), draw=own_draw, stop_rule=None, batch=2)
+    context.state = lambda *size, dtype=torch.float32: torch.zeros(2, *size, dtype=dtype)
     context.embed = head.embed
     for value, found in {None: False, False: False, True: True}.items():
         drafter: Any = Eagle(norm_output=value).build(context)

@@ -286,9 +286,10 @@ class Storage:
         """The graphs that feed prompts, for all engines; None if a part of a user's needs the host:
         a drafter, or a cache without `selected`.
         """
-        if not is_ours(self.parts.drafter) or self.parts.cache.selected is KVCache.selected:
-            return None
         context = RunContext(self, self.sequences)
+        selects = type(context.target.cache).selected is not KVCache.selected
+        if not (selects and is_ours(self.parts.drafter)):
+            return None
         return PrefillGraphs(context.target, built(self.parts.drafter, context), self.sequences)
 
     @functools.cached_property

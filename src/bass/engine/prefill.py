@@ -27,9 +27,9 @@ PREFILL_WINDOW, PREFILL_TOKENS = 256, 2048
 SEGMENT = 32
 SEGMENTS = (64, 32, 16, 12, 10, 8, 6, 5, 4, 2, 1)  # of the windows that are captured
 WEIGHT_TOKENS = 128  # a pass takes as long as so many more tokens, in which it reads the weights
-# of all prompts, between two steps of running rows: on a GPU the products of so many rows wait for
-# the weights, as those of a step do
-CHUNK_TOKENS = {"cpu": 64, "cuda": 256}
+# of all prompts, between two steps of running rows, and on a GPU at least so many of each row: they
+# take about as long as a step
+CHUNK_TOKENS, ROW_TOKENS = {"cpu": 64, "cuda": 256}, 8
 CAUGHT_UP = [32, 8]  # columns of the windows that are captured for a drafter that catches up
 
 Record = Callable[[Callable[[], None]], Callable[[], None]]
@@ -47,9 +47,11 @@ class Part(NamedTuple):
     last: int
 
 
-def chunk_tokens(device: torch.device) -> tuple[int, int]:
-    """Tokens of all prompts that are fed between two steps of running rows, and of a segment."""
-    return (CHUNK_TOKENS["cuda"], SEGMENT) if device.type == "cuda" else (CHUNK_TOKENS["cpu"], 1)
+def chunk_tokens(rows: int, device: torch.device) -> tuple[int, int]:
+    """Tokens of all prompts that are fed between two steps of these rows, and of a segment."""
+    if device.type != "cuda":
+        return CHUNK_TOKENS["cpu"], 1
+    return max(CHUNK_TOKENS["cuda"], ROW_TOKENS * rows), SEGMENT
 
 
 def prefill_window(rows: int, device: torch.device) -> int:

@@ -54,7 +54,7 @@ class Schedule:
         self.arrived = len(self.known)
         self.queue = deque(self.known)
         self.prefilling: dict[int, Prefill] = {}  # by row, in the order of their admission
-        self.chunk, self.segment = chunk_tokens(self.sequences.tokens.device)
+        self.chunk, self.segment = chunk_tokens(batch, self.sequences.tokens.device)
 
     @property
     def busy(self) -> bool:
