@@ -147,9 +147,9 @@ class StepTimes:
         return Storage(self.models, parts, budget, 1, self.graphs).engine_for(budget, 1)
 
     def measured(self, engine: Engine) -> list[float]:
-        """The median time of each length, as a multiple of that of no drafts in the same round,
-        since the speed of a machine changes; lengths without one lie on the lines between their
-        neighbours.
+        """The time of each length, as a multiple of that of no drafts in the same round, since the
+        speed of a machine changes: medians of the rounds, of the least time in each. Lengths
+        without one lie on the lines between their neighbours.
         """
         lengths = captured_lengths(self.parts.policy)
         longer = [k for k in FIRST if k in lengths] or [lengths[-1]]
@@ -168,9 +168,9 @@ class StepTimes:
         for k, steps in itertools.groupby(taken, lambda step: step[0]):
             block = [seconds for _, seconds in steps]
             if k:
-                ratios.setdefault(k, []).append(float(np.median(block)) / without[-1])
+                ratios.setdefault(k, []).append(float(np.min(block)) / without[-1])
             else:
-                without.append(float(np.median(block[-COUNTED:])))
+                without.append(float(np.min(block[-COUNTED:])))
         none = float(np.median(without))
         found = {0: none} | {k: none * float(np.median(of)) for k, of in ratios.items()}
         known = sorted(found)

@@ -2,7 +2,8 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, final
+from functools import cached_property
+from typing import ClassVar, NamedTuple, final
 
 import numpy as np
 
@@ -12,24 +13,26 @@ from bass.interfaces import DraftLengthPolicy
 from bass.option import within
 
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)  # between two of them rates differ by less than 2 %
-# Least ratio of rates for drafting to go on, for one row and for each time that the batch doubles,
-# and more to begin: a call ends with the slowest of its rows.
-ONE, DOUBLED, MOST_DOUBLED, BEGIN = 1.02, 0.02, 0.06, 0.02
+# Least ratio of rates for drafting, for one row and for each time that the batch doubles: a call
+# ends with the slowest of its rows.
+ONE, DOUBLED, MOST_DOUBLED = 1.02, 0.02, 0.06
 PRIOR = 4.0  # tokens that the prior of a position counts as
 OF_ROWS = 8.0  # tokens that the estimate of all rows counts as, for one row
-UNSEEN = 3.0  # times slower decay of a position in steps that do not reach it
+UNCERTAIN = 2.0  # drafts that go on count as so much better, over the number of drafts seen
+LAG = 8.0  # tokens: a row that is so far ahead of the last one counts 1 / e
 FILLED = 16.0  # steps that the estimate of the share of a request that is drafted remembers
-PROBE = 2  # steps of a probe after steps without drafts: in the first the draft catches up
-TRIAL, MOST = 16, 4  # tokens of all rows, and of each, in each of the first two steps
+# The first two steps: tokens of all rows, and most of each; more if a step takes at most so many
+# times one without drafts, and most then.
+TRIAL, MOST, CHEAP, MOST_CHEAP = 16, 3, 1.5, 8
+EACH, EVERY = 8, 4  # first steps after each of which it is decided, and steps between two decisions
 # tokens that a pass of the draft feeds after steps without drafts, and most passes that a probe is
 # priced with: without an end, savings might never reach it
 CAUGHT_UP, MOST_PASSES = 32, 2
-PAUSED = 0.7  # weight of what was seen before steps without drafts
+PAUSED = 0.8  # weight of what was seen before steps without drafts
 LEAST_LOSS = 0.3  # of the time of a probe: a step is slower after one of another length
 
 
-@dataclass(frozen=True)
-class AutoState:
+class AutoState(NamedTuple):
     """Decayed counts by position of the draft, and the lengths of the next two steps.
 
     The counts are of drafts whose tokens before the position were accepted, of those that drafted
@@ -38,14 +41,17 @@ class AutoState:
 
     counts: np.ndarray  # float [3, K], of all rows
     rows: np.ndarray  # float [3, B, K]
+    done: np.ndarray  # float [B]: accepted tokens of the row's request
     active: np.ndarray  # bool [B]
     length: int = 0  # of the coming step
     following: int = 0  # of the step after it
     filled: float = 1.0  # the longest draft of a step over the requested length, on average
-    probing: int = 0  # further steps of a probe
     savings: float = 0.0  # seconds for the next probe
     loss: float = 0.0  # seconds that it costs
     lacking: int = 0  # steps since a draft
+    steps: int = 0
+    queued: bool = False  # whether requests wait for a row
+    uncounted: tuple[Feedback, ...] = ()  # of steps of the same length
 
 
 @final
@@ -54,17 +60,20 @@ class Auto(DraftLengthPolicy[AutoState]):
     """The length with the most expected tokens a second, 0 included, by the acceptance of the rows
     and the machine's own cost of a step; the default.
 
-        k* = argmax of  B / (1 / E_1(k) + ... + 1 / E_B(k)) / t(k),    E(k) = 1 + S_1 + ... + S_k
+        k* = argmax of  W / (w_1 / E_1(k) + ... + w_B / E_B(k)) / t(k),   E(k) = 1 + S_1 + ... + S_k
 
-    over the active rows, with S_i = d_1 h_1 ... d_i h_i. The harmonic mean is that of the time that
-    each row takes for a token: a call ends with its slowest row.
+    over the active rows, with S_i = d_1 h_1 ... d_i h_i, W the sum of the weights. The harmonic
+    mean is that of the time that each row takes for a token. A call ends with its slowest row, so
+    w_b = exp(-a_b / 8), a_b the accepted tokens that row b is ahead of the last one. While requests
+    wait for a row, it is the arithmetic mean.
 
     *Acceptance.* h_i, the chance of the i-th drafted token once all before it are accepted, is
     counted where that was so (Kaplan and Meier, 1958: a draft that is accepted whole says nothing
     of the next token), with counts that decay over `memory` tokens. d_i is the chance that the
     token is drafted then: `ngram` finds no match, or a stop rule ends the draft. The estimate of
     all rows counts as a few tokens of each row, and `acceptance`, or h_(i-1) if it is higher, as a
-    few of all rows: it is high, so that drafts are tried.
+    few of all rows: it is high, so that drafts are tried. While there were few drafts, n, a rate
+    with drafts counts as 1 + 2 / (1 + n) times as high: without drafts nothing is learned.
 
     *Cost.* `times` are the seconds of a step of 0, 1, 2 ... drafted tokens; without them the engine
     measures them once for a machine, a pair, its strategies and a batch size, and keeps them on
@@ -75,8 +84,7 @@ class Auto(DraftLengthPolicy[AutoState]):
 
     *Probes.* A step says nothing of positions that it does not draft. Each one saves `exploration`
     of its time, and once the savings cover what the best of the longer drafts may lose, it is
-    taken, twice after steps without drafts: rarely if it is far from paying off, often if it nearly
-    does.
+    taken for a step: rarely if it is far from paying off, often if it nearly does.
 
     All rows have the same length, since a step takes as long as its longest draft. The feedback of
     step t decides the length of step t + 2, so that a GPU need not wait for the host. New prompts
@@ -113,11 +121,18 @@ class Auto(DraftLengthPolicy[AutoState]):
         return self if known else replace(self, times=seconds, early_end_saves=early_end_saves)
 
     def init(self, batch_size: int) -> AutoState:
-        active, k = np.ones(batch_size, dtype=bool), self.max_length
-        state = AutoState(np.zeros((3, k)), np.zeros((3, batch_size, k)), active)
-        wanted = self._decided(state, 0.0).following
-        first = min(wanted, MOST, max(1, TRIAL // batch_size))
-        return replace(state, length=first, following=first)
+        k = self.max_length
+        state = AutoState(
+            np.zeros((3, k)),
+            np.zeros((3, batch_size, k)),
+            np.zeros(batch_size),
+            np.ones(batch_size, dtype=bool),
+        )
+        wanted = self._decided(state).following
+        most = CHEAP * self._seconds(0, state)
+        cheap = sum(self._seconds(i, state) <= most for i in range(1, min(k, MOST_CHEAP) + 1))
+        first = min(wanted, max(cheap, min(MOST, max(1, TRIAL // batch_size))))
+        return state._replace(length=first, following=first)
 
     def lengths(self, state: AutoState) -> np.ndarray:
         return np.full(len(state.active), state.length, dtype=np.int32)
@@ -126,86 +141,101 @@ class Auto(DraftLengthPolicy[AutoState]):
         return np.full(len(state.active), state.following, dtype=np.int32)
 
     def update(self, state: AutoState, feedback: Feedback) -> AutoState:
-        saved = self.exploration * self._seconds(state.length, state)
-        state = replace(state, lacking=0 if state.length else state.lacking + 1)
-        if not (state.length or state.following) and state.savings + saved < state.loss:
-            return replace(state, savings=state.savings + saved)  # nothing was learned
-        if state.length and feedback.active.any():
-            state = self._counted(state, feedback)
-        state = replace(state, length=state.following)
-        if state.probing:
-            return replace(state, probing=state.probing - 1)
-        return self._decided(state, saved)
+        k = state.length
+        state = state._replace(
+            length=state.following,
+            savings=state.savings + self.exploration * self._seconds(k, state),
+            lacking=0 if k else state.lacking + 1,
+            steps=state.steps + 1,
+            queued=feedback.queued > 0,
+            uncounted=(*state.uncounted, feedback) if k else (),
+        )
+        early = state.steps % EVERY if k else state.savings < state.loss
+        if early and state.steps > EACH and state.length == k:
+            return state
+        return self._decided(self._counted(state, k))
 
     def reset(self, state: AutoState, rows: np.ndarray) -> AutoState:
         """The rows begin with the estimate of all rows."""
-        counts, active = state.rows.copy(), state.active.copy()
-        counts[:, rows], active[rows] = 0, True
-        return replace(state, rows=counts, active=active)
+        state = self._counted(state, state.length)
+        counts, done, active = state.rows.copy(), state.done.copy(), state.active.copy()
+        counts[:, rows], done[rows], active[rows] = 0, 0, True
+        return state._replace(rows=counts, done=done, active=active)
 
-    def _counted(self, state: AutoState, feedback: Feedback) -> AutoState:
-        """The state with a step counted."""
-        active, position = feedback.active[:, None], np.arange(self.max_length)
-        drafted, accepted = feedback.drafted[:, None], feedback.accepted[:, None]
-        reached = active & (position < state.length) & (position <= accepted)
-        step = np.stack((reached, reached & (position < drafted), reached & (position < accepted)))
-        memory = max(12.0, self.memory / int(active.sum()))
-        fade = np.where(reached.any(0), 1 - 1 / memory, 1 - 1 / (UNSEEN * memory))
-        longest = int((feedback.drafted * feedback.active).max()) / state.length
-        return replace(
-            state,
-            counts=state.counts * fade + step.sum(1),
-            rows=state.rows * np.where(reached, 1 - 1 / self.memory, 1) + step,
-            active=feedback.active.copy(),
-            filled=state.filled + (longest - state.filled) / FILLED,
+    def _counted(self, state: AutoState, k: int) -> AutoState:
+        """The state with the steps counted whose length was k."""
+        steps = [one for one in state.uncounted if one.active.any()]
+        state = state._replace(uncounted=())
+        if not steps:
+            return state
+        drafted, accepted, active = (
+            np.array([getattr(one, name) for one in steps])
+            for name in ("drafted", "accepted", "active")
+        )  # [steps, B]
+        reached = np.minimum(accepted + 1, k)
+        ends = np.array((reached, np.minimum(reached, drafted), accepted)) * active
+        step = (np.arange(self.max_length) < ends[..., None]).sum(1)  # [3, B, K]
+        memory = max(12.0, self.memory / int(active[-1].sum()))
+        longest = float((drafted * active).max(1).mean()) / k
+        return state._replace(
+            counts=state.counts * (1 - 1 / memory) ** len(steps) + step.sum(1),
+            rows=state.rows * (1 - step[0] / self.memory) + step,
+            done=state.done + ends[2].sum(0),
+            active=active[-1].copy(),
+            filled=longest + (state.filled - longest) * (1 - 1 / FILLED) ** len(steps),
         )
 
-    def _decided(self, state: AutoState, saved: float) -> AutoState:
-        """The state with the length of the `following` step.
-
-        saved: seconds, of the last step.
-        """
-        tokens, choices = self._tokens(state), (0, *self.draft_lengths)
-        rates = [tokens[k] / self._seconds(k, state) for k in choices]
+    def _decided(self, state: AutoState) -> AutoState:
+        """The state with the length of the `following` step."""
+        choices, tokens = self._choices, self._tokens(state)
+        seconds = [self._seconds(k, state) for k in choices]
+        rates = [tokens[k] / t for k, t in zip(choices, seconds, strict=True)]
         best = max(range(1, len(choices)), key=rates.__getitem__)
         margin = ONE + min(DOUBLED * math.log2(len(state.active)), MOST_DOUBLED)
-        if rates[best] < (margin + (0 if state.length else BEGIN)) * rates[0]:
+        if state.length:
+            margin /= 1 + UNCERTAIN / (1 + float(state.counts[0, 0]))
+        if rates[best] < margin * rates[0]:
             best = 0
-        state = replace(state, following=choices[best], savings=state.savings + saved)
+        state = state._replace(following=choices[best])
         longer = range(best + 1, len(choices))
-        if not (longer and saved):
+        if not longer:
             return state
         probe = max(longer, key=rates.__getitem__)
-        seconds = self._seconds(choices[probe], state)
-        loss = seconds - tokens[choices[probe]] / rates[best]
+        loss = seconds[probe] - tokens[choices[probe]] / rates[best]
         if best:
-            loss = max(loss, LEAST_LOSS * seconds)
+            loss = max(loss, LEAST_LOSS * seconds[probe])
         else:  # and for passes over the tokens that the draft lacks
             passes = min(1 + state.lacking // CAUGHT_UP, MOST_PASSES)
-            once = self._seconds(1, state) - self._seconds(0, state)
-            loss = PROBE * max(loss, 0.0) + passes * once
+            loss = max(loss, 0.0) + passes * (seconds[1] - seconds[0])
         if state.savings < loss:
-            return replace(state, loss=loss)
-        state = replace(state, following=choices[probe], savings=0.0)
+            return state._replace(loss=loss)
+        state = state._replace(following=choices[probe], savings=0.0)
         if best:
             return state
-        counts, rows = PAUSED * state.counts, PAUSED * state.rows
-        return replace(state, counts=counts, rows=rows, probing=PROBE - 1)
+        return state._replace(counts=PAUSED * state.counts, rows=PAUSED * state.rows)
 
     def _tokens(self, state: AutoState) -> list[float]:
-        """Harmonic mean of the expected tokens of the active rows, by draft length, [K+1]."""
-        chance, estimates = self.acceptance, []
+        """Expected tokens of the active rows by draft length [K+1]: their mean if ended rows are
+        refilled, else a weighted harmonic one.
+        """
+        chance, chances, shares = self.acceptance, list[float](), list[float]()
         for reached, drafted, accepted in state.counts.T.tolist():
-            prior = max(chance, self.acceptance)
-            chance = (accepted + PRIOR * prior) / (drafted + PRIOR)
-            estimates.append((chance, (drafted + PRIOR) / (reached + PRIOR)))
-        chances, shares = np.array(estimates).T
+            chance = (accepted + PRIOR * max(chance, self.acceptance)) / (drafted + PRIOR)
+            chances.append(chance)
+            shares.append((drafted + PRIOR) / (reached + PRIOR))
         active = state.active if state.active.any() else ~state.active
-        reached, drafted, accepted = state.rows[:, active]
-        chances = (accepted + OF_ROWS * chances) / (drafted + OF_ROWS)
-        shares = (drafted + OF_ROWS * shares) / (reached + OF_ROWS)
-        tokens = 1 + np.cumsum(np.cumprod(chances * shares, axis=1), axis=1)
-        return [1.0, *(len(tokens) / (1 / tokens).sum(axis=0)).tolist()]
+        rows, done = state.rows[:, active], state.done[active]
+        of_all = OF_ROWS * np.array((shares, chances))
+        found = (rows[1:] + of_all[:, None]) / (rows[:2] + OF_ROWS)  # the same, of each row
+        tokens = 1 + (found[0] * found[1]).cumprod(1).cumsum(1)
+        if state.queued:
+            return [1.0, *tokens.mean(0).tolist()]
+        weights = np.exp((done.min() - done) / LAG)
+        return [1.0, *(weights.sum() / (weights @ (1 / tokens))).tolist()]
+
+    @cached_property
+    def _choices(self) -> tuple[int, ...]:
+        return (0, *self.draft_lengths)
 
     def _seconds(self, k: int, state: AutoState) -> float:
         """Expected seconds of a step with k requested tokens."""
