@@ -168,7 +168,7 @@ def test_attention_stores_what_it_then_reads(
     if tables is not None:
         cos, sin = (table[positions][:, :, None] for table in tables)
         qk = qk * cos + qk.roll(dim // 2, -1) * sin
-    stored = storage.clone()
+    stored, before = storage.clone(), storage.clone()
     for b in range(batch):
         for w, p in enumerate(positions[b].tolist()):
             if p >= 0:
@@ -177,11 +177,19 @@ def test_attention_stores_what_it_then_reads(
     rule = AttentionRule(0.3, seen, softcap)
     expected = reference(qk[:, :, :count], view, positions, extent, rule)
     assert cpu().attention.supports(y, k, v)
-    out = cpu().attention.store_and_attend(
-        y, norm, tables, positions, k, v, extent, 0.3, seen, softcap
-    )
+    rest = k, v, extent, 0.3, seen, softcap
+    out = cpu().attention.store_and_attend(y, norm, tables, positions, None, *rest)
     assert close(out, expected)
     assert torch.allclose(storage, stored, atol=1e-5)
+    # without gaps: the last token, at -1, is of the last row
+    storage.copy_(before)
+    offsets = torch.arange(batch + 1) * window
+    own = y.flatten(0, 1)[None], norm, tables, positions.reshape(1, -1), offsets
+    packed = cpu().attention.store_and_attend(*own, *rest)
+    assert torch.equal(packed[0].view_as(out), out)
+    for b in range(batch):
+        for p in positions[b][positions[b] >= 0].tolist():
+            assert torch.allclose(storage[:, b, p], stored[:, b, p], atol=1e-5)
 
 
 @given(

@@ -14,8 +14,9 @@ from bass.attention import BACKENDS, SDPA
 from bass.caches import PaddedCache
 from bass.engine.scorer import ModelScorer
 from bass.models.qwen3 import Qwen3, Qwen3Config
+from bass.ops.dispatch import MOST_CPU_ROWS
 from bass.ops.recorded import RecordedPasses
-from bass.records import CacheBudget, Window
+from bass.records import CacheBudget, Scored, Window
 from bass.testing.small_models import SmallLlama
 from support.cpu import UNSUPPORTED, cpu, cpu_kernels
 
@@ -51,6 +52,12 @@ def scorer(model: SmallLlama | nn.Module, batch: int, layers: tuple[int, ...] = 
     return ModelScorer(model, cache, SDPA(), batch, layers)
 
 
+def passed(score: ModelScorer, window: Window) -> Scored:
+    """The outputs of a pass that is neither recorded nor packed."""
+    logits, *features = score._computed(window, score.store.attend(window))
+    return Scored(logits, tuple(features))
+
+
 def windows(batch: int, width: int, count: int) -> list[Window]:
     """Consecutive windows of rows that begin at different positions; one place has no token."""
     made, random = [], torch.Generator().manual_seed(batch)
@@ -73,7 +80,7 @@ def test_a_replay_has_the_bits_of_the_pass(
     with cpu_kernels():
         replayed, computed = (scorer(model, batch, layers) for _ in range(2))
         for window in windows(batch, width, 6):
-            found, expected = replayed(window), computed._scored(window)
+            found, expected = replayed(window), passed(computed, window)
             assert torch.equal(found.logits[:-1], expected.logits[:-1])
             for one, other in zip(
                 (found.logits, *found.features), (expected.logits, *expected.features), strict=True
@@ -84,6 +91,26 @@ def test_a_replay_has_the_bits_of_the_pass(
         assert program is not None
         for ours, theirs in zip(vars(replayed.cache)["_slots"], computed.cache._slots, strict=True):
             assert all(map(torch.equal, ours, theirs))
+
+
+@torch.inference_mode()
+def test_a_program_of_a_packed_window_serves_windows_of_any_shape() -> None:
+    """Of as many tokens: three rows of 4 places, then of 6; each row begins where the last window
+    has ended.
+    """
+    with cpu_kernels():
+        replayed, computed = (scorer(LLAMA, 3) for _ in range(2))
+        lens, random = torch.zeros(3, dtype=torch.int64), torch.Generator().manual_seed(0)
+        for width, counts in ((4, (1, 4, 0)), (4, (3, 0, 2)), (6, (0, 0, 5)), (6, (2, 2, 1))):
+            ahead, count = torch.arange(width), torch.tensor(counts)
+            positions = torch.where(ahead < count[:, None], lens[:, None] + ahead, -1)
+            window = Window(torch.randint(0, 13, (3, width), generator=random), positions, 16)
+            lens += count
+            fed = positions >= 0
+            found, expected = replayed(window).logits[fed], passed(computed, window).logits[fed]
+            assert torch.equal(found, expected)
+        [program] = replayed.store.passes._programs.values()
+        assert program is not None
 
 
 @torch.inference_mode()
@@ -116,7 +143,7 @@ def test_a_pass_with_other_operations_is_not_recorded() -> None:
         score = scorer(model, 1)
         for i, window in enumerate(windows(1, 1, 5)):
             model.blocks[0].attention.out.factor = float(i)
-            expected = scorer(model, 1)._scored(window).logits if i == 0 else None
+            expected = passed(scorer(model, 1), window).logits if i == 0 else None
             found = score(window).logits
             assert expected is None or torch.equal(found, expected)
         assert list(score.store.passes._programs.values()) == [None]
@@ -135,7 +162,7 @@ def test_threads_record_at_the_same_time() -> None:
 
     with cpu_kernels():
         computed = scorer(LLAMA, 1)
-        expected = [computed._scored(window).logits for window in windows(1, 1, 30)[:-1]]
+        expected = [passed(computed, window).logits for window in windows(1, 1, 30)[:-1]]
         workers = [threading.Thread(target=work, args=(me,)) for me in range(3)]
         for worker in workers:
             worker.start()
@@ -150,12 +177,12 @@ def test_only_attention_by_kernels_is_recorded() -> None:
 
 
 def test_a_pass_with_gradients_or_many_tokens_is_not_recorded() -> None:
-    tokens = torch.zeros(1, 64, dtype=torch.int64)
+    tokens = torch.zeros(1, MOST_CPU_ROWS, dtype=torch.int64)
     with cpu_kernels():
         assert not RecordedPasses.supports(tokens)
         with torch.inference_mode():
             assert RecordedPasses.supports(tokens)
-            assert not RecordedPasses.supports(torch.zeros(1, 65, dtype=torch.int64))
+            assert not RecordedPasses.supports(torch.zeros(1, MOST_CPU_ROWS + 1, dtype=torch.int64))
     with torch.inference_mode():
         assert not RecordedPasses.supports(tokens)
 

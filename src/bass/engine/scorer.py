@@ -4,10 +4,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, final
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from bass.engine.packing import Packing
 from bass.errors import PairingError
 from bass.interfaces import (
     Attend,
@@ -20,7 +22,15 @@ from bass.interfaces import (
     Scorer,
 )
 from bass.ops.recorded import Pass, RecordedPasses
-from bass.records import AttentionRule, Features, Projection, RowAssignment, Scored, Window
+from bass.records import (
+    AttentionRule,
+    Features,
+    Projection,
+    Rotation,
+    RowAssignment,
+    Scored,
+    Window,
+)
 
 
 @final
@@ -48,6 +58,36 @@ class CachedAttend(Attend):
 
     def store(self, layer: int, projection: Projection) -> None:
         self.cache.store(layer, projection, self.positions)
+
+
+@final
+@dataclass(frozen=True)
+class PackedAttend(Attend):
+    """Attention of a packed window, by the backend itself or by way of the padded window."""
+
+    packing: Packing
+    offsets: Int[Tensor, " rows_and_one"]
+    padded: CachedAttend
+
+    def __call__(self, layer: int, projection: Projection) -> Float[Tensor, "1 tokens heads dim"]:
+        own, window = self.padded, self.packing.window
+        out = own.backend.attend_packed(
+            own.cache, layer, projection, window.positions, self.offsets, window.span,
+            own.rules[layer],
+        )  # fmt: skip
+        if out is None:
+            out = own(layer, self._padded(projection)).flatten(0, 1)[self.packing.places][None]
+        return out
+
+    def store(self, layer: int, projection: Projection) -> None:
+        self.padded.store(layer, self._padded(projection))
+
+    def _padded(self, projection: Projection) -> Projection:
+        sums, rotation = projection.partial_sums, projection.rotation
+        if rotation is not None:
+            rotation = Rotation(rotation.rotary, self.padded.positions)
+        sums = torch.stack([self.packing.unpacked(one) for one in sums])
+        return replace(projection, partial_sums=sums, rotation=rotation)
 
 
 @final
@@ -89,7 +129,7 @@ class CachedLayers(LayerCache):
         def recorded(tokens: Tensor, positions: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
             return run(replace(window, tokens=tokens, positions=positions), *inputs)
 
-        kind = name, window.start
+        kind = name, window.start, len(inputs) and len(inputs[0])
         return self.passes(recorded, kind, window.tokens, window.positions, *inputs)
 
 
@@ -109,24 +149,39 @@ class ModelScorer(ForwardingRowStore, Scorer):
         return CachedLayers(self.cache, self.backend, self.decoder.shape.rules, self.batch)
 
     def fill(self, window: Window) -> Features:
-        return self._complete(self.decoder.fill(window, self._attend(window), self.feature_ids))
+        packing = Packing.of(window)
+        if packing is None:
+            return self._complete(
+                self.decoder.fill(window, self.store.attend(window), self.feature_ids)
+            )
+        attend = PackedAttend(packing, packing.offsets, self.store.attend(window))
+        found = self._complete(self.decoder.fill(packing.window, attend, self.feature_ids))
+        return tuple(map(packing.unpacked, found))
 
     def __call__(self, window: Window) -> Scored:
-        def run(window: Window) -> tuple[Tensor, ...]:
-            scored = self._scored(window)
-            return scored.logits, *scored.features
+        packing = Packing.of(window)
+        if packing is None:
+            outputs = self._outputs(lambda own: self._computed(own, self.store.attend(own)), window)
+            return Scored(outputs[0], outputs[1:])
 
-        if not self.decoder.replayable:
-            return self._scored(window)
-        logits, *features = self.store.replayed("score", run, window)
+        def run(own: Window, offsets: Tensor) -> tuple[Tensor, ...]:
+            packed = replace(packing, window=own)
+            return self._computed(own, PackedAttend(packed, offsets, self.store.attend(window)))
+
+        outputs = self._outputs(run, packing.window, packing.offsets)
+        logits, *features = map(packing.unpacked, outputs)
         return Scored(logits, tuple(features))
 
-    def _scored(self, window: Window) -> Scored:
-        hidden, features = self.decoder.hidden(window, self._attend(window), self.feature_ids)
-        return Scored(self.decoder.unembed(hidden), self._complete(features))
+    def _outputs(self, run: Pass, window: Window, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Those of a pass, replayed where it can be."""
+        if not self.decoder.replayable:
+            return run(window, *inputs)
+        return self.store.replayed("score", run, window, *inputs)
 
-    def _attend(self, window: Window) -> CachedAttend:
-        return self.store.attend(window)
+    def _computed(self, window: Window, attend: Attend) -> tuple[Tensor, ...]:
+        """Logits and features."""
+        hidden, features = self.decoder.hidden(window, attend, self.feature_ids)
+        return self.decoder.unembed(hidden), *self._complete(features)
 
     def _complete(self, features: Features) -> Features:
         """The states, if there is one for each id; raises `PairingError` otherwise."""

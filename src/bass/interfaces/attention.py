@@ -71,3 +71,18 @@ class AttentionBackend(ABC, Generic[View, Plan]):
         if projection.sinks is None:
             return self.run(q, cache.view(layer), plan, rule)
         return self.run(q, cache.view(layer), plan, rule, projection.sinks)
+
+    def attend_packed(
+        self,
+        cache: KVCache[View],
+        layer: int,
+        projection: Projection,
+        positions: Int[Tensor, "1 tokens"],
+        offsets: Int[Tensor, " rows_and_one"],
+        span: int,
+        rule: AttentionRule,
+    ) -> Float[Tensor, "1 tokens heads dim"] | None:
+        """As `attend`, for tokens of all rows without gaps: those of row b are at `offsets[b]` to
+        `offsets[b + 1]`, the last ones at position -1. None: the engine pads them.
+        """
+        return None

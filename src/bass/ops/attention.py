@@ -140,14 +140,20 @@ def store(
 
 
 def by_hopper(
-    projection: Projection, view: RaggedView, positions: Positions, span: int, rule: AttentionRule
+    projection: Projection,
+    view: RaggedView,
+    positions: Positions,
+    span: int,
+    rule: AttentionRule,
+    offsets: Int[Tensor, " rows_and_one"] | None = None,
 ) -> Queries | None:
     """Complete a projection, store its keys and values, and attend, in one launch; None: Hopper's
     kernel does not support it.
     """
     parts = projection.partial_sums
     if (
-        not dispatch.hopper(view.k)
+        offsets is not None
+        or not dispatch.hopper(view.k)
         or _unknown(projection.qk_norm)
         or not hopper.attention.supports(parts, view.k, view.v, span)
     ):
@@ -159,9 +165,14 @@ def by_hopper(
 
 
 def by_cpu(
-    projection: Projection, view: PaddedView, positions: Positions, span: int, rule: AttentionRule
+    projection: Projection,
+    view: PaddedView,
+    positions: Positions,
+    span: int,
+    rule: AttentionRule,
+    offsets: Int[Tensor, " rows_and_one"] | None = None,
 ) -> Queries | None:
-    """The same on a CPU; None: its kernel does not support it."""
+    """The same on a CPU, also for a packed window; None: its kernel does not support it."""
     y, tables = projection.partial_sums, _tables(projection)
     cpu = dispatch.cpu_step_kernels(y.flatten(3))
     if (
@@ -176,7 +187,7 @@ def by_cpu(
         return None
     norm = kernel_norm(projection.qk_norm)
     return cpu.attention.store_and_attend(
-        y[0], norm, tables, positions, view.k, view.v, span, *_limits(rule)
+        y[0], norm, tables, positions, offsets, view.k, view.v, span, *_limits(rule)
     )
 
 

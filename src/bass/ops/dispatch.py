@@ -23,7 +23,7 @@ from bass.kernels.support import unsupported as unsupported
 MOST_ROWS = 512  # of a step; a prefill has more, and is bound by arithmetic
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 CPU_DTYPES = (torch.float32, torch.int64)  # of a step on a CPU, but for matrices
-MOST_CPU_ROWS = 64  # of a step on a CPU, whose passes are replayed; a prompt has more
+MOST_CPU_ROWS = 192  # of a step on a CPU, whose passes are replayed
 VARIABLE = "BASS_CPU_PRODUCTS"
 _cpu: list[Any] = []  # the package of kernels for CPUs, once a model on a CPU is loaded
 

@@ -26,6 +26,13 @@ MUTANTS = (
         (BY_CPU,),
     ),
     Mutant(
+        "a CPU's attention reads a packed row from its second token on",
+        "cpu.attention._store_and_attend",
+        "b * window if window > 0 else offsets[b]",
+        "b * window if window > 0 else offsets[b] + 1",
+        (BY_CPU,),
+    ),
+    Mutant(
         "a CPU's noise swaps the halves of the key",
         "cpu.step._uniforms",
         "low, high = key & MASK, key >> SHIFT",

@@ -29,6 +29,7 @@ from support.mutants.killers import (
 )
 from support.mutants.mutant import Mutant
 
+PACKING = "unit/test_packing.py"
 MUTANTS = (
     Mutant(
         "the target's window has the positions of the longest row",
@@ -362,5 +363,33 @@ MUTANTS = (
         "copied((draft, noise)) if self.verifier.writes_inputs else (draft, noise)",
         "(draft, noise)",
         (WRITTEN_VERDICT,),
+    ),
+    Mutant(
+        "a packed row begins where the row before it begins",
+        "engine.packing.Packing.of",
+        "offsets[1:]",
+        "offsets[:-1]",
+        (f"{PACKING}::test_a_packed_window_has_the_tokens_of_each_row_in_order",),
+    ),
+    Mutant(
+        "the tokens that fill up a packed window are written to a cache",
+        "engine.packing.Packing.of",
+        "own[count:] = -1",
+        "own[count:] = 0",
+        (f"{PACKING}::test_a_packed_window_has_the_tokens_of_each_row_in_order",),
+    ),
+    Mutant(
+        "a packed pass gives each place the values of the next token",
+        "engine.packing.Packing.of",
+        "present.cumsum() - 1",
+        "present.cumsum()",
+        (f"{PACKING}::test_a_packed_pass_gives_what_the_padded_one_gives",),
+    ),
+    Mutant(
+        "heads that are padded for a backend are not rotated",
+        "PackedAttend._padded",
+        "Rotation(rotation.rotary, self.padded.positions)",
+        "Rotation(rotation.rotary, 0 * self.padded.positions)",
+        (f"{PACKING}::test_a_packed_pass_gives_what_the_padded_one_gives",),
     ),
 )

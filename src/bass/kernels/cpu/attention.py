@@ -73,9 +73,9 @@ def _attended(q, at, k, v, base, step, first, last, scale, softcap, out, to, dim
 @no_type_check
 def _store_and_attend(argument):
     (
-        y, cos, sin, positions, k, v, out, scratch, batch, window, heads, kv_heads, dim, row_step,
-        extent, seen, scale, softcap, norm, offset, eps, threads,
-    ) = unpacked(argument, "FiiIFFFFiiiiiiiiddiidi")  # fmt: skip
+        y, cos, sin, positions, offsets, k, v, out, scratch, batch, window, heads, kv_heads, dim,
+        row_step, extent, seen, scale, softcap, norm, offset, eps, threads,
+    ) = unpacked(argument, "FiiIIFFFFiiiiiiiiddiidi")  # fmt: skip
     rotates, normed, cos, sin, norm = cos != 0, norm != 0, floats(cos), floats(sin), floats(norm)
     scale, softcap, offset = np.float32(scale), np.float32(softcap), np.float32(offset)
     group, all_heads, items = heads // kv_heads, heads + 2 * kv_heads, batch * kv_heads
@@ -84,19 +84,21 @@ def _store_and_attend(argument):
         base, step = b * row_step + head * dim, kv_heads * dim
         query = item * (dim + extent)  # in scratch: a query, then its scores
         weight = (heads + head) * dim if normed else -1
-        for w in range(window):
-            own, place = positions[b * window + w], (b * window + w) * all_heads
+        begin = b * window if window > 0 else offsets[b]
+        end = begin + window if window > 0 else offsets[b + 1]
+        for token in range(begin, end):
+            own, place = positions[token], token * all_heads
             if own >= 0:
                 angles, to = own * dim if rotates else -1, base + own * step
                 key = (place + heads + head) * dim
                 _completed(y, key, norm, weight, offset, eps, angles, cos, sin, k, to, dim)
                 for i in range(dim):
                     v[to + i] = y[key + kv_heads * dim + i]
-        for w in range(window):
-            own, place = positions[b * window + w], (b * window + w) * all_heads
+        for token in range(begin, end):
+            own, place = positions[token], token * all_heads
             angles = own * dim if rotates else -1
             for h in range(head * group, (head + 1) * group):
-                to = ((b * window + w) * heads + h) * dim
+                to = (token * heads + h) * dim
                 if own < 0:
                     for i in range(dim):
                         out[to + i] = 0
@@ -127,8 +129,9 @@ def store_and_attend(
     norm: Norm | None,
     tables: tuple[Tensor, Tensor] | None,
     positions: Int[Tensor, "batch window"],
-    k: Float[Tensor, "batch extent kv_heads dim"],
-    v: Float[Tensor, "batch extent kv_heads dim"],
+    offsets: Int[Tensor, " rows_and_one"] | None,
+    k: Float[Tensor, "rows extent kv_heads dim"],
+    v: Float[Tensor, "rows extent kv_heads dim"],
     span: int,
     scale: float,
     window: int | None,
@@ -136,17 +139,20 @@ def store_and_attend(
 ) -> Float[Tensor, "batch window heads dim"]:
     """Complete a projection, store its keys and values, and attend; zero for position -1.
 
-    tables: cosines and signed sines of every position [context, dim]. No position is at or beyond
-    `span`.
+    tables: cosines and signed sines of every position [context, dim]. offsets: of a packed window
+    [1, tokens], where the tokens of each row of the cache begin, and their number. No position is
+    at or beyond `span`.
     """
     y, positions = y.contiguous(), positions.contiguous()
     (batch, width, count, dim), (extent, kv_heads) = y.shape, k.shape[1:3]
     out = y.new_empty(batch, width, count - 2 * kv_heads, dim)
+    if offsets is not None:
+        batch, width = len(offsets) - 1, 0
     # not of `span`, which differs between the passes of a program
     scratch = empty(batch * kv_heads * (dim + extent))
     _store_and_attend(
         2 * out.numel() * span,
-        y, *(tables or (None, None)), positions, k, v, out, scratch, batch, width,
+        y, *(tables or (None, None)), positions, offsets, k, v, out, scratch, batch, width,
         count - 2 * kv_heads, kv_heads, dim, k.stride(0), extent,
         extent if window is None else window, float(scale), float(softcap or 0),
         None if norm is None else norm.weight, norm is not None and norm.kind == "offset_rms",

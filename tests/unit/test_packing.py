@@ -1,0 +1,83 @@
+"""A packed window has the tokens of the padded one, and a pass of it the same results."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bass.engine.packing import Packing
+from bass.engine.scorer import ModelScorer
+from bass.records import CacheBudget, Window
+from bass.testing.small_models import SmallLlama
+from support.engines import PAIRINGS
+
+LLAMA = SmallLlama(layers=2).models["target"]
+counts = st.lists(st.integers(0, 5), min_size=1, max_size=5)
+
+
+def window_of(counts: list[int], width: int) -> Window:
+    """Rows with so many tokens, which begin at different positions."""
+    rows, ahead = torch.tensor(counts)[:, None], torch.arange(width)
+    positions = torch.where(ahead < rows, torch.arange(len(counts))[:, None] + ahead, -1)
+    tokens = torch.arange(positions.numel()).view_as(positions) % 13
+    return Window(tokens, positions, 16)
+
+
+@given(counts, st.integers(5, 7))
+def test_a_packed_window_has_the_tokens_of_each_row_in_order(counts: list[int], width: int) -> None:
+    padded = window_of(counts, width)
+    packing = Packing.of(padded)
+    if packing is None:
+        size = sum(counts)
+        assert size == 0 or -(-size // 4) * 4 > 7 / 8 * padded.positions.numel()
+        return
+    window, offsets = packing.window, packing.offsets.tolist()
+    for row, count in enumerate(counts):
+        own = slice(offsets[row], offsets[row] + count)
+        assert torch.equal(window.tokens[0, own], padded.tokens[row, :count])
+        assert torch.equal(window.positions[0, own], padded.positions[row, :count])
+    assert (window.positions[0, sum(counts) :] == -1).all()
+    assert offsets[-1] == len(window.positions[0]) < padded.positions.numel()
+    fed = padded.positions >= 0
+    assert torch.equal(packing.unpacked(window.tokens.float())[fed], padded.tokens[fed].float())
+
+
+def test_a_window_on_a_gpu_or_of_selected_rows_is_not_packed() -> None:
+    padded = window_of([1, 0, 0], 4)
+    assert Packing.of(Window(padded.tokens, padded.positions, 16, rows=torch.arange(3))) is None
+    with torch.device("meta"):
+        elsewhere = Window(torch.zeros(3, 4), torch.zeros(3, 4), 16)
+    assert Packing.of(elsewhere) is None
+
+
+@pytest.mark.parametrize("pair", PAIRINGS)
+@torch.inference_mode()
+def test_a_packed_pass_gives_what_the_padded_one_gives(pair: str) -> None:
+    """Logits, states of layers, and what later windows see, in every layout and backend."""
+    layout, backend = PAIRINGS[pair]
+    shape, made = LLAMA.shape, list[ModelScorer]()
+    for _ in range(2):
+        cache: Any = layout.allocate(
+            shape, CacheBudget.of(np.full(4, 24)), torch.device("cpu"), torch.float32
+        )
+        made.append(ModelScorer(LLAMA, cache, backend(), 4, (0, 2)))
+    packed, padded = made
+    lens, random = torch.zeros(4, dtype=torch.int64), torch.Generator().manual_seed(0)
+    for step, own in enumerate(([5, 2, 1, 3], [1, 0, 4, 0], [0, 6, 0, 1], [3, 1, 0, 0])):
+        ahead, count = torch.arange(6), torch.tensor(own)
+        positions = torch.where(ahead < count[:, None], lens[:, None] + ahead, -1)
+        window = Window(torch.randint(0, 13, (4, 6), generator=random), positions, 24)
+        assert Packing.of(window) is not None
+        lens += count
+        attend = padded.store.attend(window)
+        if step:
+            scored, expected = packed(window), padded._computed(window, attend)
+            found = scored.logits, *scored.features
+        else:  # a prefill
+            found, expected = packed.fill(window), LLAMA.fill(window, attend, (0, 2))
+        fed = positions >= 0
+        for one, other in zip(found, expected, strict=True):
+            assert torch.allclose(one[fed], other[fed], atol=1e-5)
