@@ -15,6 +15,7 @@ import bass
 from bass.api import generation
 from bass.drafters import Ensemble, ModelDraft, Ngram, NoDrafter, Replay, SelfDraft
 from bass.engine.cost import Peaks, pass_cost
+from bass.engine.packing import Packing
 from bass.engine.schedule import Schedule
 from bass.models.decoder import CausalDecoder, FirstLayers
 from bass.policies import Fixed
@@ -85,6 +86,7 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> Spy:
     """
     watching = Spy()
     monkeypatch.setattr(generation, "measure_peaks", lambda *_: Peaks(1.0, 1.0))
+    monkeypatch.setattr(Packing, "of", lambda window: None)  # a packed window has no rows
     admit = Schedule.admit
 
     def admitted(*arguments: Any) -> Any:

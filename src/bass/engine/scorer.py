@@ -129,7 +129,7 @@ class CachedLayers(LayerCache):
         def recorded(tokens: Tensor, positions: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
             return run(replace(window, tokens=tokens, positions=positions), *inputs)
 
-        kind = name, window.start, len(inputs) and len(inputs[0])
+        kind = name, window.start
         return self.passes(recorded, kind, window.tokens, window.positions, *inputs)
 
 
@@ -151,32 +151,36 @@ class ModelScorer(ForwardingRowStore, Scorer):
     def fill(self, window: Window) -> Features:
         packing = Packing.of(window)
         if packing is None:
-            return self._complete(
-                self.decoder.fill(window, self.store.attend(window), self.feature_ids)
-            )
-        attend = PackedAttend(packing, packing.offsets, self.store.attend(window))
+            return self._complete(self.decoder.fill(window, self._attend(window), self.feature_ids))
+        attend = PackedAttend(packing, packing.offsets, self._attend(window))
         found = self._complete(self.decoder.fill(packing.window, attend, self.feature_ids))
         return tuple(map(packing.unpacked, found))
 
     def __call__(self, window: Window) -> Scored:
         packing = Packing.of(window)
         if packing is None:
-            outputs = self._outputs(lambda own: self._computed(own, self.store.attend(own)), window)
-            return Scored(outputs[0], outputs[1:])
+            logits, *features = self._outputs(
+                "score", lambda own: self._computed(own, self._attend(own)), window
+            )
+            return Scored(logits, tuple(features))
 
         def run(own: Window, offsets: Tensor) -> tuple[Tensor, ...]:
             packed = replace(packing, window=own)
-            return self._computed(own, PackedAttend(packed, offsets, self.store.attend(window)))
+            return self._computed(own, PackedAttend(packed, offsets, self._attend(window)))
 
-        outputs = self._outputs(run, packing.window, packing.offsets)
+        name = f"score {len(packing.offsets) - 1} packed rows"
+        outputs = self._outputs(name, run, packing.window, packing.offsets)
         logits, *features = map(packing.unpacked, outputs)
         return Scored(logits, tuple(features))
 
-    def _outputs(self, run: Pass, window: Window, *inputs: Tensor) -> tuple[Tensor, ...]:
+    def _attend(self, window: Window) -> CachedAttend:
+        return self.store.attend(window)
+
+    def _outputs(self, name: str, run: Pass, window: Window, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Those of a pass, replayed where it can be."""
         if not self.decoder.replayable:
             return run(window, *inputs)
-        return self.store.replayed("score", run, window, *inputs)
+        return self.store.replayed(name, run, window, *inputs)
 
     def _computed(self, window: Window, attend: Attend) -> tuple[Tensor, ...]:
         """Logits and features."""
