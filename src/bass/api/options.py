@@ -230,7 +230,7 @@ class ChatOptions(RequestOptions, TemplateOptions):
     """The options of `LLM.chat`."""
 
 
-# Options here, and their names in vLLM, SGLang, transformers and gpt-fast; docs/coming-from.md has
+# Options here, and their names in vLLM, SGLang and transformers; docs/coming-from.md has
 # the differences, and what has no counterpart here.
 _COUNTERPARTS = {
     "target": "model model_path checkpoint_path",

@@ -16,7 +16,9 @@ LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)  # between two of them rates differ 
 # Least ratio of rates for drafting, for one row and for each time that the batch doubles: a call
 # ends with the slowest of its rows.
 ONE, DOUBLED, MOST_DOUBLED = 1.02, 0.02, 0.06
-PRIOR = 4.0  # tokens that the prior of a position counts as
+# Tokens that the prior of a position counts as, and a share of those of the position before it:
+# what was seen of a position that is not drafted any more must not outweigh what is seen now.
+PRIOR, SIMILAR = 4.0, 0.15
 OF_ROWS = 8.0  # tokens that the estimate of all rows counts as, for one row
 UNCERTAIN = 2.0  # drafts that go on count as so much better, over the number of drafts seen
 LAG = 8.0  # tokens: a row that is so far ahead of the last one counts 1 / e
@@ -72,8 +74,9 @@ class Auto(DraftLengthPolicy[AutoState]):
     of the next token), with counts that decay over `memory` tokens. d_i is the chance that the
     token is drafted then: `ngram` finds no match, or a stop rule ends the draft. The estimate of
     all rows counts as a few tokens of each row, and `acceptance`, or h_(i-1) if it is higher, as a
-    few of all rows: it is high, so that drafts are tried. While there were few drafts, n, a rate
-    with drafts counts as 1 + 2 / (1 + n) times as high: without drafts nothing is learned.
+    few of all rows and a seventh of those of h_(i-1): it is high, so that drafts are tried. While
+    there were few drafts, n, a rate with drafts counts as 1 + 2 / (1 + n) times as high: without
+    drafts nothing is learned.
 
     *Cost.* `times` are the seconds of a step of 0, 1, 2 ... drafted tokens; without them the engine
     measures them once for a machine, a pair, its strategies and a batch size, and keeps them on
@@ -219,14 +222,19 @@ class Auto(DraftLengthPolicy[AutoState]):
         refilled, else a weighted harmonic one.
         """
         chance, chances, shares = self.acceptance, list[float](), list[float]()
+        before = 0.0
         for reached, drafted, accepted in state.counts.T.tolist():
-            chance = (accepted + PRIOR * max(chance, self.acceptance)) / (drafted + PRIOR)
+            weight = PRIOR + SIMILAR * before
+            chance = (accepted + weight * max(chance, self.acceptance)) / (drafted + weight)
+            before = drafted
             chances.append(chance)
             shares.append((drafted + PRIOR) / (reached + PRIOR))
         active = state.active if state.active.any() else ~state.active
         rows, done = state.rows[:, active], state.done[active]
-        of_all = OF_ROWS * np.array((shares, chances))
-        found = (rows[1:] + of_all[:, None]) / (rows[:2] + OF_ROWS)  # the same, of each row
+        weights = np.full(rows.shape[1:], OF_ROWS)
+        weights[:, 1:] += SIMILAR * rows[1, :, :-1]
+        of_all = np.array((shares, chances))[:, None]
+        found = (rows[1:] + weights * of_all) / (rows[:2] + weights)  # the same, of each row
         tokens = 1 + (found[0] * found[1]).cumprod(1).cumsum(1)
         if state.queued:
             return [1.0, *tokens.mean(0).tolist()]
