@@ -40,7 +40,7 @@ def record(arguments: argparse.Namespace) -> dict[str, Any]:
     def decode(batch: int, k: int, seed: int, temperature: float) -> Any:
         llm._engines.parts = replace(llm.parts, policy=Fixed(k))
         options = {"seed": seed, "temperature": temperature, "max_new_tokens": NEW}
-        return llm.generate(prompts[:batch], ignore_eos=True, **options).trace.steps
+        return llm.generate(prompts[:batch], ignore_eos=True, **options).trace
 
     accepted = dict[str, Any]()
     for temperature in arguments.temperatures:
@@ -50,8 +50,9 @@ def record(arguments: argparse.Namespace) -> dict[str, Any]:
             for k in (8, 3):
                 done = np.zeros(ROWS, dtype=int)
                 for step in decode(ROWS, k, seed, temperature):
-                    for i in range(len(step.requests)):
-                        row, missed = step.requests[i], done[step.requests[i]] + step.accepted[i]
+                    for i in np.flatnonzero(step.requests >= 0):
+                        row = step.requests[i]
+                        missed = done[row] + step.accepted[i]
                         if step.accepted[i] < step.drafted[i] and missed < NEW:
                             equal[row, missed] = False
                         done[row] += step.emitted[i]

@@ -29,6 +29,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "policies": ("--acceptances", "1.5"),
     "quality": ("--target", NOWHERE),
     "quantized_step": ("--device", "cpu", "--formats", "mxfp4"),
+    "recorded_calls": ("x", "--seeds", "0"),
     "rounding": ("--dtype", "nope"),
     "write_shapes": ("--nope",),
 }
