@@ -12,7 +12,7 @@ from bass.option import help_of
 SOURCE = Path(bass.__file__).parent
 DOCS = Path(__file__).parents[2] / "docs"
 OPTIONS = help_of(LoadOptions) | help_of(ChatOptions)
-ENGINES = ("## vLLM", "## SGLang", "## llama.cpp", "## transformers", "## gpt-fast")
+ENGINES = ("## vLLM", "## SGLang", "## llama.cpp", "## transformers")
 
 
 def text_of(page: str) -> str:

@@ -233,14 +233,13 @@ class ChatOptions(RequestOptions, TemplateOptions):
 # Options here, and their names in vLLM, SGLang and transformers; docs/coming-from.md has
 # the differences, and what has no counterpart here.
 _COUNTERPARTS = {
-    "target": "model model_path checkpoint_path",
-    "draft": "speculative_model speculative_config assistant_model speculative_draft_model_path "
-    "draft_checkpoint_path",
+    "target": "model model_path",
+    "draft": "speculative_model speculative_config assistant_model speculative_draft_model_path",
     "lora": "lora_request",
     "dtype": "torch_dtype",
     "max_batch_size": "max_num_seqs max_running_requests batch_size",
     "max_model_len": "context_length",
-    "num_return_sequences": "n best_of num_samples",
+    "num_return_sequences": "n best_of",
     "max_new_tokens": "max_tokens max_length",
     "min_new_tokens": "min_tokens",
     "temperature": "do_sample",
@@ -250,7 +249,7 @@ _COUNTERPARTS = {
     "seed": "random_seed",
     "template": "chat_template",
     "chat_template_kwargs": "thinking",
-    "num_speculative_tokens": "gamma num_assistant_tokens speculate_k speculative_num_steps",
+    "num_speculative_tokens": "gamma num_assistant_tokens speculative_num_steps",
     "policy": "num_assistant_tokens_schedule",
     "policy=batch-table": "num_speculative_tokens_per_batch_size",
     "policy=ema-tiers": "speculative_adaptive",
@@ -265,7 +264,6 @@ _COUNTERPARTS = {
     "cache": "cache_implementation",
     "quantization": "quantization_config",
     "cuda_graphs=false": "enforce_eager",
-    "cuda_graphs": "compile compile_prefill",
     # in ablations
     "policy=fixed": "num_speculative_tokens",
 }
