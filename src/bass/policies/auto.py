@@ -182,7 +182,7 @@ class Auto(DraftLengthPolicy[AutoState]):
         longest = float((drafted * active).max(1).mean()) / k
         return state._replace(
             counts=state.counts * (1 - 1 / memory) ** len(steps) + step.sum(1),
-            rows=state.rows * (1 - step[0] / self.memory) + step,
+            rows=state.rows * (1 - 1 / self.memory) ** step[0] + step,
             done=state.done + ends[2].sum(0),
             active=active[-1].copy(),
             filled=longest + (state.filled - longest) * (1 - 1 / FILLED) ** len(steps),
