@@ -21,6 +21,7 @@ from bass.engine import prefill
 from bass.engine.prefill import CAUGHT_UP
 from bass.engine.scorer import ModelScorer
 from bass.engine.shapes import StepShapes
+from bass.engine.warm_up import caught_up_shapes, prompt_shapes
 from bass.errors import OptionError, PolicyError, RequestError, StrategyError
 from bass.interfaces import Verifier
 from bass.interfaces.policy import captured_lengths
@@ -194,6 +195,37 @@ def test_a_warm_up_feeds_windows_of_prompts_and_of_drafters_that_catch_up(
     }
     llm.generate([[i] * 20 for i in range(3, 13)], max_new_tokens=9, ignore_eos=True)
     assert captures.count == before
+
+
+def test_a_warm_up_feeds_windows_without_graphs_if_the_drafter_is_a_users(
+    silent_pair: Pair, captures: type[Captured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that its kernels are compiled before the first call."""
+
+    class Mine(ModelDraft):
+        pass
+
+    fed: set[tuple[int, int, int]] = set()
+    fill = ModelScorer.fill
+
+    def recorded(scorer: ModelScorer, window: Window) -> Any:
+        fed.add((*window.positions.shape, window.span))
+        return fill(scorer, window)
+
+    monkeypatch.setattr(ModelScorer, "fill", recorded)
+    llm = bass.load(
+        silent_pair.target, silent_pair.draft, device="cpu", policy=Fixed(2), max_batch_size=2,
+        drafter=Mine(),
+    )  # fmt: skip
+    storage = llm._engines.storage
+    assert storage is not None
+    assert storage.prefills is None
+    capacity, device = storage.capacity, storage.models.device
+    assert fed >= {
+        (rows, *shape)
+        for rows in storage.sizes
+        for shape in (*prompt_shapes(rows, capacity, device), *caught_up_shapes(capacity))
+    }
 
 
 def test_a_lazy_call_captures_what_it_can_need_before_its_first_token(

@@ -58,13 +58,6 @@ MUTANTS = (
         (f"{ENGINES}::test_storage_in_which_a_run_failed_is_not_used_again",),
     ),
     Mutant(
-        "a warm-up feeds windows of the longest span alone",
-        "warm_up.SPLIT_SPAN",
-        "512",
-        "1 << 20",
-        (f"{VERSIONS}::test_a_warm_up_launches_every_version_of_a_kernel_that_prefills_launch",),
-    ),
-    Mutant(
         "attention is compiled again for rows from an odd one on",
         "triton.attention._attend",
         '["place"]',
@@ -76,7 +69,7 @@ MUTANTS = (
         "warm_up.first_prefills",
         "fill()",
         "pass",
-        (f"{ENGINES}::test_a_warm_up_feeds_windows_of_prompts_and_of_drafters_that_catch_up",),
+        (f"{ENGINES}::test_a_warm_up_feeds_windows_without_graphs_if_the_drafter_is_a_users",),
     ),
     Mutant(
         "the last window of a long prompt is what is left",
