@@ -29,7 +29,6 @@ from bass.policies import POLICIES, Fixed
 
 ROWS, NEW, START, LONGEST = 16, 128, 64, 16
 FIXED, TIMED, BATCHES = (0, 1, 2, 3, 4, 6, 8), (0, 1, 2, 4, 8), (1, 4, 8, 16)
-CAUGHT_UP = 1  # extra passes of the draft in a step after one without drafts
 
 
 def record(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -89,7 +88,10 @@ def runs_of(equal: np.ndarray) -> np.ndarray:
 def replayed(
     policy: DraftLengthPolicy[Any], runs: np.ndarray, times: np.ndarray
 ) -> tuple[float, float]:
-    """Seconds of a call of these rows, and per token from token `START` of all rows on."""
+    """Seconds of a call of these rows, and per token from token `START` of all rows on.
+
+    After a step without drafts the draft has one more pass.
+    """
     batch = len(runs)
     rows, done, before = np.arange(batch), np.zeros(batch, dtype=int), 1
     state, seconds, reached = policy.init(batch), 0.0, (0.0, 0)
@@ -98,7 +100,7 @@ def replayed(
         lengths = np.minimum(np.asarray(policy.lengths(state)), left - 1) * active
         accepted = np.minimum(runs[rows, done.clip(max=NEW - 1)], lengths)
         longest = int(lengths.max())
-        took = times[longest] + CAUGHT_UP * (times[1] - times[0]) * (longest > 0 and not before)
+        took = times[longest] + (times[1] - times[0]) * (longest > 0 and not before)
         seconds, before = seconds + took, longest
         done = done + (accepted + 1) * active
         if not reached[1] and done.sum() >= START * batch:
@@ -124,15 +126,16 @@ def main(argv: list[str] | None = None) -> int:
     data = json.loads(arguments.file.read_text(encoding="utf-8"))
     print("| policy | temperature | batch | over no drafts | over the best | from 64 on | |")
     print("|---|--:|--:|--:|--:|--:|--:|")
-    for name in arguments.policies:
-        for temperature, texts in data["accepted"].items():
-            runs = runs_of(np.array(texts))
-            for batch in arguments.batches:
-                times = times_of(data["seconds"][str(batch)])
-                policy = POLICIES[name]().timed(tuple(times), True)  # pyright: ignore[reportAttributeAccessIssue]
-                groups = runs[: len(runs) // batch * batch].reshape(-1, batch, NEW)
-                fixed = {k: total(Fixed(k), groups, times) for k in FIXED}
-                own, words = total(policy, groups, times), list[str]()
+    for temperature, texts in data["accepted"].items():
+        runs = runs_of(np.array(texts))
+        for batch in arguments.batches:
+            times = times_of(data["seconds"][str(batch)])
+            groups = runs[: len(runs) // batch * batch].reshape(-1, batch, NEW)
+            fixed = {k: total(Fixed(k), groups, times) for k in FIXED}
+            for name in arguments.policies:
+                policy: DraftLengthPolicy[Any] = POLICIES[name]()
+                own = total(policy.timed(tuple(times), True), groups, times)
+                words = list[str]()
                 for i in range(2):
                     best = min(fixed, key=lambda k, i=i: fixed[k][i])
                     words.append(f"{fixed[0][i] / own[i]:.3f}")

@@ -158,6 +158,21 @@ def test_requests_that_arrive_use_the_storage_of_a_load_and_capture_nothing(
     assert lazy._engines.storage.budget.batch == 3  # type: ignore[union-attr]
 
 
+@pytest.fixture
+def fed(monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, int, int]]:
+    """Rows, columns and span of the windows without a token that models are fed."""
+    found: set[tuple[int, int, int]] = set()
+    fill = ModelScorer.fill
+
+    def recorded(scorer: ModelScorer, window: Window) -> Any:
+        if bool((window.positions < 0).all()):
+            found.add((*window.positions.shape, window.span))
+        return fill(scorer, window)
+
+    monkeypatch.setattr(ModelScorer, "fill", recorded)
+    return found
+
+
 @pytest.mark.parametrize("cache", ["padded", "split"])
 @pytest.mark.parametrize("calls", [None, [[[i] * 30 for i in range(3, 9)], [[3] * 9]]])
 def test_a_warm_up_feeds_windows_of_prompts_and_of_drafters_that_catch_up(
@@ -165,18 +180,9 @@ def test_a_warm_up_feeds_windows_of_prompts_and_of_drafters_that_catch_up(
     cache: str,
     silent_pair: Pair,
     captures: type[Captured],
-    monkeypatch: pytest.MonkeyPatch,
+    fed: set[tuple[int, int, int]],
 ) -> None:
     """Rows that get new requests while others run are fed in shapes that no first step has."""
-    fed: set[tuple[int, int, int]] = set()
-    fill = ModelScorer.fill
-
-    def recorded(scorer: ModelScorer, window: Window) -> Any:
-        if bool((window.positions < 0).all()):
-            fed.add((*window.positions.shape, window.span))
-        return fill(scorer, window)
-
-    monkeypatch.setattr(ModelScorer, "fill", recorded)
     lazy = "auto" if calls is None else "lazy"
     llm = bass.load(
         silent_pair.target, silent_pair.draft, device="cpu", policy=Fixed(2), max_batch_size=4,
@@ -198,21 +204,13 @@ def test_a_warm_up_feeds_windows_of_prompts_and_of_drafters_that_catch_up(
 
 
 def test_a_warm_up_feeds_windows_without_graphs_if_the_drafter_is_a_users(
-    silent_pair: Pair, captures: type[Captured], monkeypatch: pytest.MonkeyPatch
+    silent_pair: Pair, captures: type[Captured], fed: set[tuple[int, int, int]]
 ) -> None:
     """So that its kernels are compiled before the first call."""
 
     class Mine(ModelDraft):
         pass
 
-    fed: set[tuple[int, int, int]] = set()
-    fill = ModelScorer.fill
-
-    def recorded(scorer: ModelScorer, window: Window) -> Any:
-        fed.add((*window.positions.shape, window.span))
-        return fill(scorer, window)
-
-    monkeypatch.setattr(ModelScorer, "fill", recorded)
     llm = bass.load(
         silent_pair.target, silent_pair.draft, device="cpu", policy=Fixed(2), max_batch_size=2,
         drafter=Mine(),

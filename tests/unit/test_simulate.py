@@ -136,15 +136,19 @@ def test_auto_lengths_are_no_slower_than_plain_decoding_where_drafting_does_not_
 
 @pytest.mark.parametrize("acceptance", [PerPosition(), RowRates()], ids=repr)
 def test_auto_lengths_stay_near_the_best_where_acceptance_differs(acceptance: Acceptance) -> None:
-    """By the time that the slowest row takes for a token: a call ends with it."""
+    """By the mean time that a row takes for a token, and by that of the slowest row, with which a
+    call ends.
+    """
 
-    def of_slowest(accepted: np.ndarray) -> float:
-        return float((1 / (1 + accepted.mean(0))).max())
+    def of_rows(accepted: np.ndarray) -> np.ndarray:
+        times = 1 / (1 + accepted.mean(0))
+        return np.array([times.mean(), times.max()])
 
     for cost in (CostModel(), CostModel.from_ratio(0.3)):
         run = simulate(Auto(), acceptance, 8, cost).since(200)
-        best = min(cost.step(8, k) * of_slowest(np.minimum(run.would, k)) for k in range(17))
-        assert run.milliseconds.mean() * of_slowest(run.accepted) < 1.02 * best
+        fixed = [cost.step(8, k) * of_rows(np.minimum(run.would, k)) for k in range(17)]
+        best = np.min(fixed, axis=0)
+        assert (run.milliseconds.mean() * of_rows(run.accepted) < 1.02 * best).all()
 
 
 def test_auto_lengths_follow_a_drift_better_than_any_fixed_length() -> None:

@@ -59,20 +59,6 @@ class PositionBackend(AttentionBackend[View, SpanPlan]):
                 return out
         return super().attend(cache, layer, projection, positions, plan, rule)
 
-    def attend_packed(
-        self,
-        cache: KVCache[View],
-        layer: int,
-        projection: Projection,
-        positions: Positions,
-        offsets: Int[Tensor, " rows_and_one"],
-        span: int,
-        rule: AttentionRule,
-    ) -> Queries | None:
-        if not cache.writable_view:
-            return None
-        return self.fused(projection, cache.view(layer), positions, span, rule, offsets)
-
 
 @dataclass(frozen=True)
 class KernelBackend(PositionBackend[View]):

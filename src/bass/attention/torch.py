@@ -8,13 +8,14 @@ from typing import ClassVar, final
 import torch
 import torch.nn.functional as F
 from einops import rearrange, repeat
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.attention.kernels import PositionBackend, SpanPlan
+from bass.interfaces import KVCache
 from bass.ops import attention
-from bass.ops.attention import Queries, Sinks
-from bass.records import AttentionRule, PaddedView, PagedView, RaggedView
+from bass.ops.attention import Positions, Queries, Sinks
+from bass.records import AttentionRule, PaddedView, PagedView, Projection, RaggedView
 
 
 @final
@@ -52,6 +53,20 @@ class SDPA(PositionBackend[PaddedView]):
             "batch kv_heads (group window) dim -> batch window (kv_heads group) dim",
             group=groups,
         )
+
+    def attend_packed(
+        self,
+        cache: KVCache[PaddedView],
+        layer: int,
+        projection: Projection,
+        positions: Positions,
+        offsets: Int[Tensor, " rows_and_one"],
+        span: int,
+        rule: AttentionRule,
+    ) -> Queries | None:
+        if not cache.writable_view:
+            return None
+        return attention.by_cpu(projection, cache.view(layer), positions, span, rule, offsets)
 
 
 @final

@@ -23,12 +23,12 @@ from bass.records import Observation, Sequences, Window
 # prefill; on a GPU, at least PREFILL_TOKENS of all rows together, since products of fewer rows wait
 # for the weights
 PREFILL_WINDOW, PREFILL_TOKENS = 256, 2048
-# a captured window has segments of so many columns, each for adjacent tokens of any row
-SEGMENT = 32
-SEGMENTS = (64, 32, 16, 12, 10, 8, 6, 5, 4, 2, 1)  # of the windows that are captured
-WEIGHT_TOKENS = 128  # a pass takes as long as so many more tokens, in which it reads the weights
-# of all prompts, between two steps of running rows, and on a GPU at least so many of each row: they
-# take about as long as a step
+# A captured window has segments: columns of adjacent tokens of a row, which may be any row.
+SEGMENT = 32  # columns
+SEGMENTS = (64, 32, 16, 12, 10, 8, 6, 5, 4, 2, 1)  # of each window that is captured
+WEIGHT_TOKENS = 128  # tokens that take as long as reading the weights of a pass
+# Prompt tokens between two steps of running rows: of all rows together, and on a GPU at least
+# ROW_TOKENS for each row. They take about as long as a step.
 CHUNK_TOKENS, ROW_TOKENS = {"cpu": 64, "cuda": 256}, 8
 CAUGHT_UP = [32, 8]  # columns of the windows that are captured for a drafter that catches up
 
@@ -77,9 +77,9 @@ def windows_of(tokens: int, columns: list[int]) -> list[int]:
 
 @cache
 def segment_windows(segments: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Slots of the captured windows that hold so many in the least time.
+    """The captured windows that hold this number of segments in the least time, by their sizes.
 
-    sizes: those that are captured, descending.
+    sizes: segments of each window that is captured, descending.
     """
     if full := segments // sizes[0]:
         return (sizes[0],) * full + segment_windows(segments % sizes[0], sizes)

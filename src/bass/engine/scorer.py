@@ -66,15 +66,12 @@ class PackedAttend(Attend):
     """Attention of a packed window, by the backend itself or by way of the padded window."""
 
     packing: Packing
-    offsets: Int[Tensor, " rows_and_one"]
     padded: CachedAttend
 
     def __call__(self, layer: int, projection: Projection) -> Float[Tensor, "1 tokens heads dim"]:
-        own, window = self.padded, self.packing.window
-        out = own.backend.attend_packed(
-            own.cache, layer, projection, window.positions, self.offsets, window.span,
-            own.rules[layer],
-        )  # fmt: skip
+        own, window, offsets = self.padded, self.packing.window, self.packing.offsets
+        given = own.cache, layer, projection, window.positions, offsets, window.span
+        out = own.backend.attend_packed(*given, own.rules[layer])
         if out is None:
             out = own(layer, self._padded(projection)).flatten(0, 1)[self.packing.places][None]
         return out
@@ -152,7 +149,7 @@ class ModelScorer(ForwardingRowStore, Scorer):
         packing = Packing.of(window)
         if packing is None:
             return self._complete(self.decoder.fill(window, self._attend(window), self.feature_ids))
-        attend = PackedAttend(packing, packing.offsets, self._attend(window))
+        attend = PackedAttend(packing, self._attend(window))
         found = self._complete(self.decoder.fill(packing.window, attend, self.feature_ids))
         return tuple(map(packing.unpacked, found))
 
@@ -165,8 +162,8 @@ class ModelScorer(ForwardingRowStore, Scorer):
             return Scored(logits, tuple(features))
 
         def run(own: Window, offsets: Tensor) -> tuple[Tensor, ...]:
-            packed = replace(packing, window=own)
-            return self._computed(own, PackedAttend(packed, offsets, self._attend(window)))
+            packed = replace(packing, window=own, offsets=offsets)
+            return self._computed(own, PackedAttend(packed, self._attend(window)))
 
         name = f"score {len(packing.offsets) - 1} packed rows"
         outputs = self._outputs(name, run, packing.window, packing.offsets)

@@ -140,20 +140,14 @@ def store(
 
 
 def by_hopper(
-    projection: Projection,
-    view: RaggedView,
-    positions: Positions,
-    span: int,
-    rule: AttentionRule,
-    offsets: Int[Tensor, " rows_and_one"] | None = None,
+    projection: Projection, view: RaggedView, positions: Positions, span: int, rule: AttentionRule
 ) -> Queries | None:
     """Complete a projection, store its keys and values, and attend, in one launch; None: Hopper's
     kernel does not support it.
     """
     parts = projection.partial_sums
     if (
-        offsets is not None
-        or not dispatch.hopper(view.k)
+        not dispatch.hopper(view.k)
         or _unknown(projection.qk_norm)
         or not hopper.attention.supports(parts, view.k, view.v, span)
     ):

@@ -13,20 +13,20 @@ from bass.interfaces import DraftLengthPolicy
 from bass.option import within
 
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)  # between two of them rates differ by less than 2 %
-# Least ratio of rates for drafting, for one row and for each time that the batch doubles: a call
-# ends with the slowest of its rows.
+# Least ratio of rates for drafting: for one row, and what each doubling of the batch adds, since a
+# call ends with the slowest of its rows.
 ONE, DOUBLED, MOST_DOUBLED = 1.02, 0.02, 0.06
-# Tokens that the prior of a position counts as, and a share of those of the position before it:
-# what was seen of a position that is not drafted any more must not outweigh what is seen now.
+# The weight of the prior of a position, in tokens: PRIOR, and this share of the tokens drafted at
+# the position before. So old counts of a position that is no longer drafted do not outweigh it.
 PRIOR, SIMILAR = 4.0, 0.15
 OF_ROWS = 8.0  # tokens that the estimate of all rows counts as, for one row
-UNCERTAIN = 2.0  # drafts that go on count as so much better, over the number of drafts seen
-LAG = 8.0  # tokens: a row that is so far ahead of the last one counts 1 / e
+UNCERTAIN = 2.0  # after n drafts, rates with drafts count as 1 + UNCERTAIN / (1 + n) times as high
+LAG = 8.0  # tokens by which a row is ahead of the last one where its weight is 1 / e
 FILLED = 16.0  # steps that the estimate of the share of a request that is drafted remembers
-# The first two steps: tokens of all rows, and most of each; more if a step takes at most so many
-# times one without drafts, and most then.
+# Drafts of the first two steps: TRIAL tokens of all rows together and MOST of a row, or up to
+# MOST_CHEAP of a row where a step takes at most CHEAP times one without drafts.
 TRIAL, MOST, CHEAP, MOST_CHEAP = 16, 3, 1.5, 8
-EACH, EVERY = 8, 4  # first steps after each of which it is decided, and steps between two decisions
+EACH, EVERY = 8, 4  # steps at first that each have a decision, and later steps for one decision
 # tokens that a pass of the draft feeds after steps without drafts, and most passes that a probe is
 # priced with: without an end, savings might never reach it
 CAUGHT_UP, MOST_PASSES = 32, 2
