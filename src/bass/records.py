@@ -96,7 +96,8 @@ class Window:
 
     positions: -1 where there is no token. span: an upper bound on the positions in use, on the
     host. rows: of a prefill's CUDA graph, the row of each, on the device, in the place of `start`;
-    a row may have several.
+    a row may have several. most: a bound on the host on the tokens that are there, if it is known
+    to be much less than there is place for.
     """
 
     tokens: Int[Tensor, "batch window"]
@@ -104,12 +105,32 @@ class Window:
     span: int
     start: int = 0
     rows: Int[Tensor, " batch"] | None = None
+    most: int | None = None
 
     @property
     def index(self) -> "slice | Tensor":
         """What indexes a tensor of all rows by those of the window."""
         own = slice(self.start, self.start + len(self.tokens))
         return own if self.rows is None else self.rows
+
+
+@dataclass(frozen=True)
+class PackedRows:
+    """The rows of a packed window, which holds the tokens of all rows one after the other.
+
+    Those of row b are at `offsets[b]` to `offsets[b + 1]`; the last ones, at position -1, are of
+    the last row. places: of each token in the flattened padded window. longest: the width of that.
+    """
+
+    positions: Int[Tensor, "1 tokens"]
+    offsets: Int[Tensor, " rows_and_one"]
+    places: Int[Tensor, " tokens"]
+    longest: int
+
+    @cached_property
+    def rows(self) -> Int[Tensor, " tokens"]:
+        """The row of each token."""
+        return self.places // self.longest
 
 
 Features = tuple[Float[Tensor, "batch window hidden"], ...]

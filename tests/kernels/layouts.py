@@ -126,6 +126,26 @@ class Problem:
             *(*rule, None)[:4], splits=splits, **s.options,
         )  # fmt: skip
 
+    def packed(self, layout: str, rule: Rule, splits: int | None = None) -> Tensor:
+        """As `kernel`, by a packed window with room for two tokens more; 0 at position -1."""
+        s, there = self.stored(layout, 1e4), self.positions >= 0
+        k, v, *place = vars(s.view).values()
+        q, positions = self.q[there], self.positions[there]
+        q, positions = (
+            torch.cat((q, q[:1], q[:1])),
+            torch.cat((positions, positions.new_full((2,), -1))),
+        )
+        offsets = torch.cat((there.new_zeros(1), there.sum(1))).cumsum(0)
+        offsets[-1] += 2
+        found = attention.attend_packed(
+            q[None], k, v, place[0] if place else None, positions[None], offsets,
+            self.positions.shape[1], self.span, *(*rule, None)[:4], splits=splits,
+        )[0]  # fmt: skip
+        assert not found[-2:].any()
+        out = torch.zeros_like(self.q)
+        out[there] = found[:-2]
+        return out
+
     def twin(self, layout: str, rule: Rule) -> Tensor:
         view, sinks = self.stored(layout, 1e4).view, (*rule, None)[3]
         return reference(self.q, view, self.positions, self.span, AttentionRule(*rule[:3]), sinks)

@@ -52,6 +52,8 @@ def test_the_kernels_equal_their_twins(
         assert out.dtype == dtype
         assert_equal(out, problem.twin(layout, rule))
         assert not out[problem.positions < 0].any()
+        if layout != "split":  # a launch for each row
+            assert_equal(problem.packed(layout, rule, splits), out)
 
 
 @pytest.mark.parametrize("splits", [1, 3])
@@ -66,6 +68,8 @@ def test_a_sink_takes_a_share_of_the_softmax(
         rule: Rule = (0.4, window, None, sinks)
         out = problem.kernel(layout, rule, splits)
         assert_equal(out, problem.twin(layout, rule))
+        if layout != "split":
+            assert_equal(problem.packed(layout, rule, splits), out)
         without = problem.twin(layout, rule[:3])
         assert out[0, :, 3].abs().max() < 1e-6 < without[0, :, 3].abs().max()
         assert not out[problem.positions < 0].any()

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from bass.engine.graphs import GraphedStep
+from bass.engine.shapes import StepShape
 from bass.engine.step import StepReport
 from bass.kernels import support
 from bass.kernels.triton import (
@@ -191,14 +192,14 @@ def test_the_lengths_of_an_abandoned_step_are_read_before_the_next_ones_are_writ
     vars(step).update(
         sequences=sequences, host_lengths=lengths, host_array=lengths.numpy(), lengths=lengths,
         staged=[0, 0], here=nullcontext(), ends=(event, event), in_flight=None, turn=0,
-        captured={(1, 8): SimpleNamespace(graph=graph, packed=report, passes=(),
+        captured={StepShape(1, 8): SimpleNamespace(graph=graph, packed=report, passes=(),
             reports=reports, arrays=tuple(report.numpy() for report in reports))},
     )  # fmt: skip
-    step.launch(sequences, [1, 0], 1, 8)
-    step.launch(sequences, [0, 1], 1, 8)()
-    step.launch(sequences, [1, 1], 1, 8)
+    step.launch(sequences, [1, 0], StepShape(1, 8))
+    step.launch(sequences, [0, 1], StepShape(1, 8))()
+    step.launch(sequences, [1, 1], StepShape(1, 8))
     assert happened == [[1, 0], "waited", [0, 1], "waited", [1, 1]]
     happened.clear()
     for _ in range(2):  # the same lengths need no waiting
-        step.launch(sequences, [1, 1], 1, 8)
+        step.launch(sequences, [1, 1], StepShape(1, 8))
     assert happened == [[1, 1], [1, 1]]

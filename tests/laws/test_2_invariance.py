@@ -166,7 +166,7 @@ def test_a_request_gives_the_same_tokens_alone_and_from_any_queue(
     bounds = [*zip((0, *cuts), (*cuts, 7), strict=True)]
     groups = [[asked[i] for i in order[a:b]] for a, b in bounds]
     made = setup.but(batch=data.draw(st.integers(1, 4))).engine(requests)
-    step = Queued(made.step, lambda k, span: True) if ahead else made.step
+    step = Queued(made.step, lambda shape: True) if ahead else made.step
     run = replace(made, requests=[], step=step, source=Drawn(groups))
     run.schedule.chunk = data.draw(st.integers(1, 9))
     found = RunOutput(run)

@@ -21,6 +21,7 @@ from bass.engine.cost import NO_WORK
 from bass.engine.graphs import GraphedStep
 from bass.engine.prefill import SEGMENTS
 from bass.engine.scorer import ModelScorer
+from bass.engine.shapes import StepShape
 from bass.engine.step import SpeculativeStep
 from bass.engine.step_times import StepTimes
 from bass.errors import BassError, CheckpointError, RequestError
@@ -98,17 +99,17 @@ def test_a_replayed_graph_of_the_step_gives_the_tokens_of_the_step(
     lengths = torch.tensor([K, 0, 2], device=device)
     step, eager = fresh(device, warp, VERIFIERS[verifier]())
     for _ in range(STEPS):
-        step.on_device(eager, lengths, K, SPAN)
+        step.on_device(eager, lengths, StepShape(K, SPAN))
 
     step, captured = fresh(device, warp, VERIFIERS[verifier]())
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        step.on_device(captured, lengths, K, SPAN)  # the first step warms up
+        step.on_device(captured, lengths, StepShape(K, SPAN))  # the first step warms up
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        step.on_device(captured, lengths, K, SPAN)
+        step.on_device(captured, lengths, StepShape(K, SPAN))
     for _ in range(STEPS - 1):
         graph.replay()
     torch.cuda.synchronize()
@@ -327,7 +328,7 @@ def test_after_a_load_no_call_captures_anything(models: tuple[Path, Path]) -> No
     steps = [storage.engine(size).step for size in sizes]
     for step in steps:
         assert isinstance(step, GraphedStep)
-        assert set(step.captured) == set(itertools.product(lengths, spans))
+        assert set(step.captured) == set(itertools.product(lengths, spans, [None]))
         assert step.prefills is storage.prefills
         assert set(storage.prefills.captured) == {*SEGMENTS}  # type: ignore[union-attr]
     alone = bass.load(*models, **options | {"cuda_graphs": False})
@@ -353,11 +354,17 @@ def test_after_a_load_no_call_captures_anything(models: tuple[Path, Path]) -> No
 
 @pytest.mark.parametrize(("cache", "head"), [("split", False), ("split", True), ("paged", False)])
 def test_requests_that_arrive_have_the_tokens_of_steps_without_graphs(
-    models: tuple[Path, Path], cache: str, head: bool, tmp_path: Path
+    models: tuple[Path, Path],
+    cache: str,
+    head: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rows are refilled while others run, long prompts are fed in chunks, each request has options
-    and a longest draft of its own, and steps are launched ahead; nothing is captured meanwhile.
+    and a longest draft of its own, and steps are launched ahead, some in packed windows; nothing is
+    captured meanwhile.
     """
+    monkeypatch.setattr("bass.engine.shapes.PACKED", (2, 4, 6))
     shared: dict[str, Any] = {
         "device": "cuda", "max_batch_size": 3, "max_model_len": 1024, "cache": cache,
     }  # fmt: skip
@@ -383,6 +390,8 @@ def test_requests_that_arrive_have_the_tokens_of_steps_without_graphs(
         generation = llm.arriving(arrivals, options)
         result = generation.result()
         assert result.stats.capture_seconds == 0
+        storage: Any = llm._engines.storage
+        assert any(shape.packed for shape in storage.engine(3).step.captured)
         assert max((step.requests >= 0).sum() for step in result.trace) == 3
         futures = [llm.submit(one.prompt, **options, **one.options) for one in arrivals]
         for arrival, served, future in zip(arrivals, result.completions, futures, strict=True):

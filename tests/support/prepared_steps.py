@@ -6,7 +6,7 @@ from typing import Any, ClassVar, final
 from bass.engine.cost import Pass
 from bass.engine.graphs import trial
 from bass.engine.prefill import CatchUpGraphs, Part, PrefillGraphs
-from bass.engine.shapes import StepShapes
+from bass.engine.shapes import StepShape, StepShapes
 from bass.engine.step import Step, StepReport
 from bass.records import Sequences
 
@@ -28,7 +28,7 @@ class Captured(Step):
         own_drafter: bool = True,
         prefills: PrefillGraphs | None = None,
     ) -> None:
-        self.inner, self.rows, self.shapes, self.known = step, rows, shapes, set[tuple[int, int]]()
+        self.inner, self.rows, self.shapes, self.known = step, rows, shapes, set[StepShape]()
         self.target, self.drafter, self.log = step.target, step.drafter, step.log
         self.verifier, self.warp, self.draft_context = step.verifier, step.warp, step.draft_context
         # None: of no rows in particular
@@ -61,18 +61,18 @@ class Captured(Step):
             self.graphs.prepare(self.replayed)
         self.catch_ups.prepare(self.repeated)
 
-    def prepared(self, k: int, span: int) -> bool:
-        return (k, span) in self.known
+    def prepared(self, shape: StepShape) -> bool:
+        return shape in self.known
 
-    def prepare(self, sequences: Sequences, k: int, span: int) -> None:
-        if not self.prepared(k, span):
+    def prepare(self, sequences: Sequences, shape: StepShape) -> None:
+        if not self.prepared(shape):
             Captured.count += 1
-            trial(self.inner, sequences, k, span)
-            self.known.add((k, span))
+            trial(self.inner, sequences, shape)
+            self.known.add(shape)
 
     def launch(
-        self, sequences: Sequences, lengths: list[int], k: int, span: int
+        self, sequences: Sequences, lengths: list[int], shape: StepShape
     ) -> Callable[[], StepReport]:
-        assert self.prepared(k, span)
+        assert self.prepared(shape)
         assert self.rows is None or sequences is self.rows
-        return self.inner.launch(sequences, lengths, k, span)
+        return self.inner.launch(sequences, lengths, shape)

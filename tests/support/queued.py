@@ -5,6 +5,7 @@ from typing import ClassVar, final
 
 import torch
 
+from bass.engine.shapes import StepShape
 from bass.engine.step import Step, StepReport
 from bass.records import Sequences
 
@@ -18,7 +19,7 @@ class Queued(Step):
 
     overlaps: ClassVar[bool] = True
 
-    def __init__(self, inner: Step, at_hand: Callable[[int, int], bool]) -> None:
+    def __init__(self, inner: Step, at_hand: Callable[[StepShape], bool]) -> None:
         self.inner, self.at_hand = inner, at_hand
         self.target, self.drafter, self.verifier = inner.target, inner.drafter, inner.verifier
         self.warp, self.vocab_size, self.log = inner.warp, inner.vocab_size, inner.log
@@ -26,15 +27,15 @@ class Queued(Step):
         self.launched = self.collected = 0
         self.told: list[int] = []
 
-    def prepared(self, k: int, span: int) -> bool:
-        return self.at_hand(k, span)
+    def prepared(self, shape: StepShape) -> bool:
+        return self.at_hand(shape)
 
     def launch(
-        self, sequences: Sequences, lengths: list[int], k: int, span: int
+        self, sequences: Sequences, lengths: list[int], shape: StepShape
     ) -> Callable[[], StepReport]:
         ends = sequences.lens + torch.tensor(lengths, device=sequences.lens.device)
-        assert all(end <= self.draft_context for end in ends.tolist()) or k == 0
-        collect = self.inner.launch(sequences, lengths, k, span)
+        assert all(end <= self.draft_context for end in ends.tolist()) or shape.k == 0
+        collect = self.inner.launch(sequences, lengths, shape)
         self.told.append(self.launched - self.collected)
         self.launched += 1
 

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from bass.engine.prefill import feed
+from bass.engine.shapes import StepShape
 from bass.records import Feedback, Window
 from bass.sampling import RowSampling
 from bass.testing.checking import Checker
@@ -59,7 +60,8 @@ def first_tokens(
         lengths = np.where(active, np.minimum(policy.lengths(state), end - lens - 1), 0).astype(
             np.int64
         )
-        report = step.launch(s, lengths.tolist(), int(lengths.max()), s.capacity)()
+        shape = StepShape(int(lengths.max()), s.capacity)
+        report = step.launch(s, lengths.tolist(), shape)()
         counts = np.array(report.drafted), np.array(report.accepted)
         state = policy.update(state, Feedback(*counts, active, 0.01))
         lens, drafted = np.array(report.lens), drafted + np.array(report.drafted)

@@ -40,17 +40,19 @@ from unit.test_steps import Learns
 def test_the_shapes_of_a_range_are_those_of_its_steps(
     capacity: int, lengths: set[int], reads: bool
 ) -> None:
-    shapes = StepShapes.of((0, *sorted(lengths)), capacity, reads)
+    shapes = StepShapes.of((0, *sorted(lengths)), capacity, reads, rows=40)
     first, drafted = max(1, capacity // 3), max(lengths, default=0) // 2
     steps = {
-        (shapes.draft_length(k), shapes.span(length, capacity))
+        shapes.shape(k, length, capacity, tokens)
         for k in range(drafted + 1)
         for length in range(first, capacity + 1)
+        for tokens in (1, 60, 130)
     }
     needed = shapes.needed(range(first, capacity + 1), drafted)
     assert steps <= set(needed)
     assert len(needed) == len(set(needed))
-    assert needed == sorted(needed, reverse=True)
+    padded = [shape for shape in needed if shape.packed is None]
+    assert padded == sorted(padded, reverse=True)
     doublings = max(math.ceil(math.log2(capacity / 256)), 0)  # from the first span
     assert len(shapes.spans) <= (2 if reads else 1 + doublings)
 
@@ -79,23 +81,32 @@ def test_policies_declare_the_lengths_that_they_request() -> None:
     pairing=PAIRINGS,
     drafter=[*TABLE_DRAFTERS, *READ_LAYERS],
     lengths=[(0, 2, 5), (0, 9)],
+    packed=[(), (4, 8, 12)],
 )
 def test_a_step_in_a_longer_shape_emits_the_same_tokens(
-    pairing: str, drafter: str, lengths: tuple[int, ...], device: torch.device
+    pairing: str,
+    drafter: str,
+    lengths: tuple[int, ...],
+    packed: tuple[int, ...],
+    device: torch.device,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rows near their limits, too, where less is left than the shape's draft length."""
+    monkeypatch.setattr("bass.engine.shapes.PACKED", packed)
     world = SmallLlama() if drafter in READ_LAYERS else SmallTable()
     setup = Setup(world, device, PAIRINGS[pairing], ByRow(4), drafter=drafter, graphs=False)
     requests = mixed_requests(world, count=6)
     expected = setup.outcome(requests)
     run = setup.engine(requests)
-    shapes = StepShapes.of(lengths, run.sequences.capacity)
+    rows = len(run.sequences.lens)
+    shapes = StepShapes.of(lengths, run.sequences.capacity, True, rows)
     run = replace(run, step=Captured(run.step, None, shapes, None))
     found: list[list[int]] = [[] for _ in requests]
     for emission in run:
         found[emission.request] += emission.tokens
     assert found == expected.tokens
     assert {step.k for step in run.trace.steps} <= {*lengths}
+    assert any(shape.packed for shape in run.step.known) == bool(packed)
 
 
 CALLS: dict[str, tuple[Any, dict[str, Any]]] = {

@@ -11,7 +11,7 @@ from triton import knobs
 
 from bass.engine.cost import PassLog
 from bass.engine.graphs import GraphedStep
-from bass.engine.shapes import StepShapes
+from bass.engine.shapes import StepShape, StepShapes
 from bass.kernels.triton import launch
 from bass.ops.dispatch import FirstUse
 from bass.records import Sequences
@@ -24,8 +24,8 @@ class Recording:
     def __init__(self, new: set[int]) -> None:
         self.calls, self.new, self.capturing = list[str](), new, False
 
-    def on_device(self, rows: Sequences, lengths: torch.Tensor, k: int, span: int) -> Any:
-        self.calls.append(f"{'capture' if self.capturing else 'run'} {k} {span}")
+    def on_device(self, rows: Sequences, lengths: torch.Tensor, shape: StepShape) -> Any:
+        self.calls.append(f"{'capture' if self.capturing else 'run'} {shape.k} {shape.span}")
         if self.capturing and len(self.calls) in self.new:
             assert launch._restricted is not None
             raise FirstUse
@@ -74,8 +74,8 @@ def test_a_draft_length_runs_once_before_it_is_captured_and_again_for_a_new_kern
         host_lengths=sequences.lens, lengths=sequences.lens.clone(),
     )  # fmt: skip
     for k, span in ((2, 16), (2, 8), (0, 8)):
-        step.prepare(sequences, k, span)
-        assert step.prepared(k, span)
+        step.prepare(sequences, StepShape(k, span))
+        assert step.prepared(StepShape(k, span))
     assert ", ".join(inner.calls) == calls
 
 

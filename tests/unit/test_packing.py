@@ -1,5 +1,6 @@
 """A packed window has the tokens of the padded one, and a pass of it the same results."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from bass.engine.packing import Packing
 from bass.engine.scorer import ModelScorer
 from bass.records import CacheBudget, Window
 from bass.testing.small_models import SmallLlama
-from support.engines import PAIRINGS
+from support.engines import EVERY_PAIRING, PAIRINGS
 
 LLAMA = SmallLlama(layers=2).models["target"]
 counts = st.lists(st.integers(0, 5), min_size=1, max_size=5)
@@ -26,21 +27,28 @@ def window_of(counts: list[int], width: int) -> Window:
     return Window(tokens, positions, 16)
 
 
-@given(counts, st.integers(5, 7))
-def test_a_packed_window_has_the_tokens_of_each_row_in_order(counts: list[int], width: int) -> None:
-    padded = window_of(counts, width)
+@given(counts, st.integers(5, 7), st.none() | st.integers(0, 3))
+def test_a_packed_window_has_the_tokens_of_each_row_in_order(
+    counts: list[int], width: int, room: int | None
+) -> None:
+    """Counted, or by a bound that leaves some room."""
+    padded, size = window_of(counts, width), sum(counts)
+    if room is not None and size + room < padded.positions.numel():
+        padded = replace(padded, most=size + room)
     packing = Packing.of(padded)
     if packing is None:
-        size = sum(counts)
         assert size == 0 or -(-size // 4) * 4 > 7 / 8 * padded.positions.numel()
         return
-    window, offsets = packing.window, packing.offsets.tolist()
+    window, offsets = packing.window, packing.rows.offsets.tolist()
     for row, count in enumerate(counts):
         own = slice(offsets[row], offsets[row] + count)
         assert torch.equal(window.tokens[0, own], padded.tokens[row, :count])
         assert torch.equal(window.positions[0, own], padded.positions[row, :count])
     assert (window.positions[0, sum(counts) :] == -1).all()
     assert offsets[-1] == len(window.positions[0]) < padded.positions.numel()
+    assert packing.rows.rows[:size].tolist() == [
+        row for row, count in enumerate(counts) for _ in range(count)
+    ]
     fed = padded.positions >= 0
     assert torch.equal(packing.unpacked(window.tokens.float())[fed], padded.tokens[fed].float())
 
@@ -53,11 +61,15 @@ def test_a_window_on_a_gpu_or_of_selected_rows_is_not_packed() -> None:
     assert Packing.of(elsewhere) is None
 
 
-@pytest.mark.parametrize("pair", PAIRINGS)
+@pytest.mark.parametrize(
+    ("pair", "most"),
+    [*((pair, most) for pair in PAIRINGS for most in (None, 13))]
+    + [(name, 13) for name, (_, backend) in EVERY_PAIRING.items() if backend.packs],
+)
 @torch.inference_mode()
-def test_a_packed_pass_gives_what_the_padded_one_gives(pair: str) -> None:
+def test_a_packed_pass_gives_what_the_padded_one_gives(pair: str, most: int | None) -> None:
     """Logits, states of layers, and what later windows see, in every layout and backend."""
-    layout, backend = PAIRINGS[pair]
+    layout, backend = EVERY_PAIRING[pair]
     shape, made = LLAMA.shape, list[ModelScorer]()
     for _ in range(2):
         cache: Any = layout.allocate(
@@ -70,14 +82,15 @@ def test_a_packed_pass_gives_what_the_padded_one_gives(pair: str) -> None:
         ahead, count = torch.arange(6), torch.tensor(own)
         positions = torch.where(ahead < count[:, None], lens[:, None] + ahead, -1)
         window = Window(torch.randint(0, 13, (4, 6), generator=random), positions, 24)
-        assert Packing.of(window) is not None
+        bounded = replace(window, most=most)
+        assert Packing.of(bounded) is not None
         lens += count
         attend = padded.store.attend(window)
         if step:
-            scored, expected = packed(window), padded._computed(window, attend)
+            scored, expected = packed(bounded), padded._computed(window, attend)
             found = scored.logits, *scored.features
         else:  # a prefill
-            found, expected = packed.fill(window), LLAMA.fill(window, attend, (0, 2))
+            found, expected = packed.fill(bounded), LLAMA.fill(window, attend, (0, 2))
         fed = positions >= 0
         for one, other in zip(found, expected, strict=True):
             assert torch.allclose(one[fed], other[fed], atol=1e-5)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import bass
 from bass.engine.graphs import trial
 from bass.engine.run import EngineRun
-from bass.engine.shapes import StepShapes, bucket
+from bass.engine.shapes import StepShape, StepShapes, bucket
 from bass.engine.step import SpeculativeStep, Step, StepReport
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.ops import batch_state
@@ -50,24 +50,24 @@ class Prepared(Step):
         self.shapes = StepShapes(spans=StepShapes.of((0,), capacity).spans)
         self.target, self.drafter, self.log = inner.target, inner.drafter, inner.log
         self.verifier, self.warp = inner.verifier, inner.warp
-        self.met: list[tuple[int, int]] = []
+        self.met: list[StepShape] = []
 
     @property
     def overlaps(self) -> bool:  # type: ignore[override]
         return self.is_late
 
-    def prepared(self, k: int, span: int) -> bool:
-        return (k, span) in self.met
+    def prepared(self, shape: StepShape) -> bool:
+        return shape in self.met
 
-    def prepare(self, sequences: Sequences, k: int, span: int) -> None:
-        self.met.append((k, span))
+    def prepare(self, sequences: Sequences, shape: StepShape) -> None:
+        self.met.append(shape)
         self.clock.now += CAPTURE
 
     def launch(
-        self, sequences: Sequences, lengths: list[int], k: int, span: int
+        self, sequences: Sequences, lengths: list[int], shape: StepShape
     ) -> Callable[[], StepReport]:
-        assert (k, span) in self.met
-        collect = self.inner.launch(sequences, lengths, k, span)
+        assert shape in self.met
+        collect = self.inner.launch(sequences, lengths, shape)
 
         def wait() -> StepReport:
             self.clock.now += STEP
@@ -166,11 +166,11 @@ class Tried(Step):
         self.verifier, self.warp = inner.verifier, inner.warp
 
     def launch(
-        self, sequences: Sequences, lengths: list[int], k: int, span: int
+        self, sequences: Sequences, lengths: list[int], shape: StepShape
     ) -> Callable[[], StepReport]:
         assert isinstance(self.inner, SpeculativeStep)
-        trial(self.inner, sequences, k + 5, span)
-        return self.inner.launch(sequences, lengths, k, span)
+        trial(self.inner, sequences, shape._replace(k=shape.k + 5))
+        return self.inner.launch(sequences, lengths, shape)
 
 
 @pytest.mark.parametrize(

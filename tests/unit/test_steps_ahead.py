@@ -14,6 +14,7 @@ import torch
 from bass.drafters.validity import NOT_FINITE
 from bass.engine.requests import Request
 from bass.engine.run import EngineRun
+from bass.engine.shapes import StepShape
 from bass.engine.step import SpeculativeStep, StepReport
 from bass.errors import StrategyError
 from bass.interfaces import DraftLengthPolicy
@@ -39,7 +40,7 @@ def far(count: int) -> list[Request]:
 
 
 def queued(
-    setup: Setup, requests: list[Any], at_hand: Callable[[int, int], bool] = lambda k, span: True
+    setup: Setup, requests: list[Any], at_hand: Callable[[StepShape], bool] = lambda shape: True
 ) -> tuple[EngineRun, Queued]:
     run = setup.engine(requests)
     step = Queued(run.step, at_hand)
@@ -141,7 +142,7 @@ def test_no_step_is_launched_ahead_of_an_admission_or_near_a_limit(
     )
     list(run)
     assert max(step.told) == 0
-    run, step = queued(setup, far(3), lambda k, span: False)
+    run, step = queued(setup, far(3), lambda shape: False)
     list(run)
     assert max(step.told) == 0
     prompt = far(1)[0].prompt

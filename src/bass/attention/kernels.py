@@ -1,7 +1,7 @@
 """The common part of backends: masks and lengths follow from the positions."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
@@ -13,7 +13,7 @@ from bass.interfaces import AttentionBackend, KVCache, View
 from bass.ops import attention
 from bass.ops.attention import Positions, Queries, Sinks
 from bass.ops.dispatch import Unsupported, unsupported
-from bass.records import AttentionRule, Projection
+from bass.records import AttentionRule, PackedRows, Projection
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class SpanPlan:
 
     positions: Int[Tensor, "batch window"]
     span: int
-    made: dict[int | None, Any] = field(default_factory=dict)
+    made: dict[Hashable, Any] = field(default_factory=dict)
 
-    def shared(self, window: int | None, make: Callable[[], Any]) -> Any:
-        """What the layers of an attention window share, made on first use."""
-        if window not in self.made:
-            self.made[window] = make()
-        return self.made[window]
+    def shared(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What layers share, as those of an attention window do, made on first use."""
+        if key not in self.made:
+            self.made[key] = make()
+        return self.made[key]
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,29 @@ class KernelBackend(PositionBackend[View]):
         self, q: Queries, view: Any, plan: SpanPlan, rule: AttentionRule, sinks: Sinks = None
     ) -> Queries:
         return attention.triton(q, view, plan.positions, plan.span, rule, sinks)
+
+    def attend_packed(
+        self,
+        cache: KVCache[Any],
+        layer: int,
+        projection: Projection,
+        packed: PackedRows,
+        plan: SpanPlan,
+        rule: AttentionRule,
+    ) -> Queries | None:
+        """Every token is stored as a row of its own; then each row's queries attend together."""
+        if not self.packs:
+            return None
+        each = plan.shared("each token", lambda: cache.selected(packed.rows))
+        positions, rotation = packed.positions.T, projection.rotation
+        if rotation is not None:
+            rotation = replace(rotation, positions=positions)
+        sums = projection.partial_sums.transpose(1, 2)
+        own = replace(projection, partial_sums=sums, rotation=rotation)
+        q = each.store(layer, own, positions).transpose(0, 1)
+        return attention.triton_packed(
+            q, cache.view(layer), packed, plan.span, rule, projection.sinks
+        )
 
     def check(self, device: torch.device) -> None:
         check_supported(type(self), device, unsupported(device))

@@ -8,14 +8,14 @@ from typing import ClassVar, final
 import torch
 import torch.nn.functional as F
 from einops import rearrange, repeat
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from bass.attention.kernels import PositionBackend, SpanPlan
 from bass.interfaces import KVCache
 from bass.ops import attention
-from bass.ops.attention import Positions, Queries, Sinks
-from bass.records import AttentionRule, PaddedView, PagedView, Projection, RaggedView
+from bass.ops.attention import Queries, Sinks
+from bass.records import AttentionRule, PackedRows, PaddedView, PagedView, Projection, RaggedView
 
 
 @final
@@ -59,14 +59,14 @@ class SDPA(PositionBackend[PaddedView]):
         cache: KVCache[PaddedView],
         layer: int,
         projection: Projection,
-        positions: Positions,
-        offsets: Int[Tensor, " rows_and_one"],
-        span: int,
+        packed: PackedRows,
+        plan: SpanPlan,
         rule: AttentionRule,
     ) -> Queries | None:
         if not cache.writable_view:
             return None
-        return attention.by_cpu(projection, cache.view(layer), positions, span, rule, offsets)
+        given = projection, cache.view(layer), packed.positions, plan.span, rule, packed.offsets
+        return attention.by_cpu(*given)
 
 
 @final

@@ -43,6 +43,7 @@ class TritonRagged(KernelBackend[RaggedView]):
     paper: ClassVar[str] = "Dao et al., 2023"
     view_type: ClassVar[type] = RaggedView
     reads_lengths: ClassVar[bool] = True
+    packs: ClassVar[bool] = True
     fused = staticmethod(attention.by_hopper)
 
 
@@ -54,3 +55,4 @@ class TritonPaged(KernelBackend[PagedView]):
     paper: ClassVar[str] = "Kwon et al., 2023"
     view_type: ClassVar[type] = PagedView
     reads_lengths: ClassVar[bool] = True
+    packs: ClassVar[bool] = True

@@ -29,7 +29,7 @@ from bass.engine.graphs import GraphedStep
 from bass.engine.prefill import PrefillGraphs
 from bass.engine.requests import RunStatus
 from bass.engine.scorer import CachedLayers, ModelScorer, WidenedScorer
-from bass.engine.shapes import StepShapes, doubled
+from bass.engine.shapes import StepShape, StepShapes, doubled
 from bass.engine.step import SpeculativeStep, Step
 from bass.errors import PairingError
 from bass.interfaces import (
@@ -243,6 +243,11 @@ class RunContext(DrafterContext):
         return LoggedScorer(scorer, self.log, cost, None)
 
 
+def selects(scorer: ModelScorer) -> bool:
+    """Whether windows of any rows can be fed to its cache."""
+    return type(scorer.cache).selected is not KVCache.selected
+
+
 @final
 class Storage:
     """Rows and caches, and the engines on them, of which one runs at a time.
@@ -287,8 +292,7 @@ class Storage:
         a drafter, or a cache without `selected`.
         """
         context = RunContext(self, self.sequences)
-        selects = type(context.target.cache).selected is not KVCache.selected
-        if not (selects and is_ours(self.parts.drafter)):
+        if not (selects(context.target) and is_ours(self.parts.drafter)):
             return None
         return PrefillGraphs(context.target, built(self.parts.drafter, context), self.sequences)
 
@@ -318,18 +322,18 @@ class Storage:
         engine.sequences.active.fill_(False)  # rows of a closed run
         return engine
 
-    def shapes(self) -> list[tuple[Engine, int, int]]:
-        """Every engine with every draft length and span of its steps, the largest first."""
+    def shapes(self) -> list[tuple[Engine, StepShape]]:
+        """Every engine with every shape of its steps, the largest first."""
         lengths, longest = range(1, self.capacity + 1), int(self.parts.policy.max_length)
         return [
-            (engine, k, span)
+            (engine, shape)
             for engine in map(self.engine, reversed(self.sizes))
-            for k, span in engine.step.shapes.needed(lengths, longest)
+            for shape in engine.step.shapes.needed(lengths, longest)
         ]
 
     def capture(self) -> Iterator[int]:
         """Capture every shape, and yield after each the number of those that are left."""
-        work = [functools.partial(e.step.prepare, e.sequences, k, s) for e, k, s in self.shapes()]
+        work = [functools.partial(e.step.prepare, e.sequences, s) for e, s in self.shapes()]
         work += [self.engine(size).step.prepare_windows for size in reversed(self.sizes)]
         for i, prepare in enumerate(work, 1):
             with self.preparing():
@@ -366,8 +370,9 @@ class Storage:
         )
         if not self.graphs:
             return Engine(sequences, step)
-        lengths, reads = captured_lengths(parts.policy), parts.attention.reads_lengths
-        shapes = StepShapes.of(lengths, sequences.capacity, reads)
+        lengths, attention = captured_lengths(parts.policy), parts.attention
+        rows = len(sequences.lens) if attention.packs and selects(context.target) else 0
+        shapes = StepShapes.of(lengths, sequences.capacity, attention.reads_lengths, rows)
         how = shapes, self.pool, is_ours(parts.drafter), self.prefills
         return Engine(sequences, GraphedStep(step, sequences, *how))
 

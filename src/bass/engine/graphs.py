@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bass.engine.cost import Pass
 from bass.engine.prefill import CatchUpGraphs, Part, PrefillGraphs
-from bass.engine.shapes import StepShapes
+from bass.engine.shapes import StepShape, StepShapes
 from bass.engine.step import SpeculativeStep, Step, StepReport
 from bass.errors import OptionError, is_out_of_memory
 from bass.ops.dispatch import FirstUse, launches
@@ -37,7 +37,7 @@ def _capture_stream(device: int, thread: int) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-def trial(step: SpeculativeStep, sequences: Sequences, k: int, span: int) -> Tensor:
+def trial(step: SpeculativeStep, sequences: Sequences, shape: StepShape) -> Tensor:
     """Run a step of this shape with all rows idle: it commits nothing and writes only spare slots.
 
     No row drafts, since a row near its limit has fewer than k positions left.
@@ -45,7 +45,7 @@ def trial(step: SpeculativeStep, sequences: Sequences, k: int, span: int) -> Ten
     active = sequences.active.clone()
     sequences.active.fill_(False)
     try:
-        return step.on_device(sequences, torch.zeros_like(sequences.lens), k, span)[0]
+        return step.on_device(sequences, torch.zeros_like(sequences.lens), shape)[0]
     finally:
         sequences.active.copy_(active)
 
@@ -71,7 +71,7 @@ def pinned(like: Tensor) -> Tensor:
 
 @final
 class GraphedStep(Step):
-    """Runs `step`, from the lengths to the report, as one CUDA graph for each (k, span).
+    """Runs `step`, from the lengths to the report, as one CUDA graph for each shape.
 
         host     lengths -> pinned                                              pinned -> report
         graph               -> device -> draft, score, verify, commit -> packed
@@ -79,8 +79,8 @@ class GraphedStep(Step):
 
     A graph holds addresses: it works only with the `sequences` and the cache storage that it was
     captured with. `prepare` captures a shape before its first use. A run with all rows idle comes
-    first: it compiles kernels and loads libraries, which a capture does not allow. Every draft
-    length needs that run, since a library may choose another kernel for it. A second span of a
+    first: it compiles kernels and loads libraries, which a capture does not allow. Every size of
+    windows needs that run, since a library may choose another kernel for it. A second span of a
     backend that reads the rows' lengths does not: it changes attention alone, and if a kernel of
     that is new, the capture is given up, and repeated after a run. All graphs share one memory
     pool, since no graph's memory is read after the next replay. Graphs are captured and replayed on
@@ -121,8 +121,8 @@ class GraphedStep(Step):
         # of the last launched step, until its report is collected
         self.in_flight: torch.cuda.Event | None = None
         self.turn = 0  # index of the report buffer in use
-        self.captured: dict[tuple[int, int], Captured] = {}
-        self.tried: set[int] = set()  # draft lengths that have run
+        self.captured: dict[StepShape, Captured] = {}
+        self.tried: set[tuple[int, int | None]] = set()  # draft lengths and packed sizes
         self.prefills = prefills
         spans = shapes.spans if shapes.lengths[-1] else ()  # of a policy that drafts
         self.catch_ups = CatchUpGraphs(self.drafter, sequences, self.log, spans)
@@ -149,10 +149,10 @@ class GraphedStep(Step):
                 self.catch_ups.prepare(self._replayed)
             self.log.take()  # a catch-up counts when it is replayed
 
-    def prepare(self, sequences: Sequences, k: int, span: int) -> None:
-        if not self.prepared(k, span):
+    def prepare(self, sequences: Sequences, shape: StepShape) -> None:
+        if not self.prepared(shape):
             with self._captures():
-                self.captured[k, span] = self._capture(k, span)
+                self.captured[shape] = self._capture(shape)
 
     @contextlib.contextmanager
     def _captures(self) -> Iterator[None]:
@@ -164,8 +164,8 @@ class GraphedStep(Step):
             finally:
                 torch.cuda.set_stream(stream)  # a failed capture leaves its own stream current
 
-    def prepared(self, k: int, span: int) -> bool:
-        return (k, span) in self.captured
+    def prepared(self, shape: StepShape) -> bool:
+        return shape in self.captured
 
     def rehearse(self, function: Callable[[], object]) -> None:
         """Launch what a function launches into a graph that is dropped.
@@ -183,11 +183,11 @@ class GraphedStep(Step):
         self.log.take()
 
     def launch(
-        self, sequences: Sequences, lengths: list[int], k: int, span: int
+        self, sequences: Sequences, lengths: list[int], shape: StepShape
     ) -> Callable[[], StepReport]:
         assert sequences is self.sequences, "a graph works only with its own sequences"
-        self.prepare(sequences, k, span)
-        captured, turn = self.captured[k, span], 1 - self.turn
+        self.prepare(sequences, shape)
+        captured, turn = self.captured[shape], 1 - self.turn
         if lengths != self.staged:
             if self.in_flight is not None:  # that step may not have read its lengths yet
                 self.in_flight.synchronize()
@@ -211,21 +211,22 @@ class GraphedStep(Step):
 
         return collect
 
-    def _capture(self, k: int, span: int) -> Captured:
-        if k in self.tried and self.shapes.reads_lengths:
+    def _capture(self, shape: StepShape) -> Captured:
+        sizes = shape.k, shape.packed
+        if sizes in self.tried and self.shapes.reads_lengths:
             try:
                 with launches().existing_kernels_only():
-                    return self._recorded(k, span)
+                    return self._recorded(shape)
             except FirstUse:
                 pass
-        self._run(lambda: trial(self.inner, self.sequences, k, span))
-        self.tried.add(k)
-        return self._recorded(k, span)
+        self._run(lambda: trial(self.inner, self.sequences, shape))
+        self.tried.add(sizes)
+        return self._recorded(shape)
 
-    def _recorded(self, k: int, span: int) -> Captured:
+    def _recorded(self, shape: StepShape) -> Captured:
         def step() -> tuple[Tensor, tuple[Pass, ...]]:
             self.lengths.copy_(self.host_lengths, non_blocking=True)
-            return self.inner.on_device(self.sequences, self.lengths, k, span)
+            return self.inner.on_device(self.sequences, self.lengths, shape)
 
         graph, (packed, passes) = self._graph_of(step)
         return Captured(graph, packed, passes, [pinned(packed) for _ in range(2)])

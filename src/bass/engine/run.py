@@ -23,6 +23,7 @@ from bass.engine.requests import (
     StepRecord,
 )
 from bass.engine.schedule import Schedule, StepPlan
+from bass.engine.shapes import StepShape
 from bass.engine.step import Step, StepReport
 from bass.errors import CheckpointError, RequestError, StrategyError, explained
 from bass.interfaces import DraftLengthPolicy
@@ -151,7 +152,7 @@ class EngineRun:
                 state = self._admitted(state)
                 lengths = checked_lengths(self.policy, self.policy.lengths(state), self.batch)
                 pending = self._launched(self.schedule.plan(lengths))
-            self.behind = 0 if pending.plan.k else self.behind + 1
+            self.behind = 0 if pending.plan.shape.k else self.behind + 1
             ahead = self._launched_ahead(pending.plan, state)
             yield emissions  # while the device works; the consumer may end requests
             serving = self.schedule.serving.copy()
@@ -187,13 +188,13 @@ class EngineRun:
         )
         room = max(request.limit - len(request.prompt) for request in self.requests) - 1
         drafted = min(int(self.policy.max_length), room)
-        for k, span in self.step.shapes.needed(lengths, drafted):
-            self._capture(k, span)
+        for shape in self.step.shapes.needed(lengths, drafted):
+            self._capture(shape)
 
-    def _capture(self, k: int, span: int) -> None:
-        if not self.step.prepared(k, span):
+    def _capture(self, shape: StepShape) -> None:
+        if not self.step.prepared(shape):
             before = time.perf_counter()
-            self.step.prepare(self.sequences, k, span)
+            self.step.prepare(self.sequences, shape)
             self.trace.capture_seconds += time.perf_counter() - before
 
     def _admitted(self, state: Any) -> Any:
@@ -214,10 +215,10 @@ class EngineRun:
 
     def _launched(self, plan: StepPlan) -> PendingStep:
         host_seconds = time.perf_counter() - self.idle
-        self._capture(plan.k, plan.span)
+        self._capture(plan.shape)
         started = time.perf_counter()
-        caught_up = self._caught_up(plan.span) if plan.k and self.behind else ()
-        collect = self.step.launch(self.sequences, plan.lengths, plan.k, plan.span)
+        caught_up = self._caught_up(plan.shape.span) if plan.shape.k and self.behind else ()
+        collect = self.step.launch(self.sequences, plan.lengths, plan.shape)
         return PendingStep(collect, plan, caught_up, host_seconds, started)
 
     def _caught_up(self, span: int) -> tuple[Pass, ...]:
@@ -240,11 +241,9 @@ class EngineRun:
             return None
         lengths = checked_lengths(self.policy, given, self.batch)
         after = self.schedule.plan_ahead(plan, lengths)
-        if after is None or (after.k and self.behind):
+        if after is None or (after.shape.k and self.behind):
             return None
-        return PendingStep(
-            self.step.launch(self.sequences, after.lengths, after.k, after.span), after
-        )
+        return PendingStep(self.step.launch(self.sequences, after.lengths, after.shape), after)
 
     def _collected(self, pending: PendingStep, serving: list[int]) -> Outcome:
         """Wait for the report and check it."""
@@ -271,7 +270,7 @@ class EngineRun:
         )
         counted = lens, drafted, emitted, active
         record = StepRecord(
-            plan.k,
+            plan.shape.k,
             serving,
             drafted,
             accepted,

@@ -11,6 +11,7 @@ import numpy as np
 
 from bass.engine.prefill import Part, chunk_tokens, on_device
 from bass.engine.requests import Request
+from bass.engine.shapes import StepShape
 from bass.engine.step import Step
 from bass.records import CacheBudget, RowAssignment, Sequences, copied
 
@@ -20,8 +21,7 @@ class StepPlan:
     """The lengths and the shape of a step."""
 
     lengths: list[int]  # of the drafts of the rows
-    k: int  # at least the longest of them
-    span: int
+    shape: StepShape
 
 
 @dataclass
@@ -212,8 +212,12 @@ class Schedule:
                 lengths[row] = length if length < left else left if left > 0 else 0
                 if tokens + lengths[row] > longest:
                     longest = tokens + lengths[row]
-        k = self.step.shapes.draft_length(max(lengths))
-        return StepPlan(lengths, k, self.step.shapes.span(longest, self.capacity))
+        return StepPlan(lengths, self._shape(lengths, longest))
+
+    def _shape(self, lengths: list[int], longest: int) -> StepShape:
+        """The shape of a step of drafts of these lengths, in rows of up to `longest` positions."""
+        tokens = sum(lengths) + len(lengths) - self.serving.count(-1)
+        return self.step.shapes.shape(max(lengths), longest, self.capacity, tokens)
 
     def plan_ahead(self, plan: StepPlan, requested: list[int]) -> StepPlan | None:
         """The step after this one, if it does not depend on this one's report; else None.
@@ -233,9 +237,8 @@ class Schedule:
                 if most + 1 > limit or (following and most > context):
                     return None
                 lengths[row], longest = following, max(longest, most)
-        k = self.step.shapes.draft_length(max(lengths))
-        span = self.step.shapes.span(longest, self.capacity)
-        return StepPlan(lengths, k, span) if self.step.prepared(k, span) else None
+        shape = self._shape(lengths, longest)
+        return StepPlan(lengths, shape) if self.step.prepared(shape) else None
 
     def finish(self, request: int) -> None:
         """End a request, if it has not ended; it may wait for a row, or have one."""

@@ -67,13 +67,19 @@ class PackedAttend(Attend):
 
     packing: Packing
     padded: CachedAttend
+    plan: Any  # of the packed positions
+
+    @classmethod
+    def of(cls, packing: Packing, padded: CachedAttend) -> "PackedAttend":
+        window = packing.window
+        return cls(packing, padded, padded.backend.plan(window.positions, window.span))
 
     def __call__(self, layer: int, projection: Projection) -> Float[Tensor, "1 tokens heads dim"]:
-        own, window, offsets = self.padded, self.packing.window, self.packing.offsets
-        given = own.cache, layer, projection, window.positions, offsets, window.span
-        out = own.backend.attend_packed(*given, own.rules[layer])
+        own, rows = self.padded, self.packing.rows
+        given = own.cache, layer, projection, rows, self.plan, own.rules[layer]
+        out = own.backend.attend_packed(*given)
         if out is None:
-            out = own(layer, self._padded(projection)).flatten(0, 1)[self.packing.places][None]
+            out = own(layer, self._padded(projection)).flatten(0, 1)[rows.places][None]
         return out
 
     def store(self, layer: int, projection: Projection) -> None:
@@ -149,7 +155,7 @@ class ModelScorer(ForwardingRowStore, Scorer):
         packing = Packing.of(window)
         if packing is None:
             return self._complete(self.decoder.fill(window, self._attend(window), self.feature_ids))
-        attend = PackedAttend(packing, self._attend(window))
+        attend = PackedAttend.of(packing, self._attend(window))
         found = self._complete(self.decoder.fill(packing.window, attend, self.feature_ids))
         return tuple(map(packing.unpacked, found))
 
@@ -162,11 +168,12 @@ class ModelScorer(ForwardingRowStore, Scorer):
             return Scored(logits, tuple(features))
 
         def run(own: Window, offsets: Tensor) -> tuple[Tensor, ...]:
-            packed = replace(packing, window=own, offsets=offsets)
-            return self._computed(own, PackedAttend(packed, self._attend(window)))
+            rows = replace(packing.rows, positions=own.positions, offsets=offsets)
+            packed = replace(packing, window=own, rows=rows)
+            return self._computed(own, PackedAttend.of(packed, self._attend(window)))
 
-        name = f"score {len(packing.offsets) - 1} packed rows"
-        outputs = self._outputs(name, run, packing.window, packing.offsets)
+        name = f"score {len(packing.rows.offsets) - 1} packed rows"
+        outputs = self._outputs(name, run, packing.window, packing.rows.offsets)
         logits, *features = map(packing.unpacked, outputs)
         return Scored(logits, tuple(features))
 

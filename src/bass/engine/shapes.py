@@ -2,11 +2,15 @@
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
+
+from bass.engine.packing import MOST
 
 SPAN_STEP = 64  # spans without graphs are multiples of this, so that few distinct ones occur
 LEAST_SPAN = 256  # positions, the smallest span of backends that read the whole span
 SHORT_SPAN = 512  # positions, the shorter span of the others
+# Tokens of packed windows. On an H200 fewer take as long: the weights take longer to read.
+PACKED = (128, 192, 256, 384, 512, 768)
 
 
 def bucket(length: int, capacity: int) -> int:
@@ -19,6 +23,14 @@ def doubled(least: int, most: int) -> tuple[int, ...]:
     return (*(least << i for i in range(((most - 1) // least).bit_length())), most)
 
 
+class StepShape(NamedTuple):
+    """packed: the size of the target's packed window; None: it is padded."""
+
+    k: int
+    span: int
+    packed: int | None = None
+
+
 @final
 @dataclass(frozen=True)
 class StepShapes:
@@ -27,15 +39,19 @@ class StepShapes:
     A step whose longest draft is between two lengths runs in the longer one, in which rows draft no
     more than their own lengths. Without lengths and spans, as without graphs, a step has the length
     of its longest draft, and a span of `bucket`.
+
+    The target's window is packed if one of `PACKED` has room for the tokens of all rows, and is
+    much smaller than the padded one.
     """
 
     lengths: tuple[int, ...] = ()  # the first is 0; a longer draft than the last has its own length
     spans: tuple[int, ...] = ()  # the last is the capacity of the rows
     reads_lengths: bool = False  # as `AttentionBackend.reads_lengths`
+    rows: int = 0  # of windows that are packed; 0: none is
 
     @classmethod
     def of(
-        cls, lengths: tuple[int, ...], capacity: int, reads_lengths: bool = False
+        cls, lengths: tuple[int, ...], capacity: int, reads_lengths: bool = False, rows: int = 0
     ) -> "StepShapes":
         """Two spans for a backend that reads the rows' lengths on the device, else powers of two.
 
@@ -43,8 +59,20 @@ class StepShapes:
         and up to `LEAST_SPAN` of short rows.
         """
         if reads_lengths:
-            return cls(lengths, tuple(sorted({min(SHORT_SPAN, capacity), capacity})), True)
+            return cls(lengths, tuple(sorted({min(SHORT_SPAN, capacity), capacity})), True, rows)
         return cls(lengths, doubled(LEAST_SPAN, capacity))
+
+    def shape(self, k: int, length: int, capacity: int, tokens: int) -> StepShape:
+        """The shape of a step with drafts of up to k tokens, `tokens` in the target's window, and
+        `length` positions of the longest row, drafted ones included.
+        """
+        k = self.draft_length(k)
+        packed = next((size for size in self.sizes(k) if size >= tokens), None)
+        return StepShape(k, self.span(length, capacity) if packed is None else capacity, packed)
+
+    def sizes(self, k: int) -> list[int]:
+        """The sizes of packed windows of steps of this draft length."""
+        return [size for size in PACKED if size <= MOST * self.rows * (k + 1)]
 
     def span(self, length: int, capacity: int) -> int:
         """The span of a step whose longest row has `length` positions, drafted ones included."""
@@ -57,14 +85,17 @@ class StepShapes:
         at = bisect_left(self.lengths, k)
         return self.lengths[at] if at < len(self.lengths) else k
 
-    def needed(self, lengths: range, drafted: int) -> list[tuple[int, int]]:
-        """The (draft length, span) of all steps of rows of these lengths with up to `drafted`
-        drafted tokens, the largest first, so that smaller graphs reuse its memory.
+    def needed(self, lengths: range, drafted: int) -> list[StepShape]:
+        """The shapes of all steps of rows of these lengths with up to `drafted` drafted tokens, the
+        largest first, so that smaller graphs reuse its memory.
         """
         first, last = (bisect_left(self.spans, n) for n in (lengths.start, lengths.stop - 1))
         return [
-            (k, span)
+            StepShape(k, span, packed)
             for k in reversed(self.lengths)
             if k <= self.draft_length(drafted)
-            for span in reversed(self.spans[first : last + 1])
+            for span, packed in (
+                *((span, None) for span in reversed(self.spans[first : last + 1])),
+                *((self.spans[-1], size) for size in reversed(self.sizes(k))),
+            )
         ]

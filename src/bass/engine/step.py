@@ -15,7 +15,7 @@ from torch import Tensor
 from bass.drafters.validity import check_answer, in_int64, invalid_draft
 from bass.engine.cost import Pass, PassLog
 from bass.engine.prefill import PREFILL_WINDOW, Part, caught_up_columns, feed_prompts
-from bass.engine.shapes import StepShapes
+from bass.engine.shapes import StepShape, StepShapes
 from bass.errors import StrategyError
 from bass.interfaces import Drafter, Scorer, Verifier, Warp
 from bass.interfaces.answers import check_probs, check_tensor
@@ -98,18 +98,18 @@ class Step(Protocol):
     def prepare_windows(self) -> None:
         """Do the work that the first prefill and catch-up of each shape would wait for."""
 
-    def prepare(self, sequences: Sequences, k: int, span: int) -> None:
+    def prepare(self, sequences: Sequences, shape: StepShape) -> None:
         """Do the work that the first step of this shape would wait for, without changing a row."""
 
-    def prepared(self, k: int, span: int) -> bool:
+    def prepared(self, shape: StepShape) -> bool:
         """Whether `prepare` has nothing left to do for this shape."""
         return True
 
     @abstractmethod
     def launch(
-        self, sequences: Sequences, lengths: list[int], k: int, span: int
+        self, sequences: Sequences, lengths: list[int], shape: StepShape
     ) -> Callable[[], StepReport]:
-        """Advance every active row by one step, drafting `lengths[b] <= k` tokens.
+        """Advance every active row by one step, drafting `lengths[b] <= shape.k` tokens.
 
         The returned callable waits for the report.
         """
@@ -133,23 +133,24 @@ class SpeculativeStep(Step):
     checked: set[str] = field(default_factory=set)
 
     def launch(
-        self, sequences: Sequences, lengths: list[int], k: int, span: int
+        self, sequences: Sequences, lengths: list[int], shape: StepShape
     ) -> Callable[[], StepReport]:
         packed, passes = self.on_device(
-            sequences, torch.as_tensor(lengths, device=sequences.lens.device), k, span
+            sequences, torch.as_tensor(lengths, device=sequences.lens.device), shape
         )
         return lambda: StepReport.of(packed.cpu().numpy(), passes)  # sync: the only one of a step
 
     def on_device(
-        self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, span: int
+        self, sequences: Sequences, lengths: Int[Tensor, " batch"], shape: StepShape
     ) -> tuple[Int[Tensor, "batch report"], tuple[Pass, ...]]:
         """Run the capturable part; returns a packed `StepReport` for one copy to the host, and the
         drafter's passes.
         """
         self.log.take()  # drops the passes of prefills and others outside of steps
+        k, span, packed = shape
         noise = step_noise(sequences.keys, sequences.steps, sequences.lens, k)
         draft, flags = self.drafted(sequences, lengths, k, noise, span)
-        fed = Window(*window(sequences, draft), span)
+        fed = Window(*window(sequences, draft), span, most=packed)
         scored = self.target(fed)
         report, emitted, verdict = self.judged(sequences, draft, flags, scored.logits, noise)
         if self.drafter.observes:

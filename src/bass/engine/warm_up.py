@@ -97,9 +97,9 @@ def compiled(storage: Storage) -> Iterator[int]:
 
 def rehearsals_of(storage: Storage) -> Iterator[Callable[[], None]]:
     """What launches the kernels of steps, the largest first, of prefills and of catch-ups."""
-    for engine, k, span in storage.shapes():
+    for engine, shape in storage.shapes():
         if isinstance(step := engine.step, GraphedStep):
-            yield partial(step.rehearse, partial(trial, step.inner, engine.sequences, k, span))
+            yield partial(step.rehearse, partial(trial, step.inner, engine.sequences, shape))
     for size in storage.sizes:
         if isinstance(step := storage.engine(size).step, GraphedStep):
             catch_ups = (partial(step.catch_ups.fill, *shape) for shape in step.catch_ups.shapes)

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.interfaces.cache import KVCache, View
-from bass.records import AttentionRule, Projection
+from bass.records import AttentionRule, PackedRows, Projection
 
 Plan = TypeVar("Plan")
 
@@ -20,12 +20,14 @@ class AttentionBackend(ABC, Generic[View, Plan]):
     on the host, so a CUDA graph can capture them. `reads_lengths`: its work follows the rows'
     lengths on the device, and hardly depends on the span, so two spans are enough for all lengths.
     `replayable`: on a CPU its passes may consist of kernels, which are recorded and replayed.
+    `packs`: windows are packed on a GPU too; `attend_packed` serves caches with `selected`.
     """
 
     view_type: ClassVar[type]
     capturable: ClassVar[bool]
     reads_lengths: ClassVar[bool] = False
     replayable: ClassVar[bool] = False
+    packs: ClassVar[bool] = False
     paper: ClassVar[str] = ""
 
     def check(self, device: torch.device) -> None:
@@ -77,12 +79,11 @@ class AttentionBackend(ABC, Generic[View, Plan]):
         cache: KVCache[View],
         layer: int,
         projection: Projection,
-        positions: Int[Tensor, "1 tokens"],
-        offsets: Int[Tensor, " rows_and_one"],
-        span: int,
+        packed: PackedRows,
+        plan: Plan,
         rule: AttentionRule,
     ) -> Float[Tensor, "1 tokens heads dim"] | None:
-        """As `attend`, for tokens of all rows without gaps: those of row b are at `offsets[b]` to
-        `offsets[b + 1]`, the last ones at position -1. None: the engine pads them.
+        """As `attend`, for a packed window; the plan is that of its positions. None: the engine
+        pads it.
         """
         return None

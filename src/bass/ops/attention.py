@@ -21,7 +21,7 @@ from bass.kernels import triton as kernels
 from bass.kernels.values import Blocks, Padded, Positions, Queries
 from bass.ops import dispatch
 from bass.ops.norms import kernel_norm
-from bass.records import AttentionRule, PaddedView, PagedView, Projection, RaggedView
+from bass.records import AttentionRule, PackedRows, PaddedView, PagedView, Projection, RaggedView
 
 View = PaddedView | RaggedView | PagedView
 Sinks = Float[Tensor, " heads"] | None  # a learned score of each query head
@@ -108,12 +108,24 @@ def triton(
 
     A padded row reads all `span` positions, any other ends at its own last position.
     """
-    place = None
-    if not isinstance(view, PaddedView):
-        place = view.table if isinstance(view, PagedView) else view.starts
     return kernels.attention.attend(
-        q, view.k, view.v, place, positions, span, *_limits(rule), sinks, each_row=each_row
+        q, view.k, view.v, _place(view), positions, span, *_limits(rule), sinks, each_row=each_row
     )
+
+
+def triton_packed(
+    q: Float[Tensor, "1 tokens heads dim"],
+    view: View,
+    packed: PackedRows,
+    span: int,
+    rule: AttentionRule,
+    sinks: Sinks,
+) -> Float[Tensor, "1 tokens heads dim"]:
+    """As `triton`, of a packed window, whose keys and values are stored."""
+    return kernels.attention.attend_packed(
+        q, view.k, view.v, _place(view), packed.positions, packed.offsets, packed.longest, span,
+        *_limits(rule), sinks,
+    )  # fmt: skip
 
 
 def store(
@@ -183,6 +195,13 @@ def by_cpu(
     return cpu.attention.store_and_attend(
         y[0], norm, tables, positions, offsets, view.k, view.v, span, *_limits(rule)
     )
+
+
+def _place(view: View) -> Tensor | None:
+    """Where the positions of rows are; None: padded."""
+    if isinstance(view, PaddedView):
+        return None
+    return view.table if isinstance(view, PagedView) else view.starts
 
 
 def _unknown(norm: Any) -> bool:

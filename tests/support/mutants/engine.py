@@ -29,6 +29,7 @@ from support.mutants.killers import (
 )
 from support.mutants.mutant import Mutant
 
+ENGINES = "unit/test_engines.py"
 PACKING = "unit/test_packing.py"
 MUTANTS = (
     Mutant(
@@ -66,8 +67,8 @@ MUTANTS = (
     Mutant(
         "after plain steps the draft is not told what was committed",
         "EngineRun._launched",
-        "self._caught_up(plan.span) if plan.k and self.behind else ()",
-        "self._caught_up(plan.span) if plan.k and self.behind > 99 else ()",
+        "plan.shape.k and self.behind else ()",
+        "plan.shape.k and self.behind > 99 else ()",
         (EQUAL,),
         trap=8,
     ),
@@ -210,9 +211,9 @@ MUTANTS = (
     ),
     Mutant(
         "the span does not cover the window",
-        "Schedule.plan",
-        "self.step.shapes.span(longest, self.capacity)",
-        "self.step.shapes.span(max(longest - max(lengths) - 1, 1), self.capacity)",
+        "Schedule._shape",
+        "max(lengths), longest,",
+        "max(lengths), max(longest - max(lengths) - 1, 1),",
         (WITNESS, LAYOUTS),
     ),
     Mutant(
@@ -366,23 +367,37 @@ MUTANTS = (
     ),
     Mutant(
         "a packed row begins where the row before it begins",
-        "engine.packing.Packing.of",
+        "engine.packing.Packing._counted",
         "offsets[1:]",
         "offsets[:-1]",
         (f"{PACKING}::test_a_packed_window_has_the_tokens_of_each_row_in_order",),
     ),
     Mutant(
         "the tokens that fill up a packed window are written to a cache",
-        "engine.packing.Packing.of",
-        "own[count:] = -1",
-        "own[count:] = 0",
+        "engine.packing.Packing._placed",
+        "own, -1)[None]",
+        "own, 0)[None]",
         (f"{PACKING}::test_a_packed_window_has_the_tokens_of_each_row_in_order",),
     ),
     Mutant(
         "a packed pass gives each place the values of the next token",
-        "engine.packing.Packing.of",
+        "engine.packing.Packing._counted",
         "present.cumsum() - 1",
         "present.cumsum()",
+        (f"{PACKING}::test_a_packed_pass_gives_what_the_padded_one_gives",),
+    ),
+    Mutant(
+        "a packed window of a graph has room for one token less",
+        "Schedule._shape",
+        "sum(lengths) + len(lengths)",
+        "sum(lengths) - 1 + len(lengths)",
+        (f"{ENGINES}::test_a_step_in_a_longer_shape_emits_the_same_tokens",),
+    ),
+    Mutant(
+        "a token of a packed graph is counted to the row after its own",
+        "engine.packing.Packing._bounded",
+        "padded.positions.shape[1] - 1 ::",
+        "padded.positions.shape[1] - 2 ::",
         (f"{PACKING}::test_a_packed_pass_gives_what_the_padded_one_gives",),
     ),
     Mutant(

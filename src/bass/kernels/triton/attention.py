@@ -131,7 +131,7 @@ def _more(
 
 
 @triton.jit(
-    do_not_specialize=["first", "batch", "span", "queries", "splits", "place_row", "position_row"],
+    do_not_specialize=["first", "lines", "span", "queries", "splits", "place_row", "position_row"],
     do_not_specialize_on_alignment=["place"],  # of the rows from any first one
 )
 @no_type_check
@@ -139,12 +139,14 @@ def _attend(
     q, k, v,
     place,  # ragged: starts [B]; paged: table [B, entries]
     positions,
-    out,  # [B, W, H, D]
-    parts, tops, totals,  # with SPLITS > 1 [splits, B, W, H, D], [splits, B, W, H] twice
+    offsets,  # packed: [B + 1]; else None
+    out,  # [B, W, H, D]; packed: [1, tokens, H, D]
+    parts, tops, totals,  # with SPLITS > 1 [splits, *out], [splits, *out without D] twice
     counts,  # with SPLITS > 1: zeros, one for each tile of queries, key head and row
     sinks,  # [H] or None
     first,  # the first row
-    batch, queries, span, splits, q_row, q_query, q_head, q_dim,
+    lines,  # tokens of the window times heads
+    queries, span, splits, q_row, q_query, q_head, q_dim,
     k_row,  # padded: of a row; paged: of a block
     k_key, k_head, k_dim, v_row, v_key, v_head, v_dim, place_row, place_entry, position_row,
     position_query,
@@ -170,14 +172,22 @@ def _attend(
     each = tile * ROWS + tl.arange(0, ROWS)
     query = each // GROUPS
     heads = head * GROUPS + each % GROUPS
-    inside = query < queries
+    if offsets is None:
+        inside = query < queries
+        window, token = row, query
+        line = row * queries + query
+    else:
+        begins, ends = tl.load(offsets + row), tl.load(offsets + row + 1)
+        inside = query < tl.minimum(ends - begins, queries)
+        window, token = 0, begins + query
+        line = token
     own = tl.load(
-        positions + row * position_row + query * position_query, mask=inside, other=-1
+        positions + window * position_row + token * position_query, mask=inside, other=-1
     ).to(tl.int32)
     dim = tl.arange(0, WIDTH)
     in_dim = dim < DIM
     q_places = (
-        row * q_row + query[:, None] * q_query + heads[:, None] * q_head + dim[None, :] * q_dim
+        window * q_row + token[:, None] * q_query + heads[:, None] * q_head + dim[None, :] * q_dim
     )
     q_tile = tl.load(q + q_places, mask=inside[:, None] & in_dim[None, :], other=0.0).to(OPERAND)
 
@@ -230,12 +240,12 @@ def _attend(
             LAYOUT, PAGE, DIM, KEYS, WIDTH, OPERAND, SUM, True,
         )  # fmt: skip
 
-    rows = (row * queries + query) * (tl.num_programs(1) * GROUPS) + heads
+    rows = line * (tl.num_programs(1) * GROUPS) + heads
     written = inside[:, None] & in_dim[None, :]
     at = rows[:, None] * DIM + dim[None, :]
     last = True
     if MOST_SPLITS > 1:
-        count = batch.to(tl.int64) * queries * (tl.num_programs(1) * GROUPS)
+        count = lines.to(tl.int64)
         tl.store(tops + split * count + rows, top, mask=inside)
         tl.store(totals + split * count + rows, total, mask=inside)
         tl.store(parts + split * count * DIM + at, acc, mask=written)
@@ -313,8 +323,60 @@ def attend(
     et al., 2024); the start of each row in a pool; a table of blocks. Rows of the latter two end at
     their own lengths. `each_row`: one launch for each row, as in BASS-SPLIT.
     """
+    batch, queries = q.shape[:2]
+    limits = scale, window, softcap
+    out = q.new_empty(q.shape)
+    return _attended(
+        q, k, v, place, positions, None, batch, queries, span, limits, sinks, out, splits, each_row
+    )
+
+
+def attend_packed(
+    q: Float[Tensor, "1 tokens heads dim"],
+    k: Padded | Pool | Blocks,
+    v: Padded | Pool | Blocks,
+    place: Int[Tensor, "rows ..."] | None,
+    positions: Int[Tensor, "1 tokens"],
+    offsets: Int[Tensor, " rows_and_one"],
+    longest: int,
+    span: int,
+    scale: float,
+    window: int | None,
+    softcap: float | None,
+    sinks: Float[Tensor, " heads"] | None = None,
+    splits: int | None = None,
+) -> Float[Tensor, "1 tokens heads dim"]:
+    """As `attend`, of a packed window: the queries of row b are at `offsets[b]` to `offsets[b +
+    1]`, at most `longest`. The output of those at -1 is zero.
+    """
+    limits = scale, window, softcap
+    out = q.new_zeros(q.shape)
+    rows = len(offsets) - 1
+    return _attended(
+        q, k, v, place, positions, offsets, rows, longest, span, limits, sinks, out, splits
+    )
+
+
+def _attended(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    place: Tensor | None,
+    positions: Tensor,
+    offsets: Tensor | None,
+    batch: int,
+    queries: int,
+    span: int,
+    limits: tuple[float, int | None, float | None],
+    sinks: Tensor | None,
+    out: Tensor,
+    splits: int | None,
+    each_row: bool = False,
+) -> Tensor:
+    """`out` with the attention of `batch` rows of up to `queries` queries."""
+    scale, window, softcap = limits
     layout = "padded" if place is None else "ragged" if place.ndim == 1 else "paged"
-    batch, queries, heads, dim = q.shape
+    heads, dim = q.shape[2:]
     kv_heads = k.shape[-2]
     groups, count = heads // kv_heads, 1 if each_row else batch
     keys = span if window is None else min(span, window + queries)
@@ -324,7 +386,7 @@ def attend(
     )  # fmt: skip
     tiles, splits = -(-queries * groups // cut.rows), cut.splits
     sums = torch.promote_types(q.dtype, torch.float32)
-    out, parts, tops, totals, counts = q.new_empty(q.shape), None, None, None, None
+    parts, tops, totals, counts = None, None, None, None
     if splits > 1:
         parts = q.new_empty((splits, *q.shape), dtype=sums)
         tops, totals = q.new_empty((2, *parts.shape[:-1]), dtype=sums)
@@ -336,8 +398,8 @@ def attend(
     with torch.cuda.device_of(q):
         for first in range(0, batch, count):
             launch(
-                q, k, v, place, positions, out, parts, tops, totals, counts, sinks,
-                first, batch, queries, span, splits,
+                q, k, v, place, positions, offsets, out, parts, tops, totals, counts, sinks,
+                first, q[..., 0].numel(), queries, span, splits,
                 *q.stride(), *row_stride, *k.stride(), *row_stride, *v.stride(), *place_strides,
                 *positions.stride(),
                 scale, window, softcap, layout, k.shape[1] if layout == "paged" else 1,
