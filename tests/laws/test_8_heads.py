@@ -77,7 +77,7 @@ def test_states_and_logits_are_those_of_the_whole_text(
                 found = drafter.logits(drafter.head.read(u))[0, 0].double().cpu()
             torch.testing.assert_close(found, logits[-1], rtol=1e-4, atol=1e-4)
             seen += 1
-    assert seen > 20
+    assert seen > 10  # in graphs fewer: the next step is in flight, which ends some rows
 
 
 @pytest.mark.parametrize("form", PRODUCED)
