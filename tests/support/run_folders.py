@@ -105,7 +105,7 @@ def write_run(
                     at = {"repeat": repeat, "call": call}
                     of = [{"prompt": call, "category": category}] * batch
                     _append(where / "steps.jsonl", step_lines(made[0], repeat == 0, **at))
-                    _append(where / "requests.jsonl", request_lines(made[1], of, **at, seed=repeat))
+                    _append(where / "requests.jsonl", request_lines(made[1], of, **at))
             if name not in new:
                 ended = ("failed", "Out of memory.") if name in failed else ("done", None)
                 summary = {"cell": name, "key": "", "seconds": 1.0, "facts": FACTS}

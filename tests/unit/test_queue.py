@@ -3,8 +3,9 @@
 import gc
 import threading
 import weakref
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, wait
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,25 @@ def test_plain_prompts_arrive_at_once_and_have_the_options_of_the_call(llm: bass
     assert stats.tokens == sum(len(one.token_ids) for one in result.completions)
 
 
+@pytest.mark.parametrize("alone", ["def f(x):", {"prompt": "def f(x):"}, [5, 6, 7]])
+def test_a_prompt_alone_is_one_request_as_it_is_of_generate(llm: bass.LLM, alone: Any) -> None:
+    [expected] = llm.generate(alone, **OPTIONS).completions
+    for requests in (alone, Arrival(alone), iter([alone])):
+        assert [*map(of, llm.serve(requests, **OPTIONS))] == [of(expected)]
+
+
+@pytest.mark.parametrize("at", [float("nan"), -1.0, float("inf")])
+def test_a_time_that_never_comes_is_an_error(at: float) -> None:
+    with pytest.raises(OptionError, match=rf"`Arrival.at={at}` is out of range"):
+        Arrival("a", at)
+
+
+def test_times_out_of_order_are_an_error_with_both(llm: bass.LLM) -> None:
+    arrivals = [Arrival("a", 0.0), Arrival("b", 0.02), Arrival("c", 0.01)]
+    with pytest.raises(RequestError, match=r"Request 2 arrives at 0.01 s, before .* 0.02 s: give"):
+        list(llm.serve(arrivals, **OPTIONS))
+
+
 def test_a_time_budget_ends_the_whole_call(llm: bass.LLM) -> None:
     found = list(llm.serve(PROMPTS, **(OPTIONS | {"time_budget": 1e-9, "stop": None})))
     assert {one.finish_reason for one in found} == {"time"}
@@ -94,8 +114,10 @@ def test_an_arrival_that_is_invalid_is_an_error_when_it_is_read(llm: bass.LLM) -
         list(llm.serve(["a", Arrival("a", 0.0, {"max_new_tokens": 400})], max_new_tokens=2))
     with pytest.raises(RequestError, match="at most 32 end tokens"):
         llm.submit("a", stop_token_ids=[*range(40)], max_new_tokens=9)
-    with pytest.raises(RequestError, match="one prompt, not 2"):
+    with pytest.raises(RequestError, match="one sample, not 2"):
         llm.submit(["a", "b"], max_new_tokens=9)
+    with pytest.raises(RequestError, match="one sample, not 2"):
+        llm.submit("a", num_return_sequences=2, max_new_tokens=9)  # type: ignore[call-arg]
     with pytest.raises(OptionError, match="cancel the future"):
         llm.submit("a", time_budget=1.0, max_new_tokens=9)
 
@@ -127,19 +149,29 @@ def test_futures_have_what_a_request_gets_alone(
 def test_a_cancelled_request_gives_its_row_to_the_next(
     llm: bass.LLM, alone: list[bass.Completion]
 ) -> None:
-    """While it decodes, and while it waits."""
-    begun = threading.Event()
+    """While it decodes, and while it waits. Its last event says so; an error there is ignored."""
+    begun, events = threading.Event(), [list[bass.StreamEvent]() for _ in range(3)]
+
+    def seen(i: int, event: bass.StreamEvent) -> None:
+        events[i].append(event)
+        begun.set()
+        assert i != 1 or event.finish_reason is None
+
     long: dict[str, Any] = {"max_new_tokens": 240, "ignore_eos": True}
-    running = [llm.submit("a", on_event=lambda _: begun.set(), **long) for _ in range(2)]
-    waiting = llm.submit("b", **long)
+    futures = [llm.submit("aab"[i], on_event=partial(seen, i), **long) for i in range(3)]
     last = llm.submit(PROMPTS[0], **(OPTIONS | own(0)))
     assert begun.wait(10)
-    for future in (*running, waiting):
+    for future in futures:
         assert future.cancel()
     assert of(last.result(10)) == of(alone[0])
+    assert not wait(futures, 10).not_done
     with pytest.raises(CancelledError):
-        waiting.result(10)
+        futures[2].result(10)
     ended()
+    for one in events:
+        *before, end = one
+        assert (end.finish_reason, end.token_ids) == ("cancelled", [])
+        assert {event.finish_reason for event in before} <= {None}
 
 
 def test_errors_reach_the_futures_and_later_requests_are_served(

@@ -1,8 +1,8 @@
 """Recorded steps and requests as pandas frames, and `Run`, the only reader of a run folder.
 
     steps.jsonl     one line per step:    repeat, call, step, then the fields of a `StepRecord`
-    requests.jsonl  one line per request: repeat, call, request, prompt, turn, category, seed, then
-                    the fields of a `Completion`
+    requests.jsonl  one line per request: repeat, call, request, prompt, turn, category, then the
+                    fields of a `Completion`
 
 A repeat is all calls of a cell with one seed, a call is one generation, and `prompt` numbers the
 different prompts of a cell. A `Result` in memory makes the same frames of the same lines.
@@ -89,7 +89,7 @@ def request_lines(
 
     each: further fields of each completion, such as its `prompt`, by default its `prompt_index`.
     """
-    shared = {"turn": 0, "category": "", "seed": None} | coordinates
+    shared = {"turn": 0, "category": ""} | coordinates
     return [
         shared | {"request": index, "prompt": one.prompt_index, **own} | vars(one)
         for index, (one, own) in enumerate(zip(completions, each, strict=False))

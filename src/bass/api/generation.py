@@ -29,6 +29,7 @@ class Sample:
     transcript: Transcript | None  # None without a tokenizer
     eos: frozenset[int]
     arrived: float = 0.0
+    seed: int = 0
     since: float = 0.0
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -76,6 +77,7 @@ class Sample:
             prefill_seconds=None if prefilled is None else prefilled - self.since,
             arrival_seconds=self.arrived,
             first_token_seconds=None if self.first is None else self.first - self.since,
+            seed=self.seed,
         )
 
 
@@ -92,9 +94,9 @@ def samples_of(
         needed(tokenizer, "`stop` needs", "`stop_token_ids`")
     ends, eos = StopStrings(stops) if stops else None, () if options.ignore_eos else models.eos
     requests = requests_for(models, prompts, options, first_sample, positions, first_prompt)
+    own = frozenset(eos), arrived, options.seed
     return [
-        Sample(one, Transcript(tokenizer, ends) if tokenizer else None, frozenset(eos), arrived)
-        for one in requests
+        Sample(one, Transcript(tokenizer, ends) if tokenizer else None, *own) for one in requests
     ]
 
 

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import fields, replace
 from typing import Any, Unpack, final
@@ -23,7 +23,7 @@ from bass.api.options import (
 )
 from bass.api.plan import LoadPlan, use_graphs
 from bass.api.queue import Arrival, Arrivals, Inbox, Submitted
-from bass.api.requests import Prompt, Prompts, needed, requests_for
+from bass.api.requests import Prompt, Prompts, needed, prompts_of, requests_for
 from bass.api.results import Completion, Result, StreamEvent
 from bass.drafters import NoDrafter
 from bass.engine.engines import END_TOKENS, EngineCache, Memory
@@ -157,7 +157,7 @@ class LLM:
     @takes(RequestOptions)
     def serve(
         self,
-        requests: Iterable[Prompt | Arrival],
+        requests: Prompt | Arrival | Iterable[Prompt | Arrival],
         num_return_sequences: int = 1,
         **options: Unpack[SamplingFields],
     ) -> Iterator[Completion]:
@@ -187,18 +187,17 @@ class LLM:
         """Generate one sample in the background, together with those of other calls of `submit`.
 
         The requests of all threads share the rows, as in `serve`. `cancel()` of the future frees
-        the row, also while it decodes. on_event: receives the tokens of each step, in the engine's
-        thread: it must return at once.
+        the row, also while it decodes. on_event: receives the tokens of each step, and an event
+        without tokens after `cancel()`, in the engine's thread: it must return at once.
 
         Raises `RequestError` or `OptionError`; errors of the engine are those of the future.
         """
-        made(SamplingParams, options)
-        request = RequestOptions(**options)
+        request = made(RequestOptions, options)
         if request.time_budget is not None:
             raise OptionError("`time_budget` is of a call: cancel the future instead.")
         samples = self._arrived(prompt, request)
         if len(samples) > 1:
-            raise RequestError(f"`submit` takes one prompt, not {len(samples)}: call it for each.")
+            raise RequestError(f"`submit` is for one sample, not {len(samples)}: call it for each.")
         one = Submitted(samples[0], on_event, time.perf_counter())
         self._inbox.add(one)
         return one.future
@@ -308,7 +307,7 @@ class LLM:
         return Generation(run, self.models, self.parts, samples)
 
     def arriving(
-        self, arrivals: Iterable[Prompt | Arrival], options: Mapping[str, Any]
+        self, arrivals: Prompt | Arrival | Iterable[Prompt | Arrival], options: Mapping[str, Any]
     ) -> Generation:
         """`serve`, as a generation."""
         of_all = made(RequestOptions, options)
@@ -317,7 +316,9 @@ class LLM:
             own = made(RequestOptions, {**options, **one.options}) if one.options else of_all
             return self._arrived([one.prompt], own, index, one.at)
 
-        each = (one if isinstance(one, Arrival) else Arrival(one) for one in arrivals)
+        whole = isinstance(arrivals, Collection | Arrival)  # else an iterator, read as they arrive
+        given: Any = prompts_of(arrivals) if whole else arrivals
+        each = (one if isinstance(one, Arrival) else Arrival(one) for one in given)
         source = Arrivals(each, read)
         run = self._engines.run([], of_all.time_budget, source)
         return Generation(run, self.models, self.parts, source.samples)

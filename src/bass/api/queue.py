@@ -16,19 +16,23 @@ from bass.api.results import Completion, StreamEvent
 from bass.engine.engines import EngineCache
 from bass.engine.requests import Emission, Request, Source
 from bass.engine.run import EngineRun
+from bass.errors import RequestError, check_number
 
 
 @dataclass(frozen=True)
 class Arrival:
     """A prompt for `LLM.serve`.
 
-    at: seconds after the start of the call. options: of `LLM.generate`, in the place of those of
-    the call, such as `{"max_new_tokens": 64, "max_draft_length": 0}`.
+    at: seconds after the start of the call, from 0, else an `OptionError`. options: of
+    `LLM.generate`, in the place of those of the call, such as `{"max_new_tokens": 64}`.
     """
 
     prompt: Prompt
     at: float = 0.0
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_number("Arrival.at", self.at, "[0, inf)", float)
 
 
 def poisson(
@@ -67,6 +71,11 @@ class Arrivals(Source):
             index, arrival = self._next
             new += self._read(arrival, index)
             self._next = next(self._arrivals, None)
+            if self._next is not None and self._next[1].at < arrival.at:
+                raise RequestError(
+                    f"Request {index + 1} arrives at {self._next[1].at} s, before request {index} "
+                    f"at {arrival.at} s: give them in the order of their times."
+                )
         self.samples += new
         return [one.request for one in new]
 
@@ -91,6 +100,22 @@ class Submitted:
         if self.future.set_running_or_notify_cancel():
             self.future.set_exception(error)
 
+    def send(self, event: StreamEvent) -> bool:
+        """Give an event to `on_event`; False if it raises, which ends this request alone."""
+        try:
+            if self.on_event is not None:
+                self.on_event(event)
+        except Exception as error:
+            self.fail(error)
+            return False
+        return True
+
+    def end_cancelled(self) -> None:
+        """Send the last event, after the future was cancelled, and tell who waits for it."""
+        self.sample.reason = "cancelled"
+        if self.send(self.sample.event(self.sample.rest(), [], [])):
+            self.future.set_running_or_notify_cancel()
+
 
 @final
 class Inbox(Source):
@@ -114,12 +139,14 @@ class Inbox(Source):
     def poll(self, now: float) -> list[Request]:
         while self._cancelled:
             one = self._cancelled.popleft()
-            if self._live.pop(one.index, None) is one:
-                self._run.finish(one.index)
+            if self._live.get(one.index) is one:
+                self._release(one)
+                one.end_cancelled()
         requests: list[Request] = []
         while self._new:
             one = self._new.popleft()
             if one.future.cancelled():
+                one.end_cancelled()
                 continue
             one.index, one.sample.since = self._count, now - (time.perf_counter() - one.at)
             self._live[one.index] = one
@@ -154,20 +181,18 @@ class Inbox(Source):
     def _take(self, run: EngineRun, emission: Emission) -> None:
         run.trace.steps.clear()  # nobody reads them
         one = self._live.get(emission.request)
-        if one is None or one.future.cancelled():
+        if one is None:
             return
         event = one.sample.take(emission)
-        try:
-            if one.on_event is not None:
-                one.on_event(event)
-        except Exception as error:  # of the user's, which is the affair of this request alone
-            one.fail(error)
-            run.finish(one.index)
-            del self._live[one.index]
-            return
-        if event.finish_reason is not None:
-            run.finish(one.index)  # a stop string may be before its limit
-            del self._live[one.index]
-            prefilled = run.trace.prefilled.pop(one.index, None)
+        if not one.send(event):
+            self._release(one)
+        elif event.finish_reason is not None:
+            prefilled = self._release(one)
             if one.future.set_running_or_notify_cancel():
                 one.future.set_result(one.sample.completion(prefilled))
+
+    def _release(self, one: Submitted) -> float | None:
+        """Free the row of a request; returns the end of its prefill."""
+        self._run.finish(one.index)
+        del self._live[one.index]
+        return self._run.trace.prefilled.pop(one.index, None)

@@ -38,7 +38,7 @@ def requests_for(
     Raises `RequestError` or `OptionError`.
     """
     vocabulary = models.target.shape.vocab_size
-    each = _listed(prompts)
+    each = prompts_of(prompts)
     own = options.of_prompts(len(each))
     eos = () if options.ignore_eos else tuple(models.eos)
     stops = [*(listed(options.stop_token_ids) or ())]
@@ -77,8 +77,8 @@ def check_context(index: int, length: int, limit: int, positions: int) -> None:
         )
 
 
-def _listed(prompts: Any) -> list[Any]:
-    """The prompts of a call."""
+def prompts_of(prompts: Any) -> list[Any]:
+    """The prompts of a call, which may be one alone. Raises `RequestError` if there is none."""
     prompts = listed(prompts)
     if isinstance(prompts, str | bytes | Mapping | Set) or not isinstance(prompts, Iterable):
         return [prompts]

@@ -37,7 +37,7 @@ class Completion:
     prefill_seconds: from the start of the call to the end of its prefill, a wait for a row
     included; None if it never had a row. arrival_seconds, first_token_seconds: from the start of
     the call to its arrival (0 but in `LLM.serve`) and to its first tokens. With `LLM.submit`, times
-    count from the submission.
+    count from the submission. seed: of its request.
     """
 
     prompt_index: int
@@ -51,6 +51,7 @@ class Completion:
     prefill_seconds: float | None = None
     arrival_seconds: float = 0.0
     first_token_seconds: float | None = None
+    seed: int = 0
 
     @property
     def mean_logprob(self) -> float:
@@ -67,8 +68,9 @@ class Completion:
 class StreamEvent:
     """Tokens that one step committed for one sample; its last event has a `finish_reason`.
 
-    Where the time budget ends a sample, that event has no tokens, and the text that was held back
-    in case a stop string, or the rest of a character, followed.
+    Where the time budget ends a sample, or `cancel()` of `LLM.submit` (`cancelled`), that event has
+    no tokens, and the text that was held back in case a stop string, or the rest of a character,
+    followed.
     """
 
     prompt_index: int

@@ -191,8 +191,7 @@ def _measured(llm: LLM, cell: Cell, repeat: int, watch: Watch) -> dict[str, list
             where = {"repeat": repeat, "call": number}
             lines[STEPS] += step_lines(generation.run.trace.steps, repeat == 0, **where)
             each = [{"prompt": group.prompts[i], "category": entries[i].category} for i, _ in rows]
-            where |= {"turn": turn, "seed": options.seed}
-            lines[REQUESTS] += request_lines(completions, each, **where)
+            lines[REQUESTS] += request_lines(completions, each, **where, turn=turn)
             number += 1
     watch(cell, repeat + 1, None)
     return lines

@@ -141,7 +141,7 @@ def _add(
     passed = check_all(programs, options.program_seconds, options.allow_code_execution)
     place |= {"problem": problem.name, "repeat": 0}
     marks = [{"passed": one, "prompt": place["call"]} for one in passed]
-    lines = frames.request_lines(result.completions, marks, seed=options.seed, **place)
+    lines = frames.request_lines(result.completions, marks, **place)
     steps = frames.step_lines(result.trace, drafts=False, **place)
     add_lines(folder / frames.STEPS, steps)
     add_lines(folder / frames.REQUESTS, lines)
