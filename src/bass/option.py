@@ -1,5 +1,6 @@
 """Declares options: fields of dataclasses, each with its default, its help and its range."""
 
+import re
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, field, fields, is_dataclass
@@ -46,6 +47,13 @@ def check_options(options: Any, prefix: str = "") -> None:
             check_value(one, own, prefix, vars(options))
 
 
+def check_needed(options: Any, other: str, *names: str) -> None:
+    """Raise `OptionError` for the first of these options that is given without the other one."""
+    for name in names:
+        if getattr(options, name) and not getattr(options, other):
+            raise OptionError(f"`{name}` is for `{other}`: give it too, or leave this out.")
+
+
 def check_value(
     one: Field[Any], value: Any, prefix: str = "", others: Mapping[str, Any] = {}
 ) -> None:
@@ -74,4 +82,5 @@ def called(strategy: Any) -> str:
     """A strategy's name, with its parameters if it has any."""
     kind = strategy if isinstance(strategy, type) else type(strategy)
     own = strategy is not kind and is_dataclass(strategy) and vars(strategy)
-    return repr(strategy) if own else kind.__name__
+    # an empty parameter, as `times=()` of `auto`, says nothing
+    return re.sub(r", \w+=\(\)", "", repr(strategy)) if own else kind.__name__

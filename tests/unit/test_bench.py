@@ -83,7 +83,7 @@ def test_a_queue_is_measured_with_its_times_next_to_autoregressive_decoding(
     own += ("--prompt-length", "8")
     said = bench(*own, "--ttft-limit", "60", "--tpot-limit", "60")
     assert said.status == 0, said.err
-    for heading in ("TTFT", "TPOT", "ITL p50", "ITL p99", "good/s", "of step/tau, %"):
+    for heading in ("TTFT", "TPOT", "ITL p50", "ITL p99", "good/s", "of full batch, %"):
         assert heading in said.out
     said = bench(*own, "--json")
     plain, fixed = json.loads(said.out)["settings"]
@@ -92,6 +92,42 @@ def test_a_queue_is_measured_with_its_times_next_to_autoregressive_decoding(
     assert 0 < fixed["share_of_steps"] < fixed["share_without_prefills"]
     assert fixed["goodput"] is None
     assert fixed["speedup"] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"queue": 2, "lengths": [40, 8]}, "`lengths=[40, 8]` are not the least and the most new"),
+        ({"queue": 2, "lengths": [0, 8]}, "give two numbers from 1, the smaller one first"),
+        ({"queue": 2, "lengths": [8]}, "`lengths=[8]` are not"),
+        ({"rate": 4}, "`rate` is for `queue`: give it too, or leave this out."),
+        ({"lengths": [8, 40]}, "`lengths` is for `queue`"),
+        ({"ttft_limit": 1}, "`ttft_limit` is for `queue`"),
+        ({"tpot_limit": 1}, "`tpot_limit` is for `queue`"),
+    ],
+)
+def test_a_wrong_queue_is_a_sentence(
+    bench: Command, options: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    (tmp_path / "queue.yaml").write_text(json.dumps(options), encoding="utf-8")
+    words = [str(x) for name, one in options.items() for x in (f"--{name}", *np.ravel(one))]
+    for arguments in (words, ["--config", str(tmp_path / "queue.yaml")]):
+        said = bench(*arguments)
+        assert (said.status, said.out, said.err.count("\n")) == (2, "", 1)
+        assert sentence in said.err
+
+
+def test_the_help_has_units_and_what_acceptance_is(
+    bench: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        bench("--help")
+    shown = capsys.readouterr().out
+    for words in (
+        "most seconds to a request's first token", "most seconds for each later token",
+        "accept each drafted token with this probability (NOT LOSSLESS)",
+    ):  # fmt: skip
+        assert words in shown
 
 
 def test_the_arrivals_of_a_queue_are_those_of_the_seed() -> None:

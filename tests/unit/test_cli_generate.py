@@ -42,8 +42,12 @@ def test_a_prompt_gives_its_text_and_the_figures_on_standard_error(
         assert words in said.err
     for words in ("Fixed(k=4)", "ModelDraft", "SplitCache", "Rejection", "cpu", "float32"):
         assert words in said.err
+    for line in said.err.splitlines():  # of positions that no draft reached there is nothing
+        assert "accepted by position" not in line or "–" not in line
     assert "\x1b" not in said.err
     said = bass_command("generate", *pair.options, "def f(", "-n", "3")
+    assert "Auto(acceptance=" in said.err
+    assert "times=" not in said.err
     assert re.findall(r"=== prompt 0, sample (\d): \d+ tokens, \w+ ===", said.out) == [*"012"]
 
 

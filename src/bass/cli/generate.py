@@ -262,8 +262,9 @@ def figures(
         if (ratio := ratios.get(metric.name)) is not None:
             cells += [ratio.text, f"{ratio.median:.2f}"]
         grid.add_row(metric.heading.replace("_", " "), *cells)
-    rates = [number(rate, "share") for rate in first.stats.acceptance_by_position[:6]]
-    grid.add_row("accepted by position, %", " ".join(rates))
+    rates = first.stats.acceptance_by_position[:6]  # None at those that no draft reached
+    texts = (number(rate, "share") for rate in rates if rate is not None)
+    grid.add_row("accepted by position, %", " ".join(texts))
     grid.add_row("lossless", "yes" if first.lossless else Text("NO", "bold red"))
     return grid
 

@@ -30,7 +30,7 @@ from bass.experiments.cell import Cell
 from bass.experiments.prompts import longest_prompts, plain_turns
 from bass.experiments.settings import CONFIGS, DEFAULTS, SETTINGS, Settings, typed_setting
 from bass.files import reason
-from bass.option import check_value
+from bass.option import check_needed, check_value
 
 KEYS = ("name", "about", "base", "axes", "exclude", "quick")
 _EMPTY: dict[str, Any] = {"base": {}, "axes": {}, "exclude": []}
@@ -275,6 +275,8 @@ def _cells(
         own: list[str] = []
         settings = Settings(**_settled(base, overlay, own))
         cell = Cell(f"{slug}-{identity(settings)[:6]}", labels, settings)
+        with _noted(own):
+            check_needed(settings, "queue", "rate")
         for part, own_names in (("settings.entries", _OF_PROMPTS), ("load_plan", STRATEGIES)):
             try:
                 attrgetter(part)(cell)

@@ -19,7 +19,7 @@ from bass.api.options import (
 from bass.errors import OptionError, check_number, unknown_name
 from bass.experiments.problems import NAMES
 from bass.experiments.prompts import Entry, numbers, read_prompts
-from bass.option import check_options, for_one_prompt, help_of, like, option
+from bass.option import check_needed, check_options, for_one_prompt, help_of, like, option
 from bass.sampling_params import SamplingParams
 
 _CONFIGS = Path(str(files("bass.experiments"))) / "configs"
@@ -70,13 +70,13 @@ class Settings(ModelOptions, SamplingParams):
     skip_long: bool = option(False, "leave out prompts that do not fit the context, and say so")
     repeats: int = option(3, "number of repeats, each with the next seed", within=_COUNT)
     ttft_limit: float | None = option(
-        None, "limit of goodput: seconds to a request's first token", within=_LIMIT
+        None, "most seconds to a request's first token, for goodput", within=_LIMIT
     )
     tpot_limit: float | None = option(
-        None, "limit of goodput: seconds for each later token", within=_LIMIT
+        None, "most seconds for each later token, for goodput", within=_LIMIT
     )
     e2e_limit: float | None = option(
-        None, "limit of goodput: seconds to the last token", within=_LIMIT
+        None, "most seconds to the last token, for goodput", within=_LIMIT
     )
 
     @functools.cached_property
@@ -158,7 +158,7 @@ class BenchOptions(SamplingParams):
     )
     acceptance: float | None = option(
         None,
-        "NOT LOSSLESS: accept each drafted token with this probability, given those before it",
+        "accept each drafted token with this probability (NOT LOSSLESS); given those before it",
         within="[0, 1]",
     )
     prompts: str | None = option(
@@ -181,16 +181,20 @@ class BenchOptions(SamplingParams):
     @property
     def longest(self) -> int:
         """The most new tokens of a request."""
-        return max((self.max_new_tokens, *self.lengths[-1:])) if self.queue else self.max_new_tokens
+        return max((self.max_new_tokens, *self.lengths))
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_options(self)
         for batch in self.batches:
             check_number("batches", batch, _COUNT)
-        if not self.prompts and (self.data or self.categories):
+        check_needed(self, "prompts", "data", "categories")
+        check_needed(self, "queue", "rate", "lengths", "ttft_limit", "tpot_limit")
+        lengths = [*self.lengths]
+        if lengths and not (len(lengths) == 2 and 1 <= lengths[0] <= lengths[1]):
             raise OptionError(
-                "`data` and `categories` need `prompts`: name a set, or leave them out."
+                f"`lengths={lengths}` are not the least and the most new tokens: give two numbers "
+                "from 1, the smaller one first."
             )
 
 
