@@ -12,6 +12,7 @@ import pytest
 
 import bass
 from bass.analysis.frames import REQUESTS, SUMMARY, Run
+from bass.analysis.report import report
 from bass.analysis.tables import to_text
 from bass.experiments import cell as cells
 from bass.experiments import runner
@@ -161,6 +162,19 @@ def test_a_cell_with_a_queue_serves_its_prompts_in_turn(here: Path) -> None:
     assert len(found.finished) == 3
     assert len({found.entries[cell]["work"] for cell in found.entries}) == 1
     assert grid.cells[0].id != made(queue=5, repeats=1).cells[0].id
+    text, page = to_text(found), report(found)
+    for heading in ("tokens/s", "ttft, ms", "tpot, ms per token", "itl_p99", "goodput"):
+        assert heading in text
+        assert heading.partition(",")[0] in page
+    assert "MBU" not in text
+    # any request alone, by its seed
+    llm = bass.load(**MODELS, policy={"class_path": "fixed", "init_args": {"k": 2}})
+    requests = found.measurement(found.finished[1]).requests
+    assert len({*requests["seed"]}) == 5
+    for one in requests.itertuples():
+        prompt, options = PROMPTS[one.prompt], {"max_new_tokens": 8, "temperature": 0.8}
+        [again] = llm.generate(prompt, seed=one.seed, **options).completions
+        assert (again.token_ids, again.sample_index) == (one.token_ids, one.sample_index)
 
 
 def test_a_finished_run_runs_nothing(copied: Path) -> None:

@@ -223,8 +223,8 @@ def metric(
     autoregressive decoding of the same requests, with which it is compared.
 
     unit: "share", "seconds" and some others are shown scaled. over: its independent values, see
-    `independent`. heading: in tables. column: in all of them. interval: with its interval. least:
-    the smallest value that it can have.
+    `independent`. heading: in tables. column: in those of no queue. interval: with its interval.
+    least: the smallest value that it can have.
     """
 
     def declared(function: Function) -> Function:

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from bass.analysis.frames import TEXTS
-from bass.analysis.metrics import METRICS
 from bass.analysis.picture import LETTERS, embedded, picture
 from bass.analysis.plots import asset, pass_curves, places, plots
-from bass.analysis.tables import ALL, label, shown, table, verdicts
+from bass.analysis.tables import ALL, label, metrics_of, shown, table, verdicts
 
 if TYPE_CHECKING:
     from bass.analysis.frames import Run
@@ -59,7 +58,7 @@ def report(run: "Run") -> str:
         plots=drawn,
         pictures=pictures,
         data=embedded(pictures, json.loads(texts.read_text()) if texts.exists() else []),
-        words=[metric for metric in METRICS.values() if metric.column],
+        words=metrics_of(run),
     )
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 from bass.analysis.metrics import (
     METRICS,
     SPEEDUPS,
+    Metric,
     find_metric,
     independent,
     mean,
@@ -28,6 +29,8 @@ ALL = "all"  # the category of the row over all prompts
 PARTS = ("", "_low", "_high", "_median", "_p")  # of a speed-up, each a column
 SHARES = {"pass_first": "Pass@First", "pass_all": "Pass@All", "finished": "finished samples"}
 ALPHA = 1 - LEVEL
+# metrics of a queue, in place of those of every other table; plots read the first two
+QUEUE = ("all", "tokens_per_second", "ttft", "tpot", "itl_p99", "goodput", "tau")
 _OTHERS = {  # headings of columns that are neither metrics nor shares
     "speedup_all": "speed-up, latency",
     "speedup_all_median": "median",
@@ -41,7 +44,7 @@ _HEADINGS = {name: f"{title}, %" for name, title in SHARES.items()} | _OTHERS
 def table(run: "Run", categories: bool = True, columns: Sequence[str] = ()) -> pd.DataFrame:
     """The finished cells of a run.
 
-    columns: names of metrics, or "package.module:function"; by default those of every table.
+    columns: names of metrics, or "package.module:function"; by default `metrics_of` the run.
     Index: the cell's id. Columns: the axes; `category` if the prompts have several; `lossless`;
     `speedup_all` (of the mean latency) and `speedup` (of tokens/s) over the fastest autoregressive
     decoding of the same work, each with `_low`, `_high`, `_median` (of the paired ratios) and `_p`
@@ -56,7 +59,7 @@ def table(run: "Run", categories: bool = True, columns: Sequence[str] = ()) -> p
             f"`{run.folder}` has no finished cell: give its `bass ablate` command again, which "
             "continues it."
         )
-    metrics = [*map(find_metric, columns)] or [one for one in METRICS.values() if one.column]
+    metrics = [*map(find_metric, columns)] or metrics_of(run)
     cells = {cell: run.measurement(cell) for cell in run.finished}
     names = list(dict.fromkeys(name for one in cells.values() for name in one.categories))
     names = names if categories and len(names) > 1 else []
@@ -85,6 +88,13 @@ def table(run: "Run", categories: bool = True, columns: Sequence[str] = ()) -> p
     frame = frame.drop(columns="work")
     frame.attrs["notes"] = [*_notes(run, frame)]
     return frame
+
+
+def metrics_of(run: "Run") -> list[Metric]:
+    """The metrics of a run's table."""
+    if any("queue" in cell["settings"] for cell in run.entries.values()):
+        return [METRICS[name] for name in QUEUE]
+    return [metric for metric in METRICS.values() if metric.column]
 
 
 def _speedup(column: str, found: Comparison | None, is_plain: bool) -> dict[str, Any]:

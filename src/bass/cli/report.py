@@ -52,7 +52,7 @@ def table(argv: Sequence[str]) -> int:
     made.add_argument("run", type=str, help="folder that `bass ablate` wrote")
     formats = Literal["markdown", "latex", "csv"]
     made.add_argument("--format", type=formats, default="markdown", help="of the table")
-    help = "metrics, of a module as my_module:my_metric; by default those of every table"
+    help = "metrics, of a module as my_module:my_metric; by default those of its tables"
     made.add_argument("--columns", type=str, nargs="+", default=[], metavar="METRIC", help=help)
     config = made.read(argv)
 
