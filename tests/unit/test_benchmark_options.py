@@ -30,6 +30,7 @@ WRONG: dict[str, tuple[str, ...]] = {
     "quality": ("--target", NOWHERE),
     "quantized_step": ("--device", "cpu", "--formats", "mxfp4"),
     "recorded_calls": ("x", "--seeds", "0"),
+    "ragged": ("--own", "-1", "1"),
     "rounding": ("--dtype", "nope"),
     "write_shapes": ("--nope",),
 }

@@ -83,7 +83,7 @@ class Packing:
         size = len(places)
         own = padded.positions.flatten()[places]
         own = torch.where(torch.arange(size, device=own.device) < offsets[-1], own, -1)[None]
-        offsets[-1] = size
+        offsets[-1:].fill_(size)
         window = replace(
             padded, tokens=padded.tokens.flatten()[places][None], positions=own, most=None
         )

@@ -1,0 +1,162 @@
+"""Does time follow what is drafted? Rows of two acceptances, with one length and with their own.
+
+    python benchmarks/ragged.py [--device cpu|cuda] [--pairs llama llama-eagle3]
+        [--batches 8 32 64] [--acceptances 0.9 0.4] [--own 8 1] [--lengths 1 2 3 4 6 8]
+        [--repeats 3] [--new-tokens 128]
+
+Half of the rows accept each drafted token with the first probability, the others with the second,
+whatever the tokens are. `own` gives each half its length of `--own`; `budget` is `per-row-budget`
+with the mean of these lengths for each row. On a GPU: the shapes of `write_shapes.py` with random
+weights and prompts of 150 tokens, each method in packed windows and in padded ones; on a CPU: the
+embedded pair, whose windows are packed. All methods take turns in one process, after a warm-up of
+each. A figure is tokens/s of whole calls, the median of the repeats. Prints a table in Markdown,
+and one JSON line last.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, ClassVar, final
+
+import command_line as cli
+import numpy as np
+import torch
+from provenance import commit, config_of
+from write_shapes import HEADS, PAIRS, SHAPES
+
+import bass
+from bass import pair
+from bass.api.llm import LLM, plain
+from bass.api.options import RequestOptions
+from bass.engine import shapes
+from bass.experiments.prompts import PYTHON
+from bass.interfaces import DraftLengthPolicy, Verifier
+from bass.ops.batch_state import leading
+from bass.ops.verification import emit, target_after
+from bass.policies import Fixed, RowBudget
+from bass.records import Draft, Feedback, Noise, Verdict
+
+PROMPT = 150
+
+
+@final
+@dataclass(frozen=True)
+class TwoKinds(Verifier):
+    """Accept each drafted token of an even row with one probability, of an odd row with another."""
+
+    lossless: ClassVar[bool] = False
+    judges_jointly: ClassVar[bool] = False
+    caveat: ClassVar[str] = "drafted tokens are accepted at fixed rates"
+
+    even: float
+    odd: float
+
+    def __call__(self, draft: Draft, target_probs: torch.Tensor, noise: Noise) -> Verdict:
+        is_odd = (torch.arange(len(draft.lengths), device=draft.lengths.device) % 2).bool()
+        rate = torch.where(is_odd, self.odd, self.even)[:, None]
+        accepted = leading(noise.accept[:, : draft.tokens.shape[1]] < rate, draft.lengths)
+        return emit(draft, accepted, target_after(target_probs, accepted), noise)
+
+
+@final
+@dataclass(frozen=True)
+class Own(DraftLengthPolicy[int]):
+    """A length for even rows, and one for odd ones. Its state is the number of rows."""
+
+    constant_length: ClassVar[bool] = True
+
+    even: int
+    odd: int
+
+    @property
+    def max_length(self) -> int:  # type: ignore[override]
+        return max(self.even, self.odd)
+
+    def init(self, batch_size: int) -> int:
+        return batch_size
+
+    def lengths(self, state: int) -> np.ndarray:
+        return np.where(np.arange(state) % 2, self.odd, self.even).astype(np.int32)
+
+    def update(self, state: int, feedback: Feedback) -> int:
+        return state
+
+
+def rate_of(llm: LLM, prompts: list[Any], request: dict[str, Any], seed: int) -> float:
+    """Tokens/s of a call."""
+    began = time.perf_counter()
+    result = llm.generate(prompts, seed=seed, **request)
+    return sum(len(one.token_ids) for one in result.completions) / (time.perf_counter() - began)
+
+
+def measured(name: str, batch: int, arguments: argparse.Namespace) -> dict[str, float]:
+    """Tokens/s of each method, medians."""
+    verifier, longest = TwoKinds(*arguments.acceptances), max(*arguments.lengths, *arguments.own)
+    options: dict[str, Any] = {"device": arguments.device, "max_batch_size": batch}
+    options |= {"policy": RowBudget(1, max_length=longest), "verifier": verifier}
+    if arguments.device == "cpu":
+        prompts: list[Any] = (PYTHON * (1 + batch // len(PYTHON)))[:batch]
+        options |= {"target": pair.TARGET, "draft": pair.DRAFT}
+    else:
+        drawn = torch.Generator().manual_seed(0)
+        prompts = torch.randint(0, 50000, (batch, PROMPT), generator=drawn).tolist()
+        folders = {role: str(SHAPES / name / role) for role in ("target", "draft")}
+        options |= {**folders, "load_format": "dummy", "cuda_graphs": "lazy"}
+    llm = bass.load(**options)
+    without = plain(llm)
+    request: dict[str, Any] = {"ignore_eos": True, "max_new_tokens": arguments.new_tokens}
+    request |= {"temperature": 1.0, "top_p": 1.0}
+    llm.warm_up_for([(prompts, RequestOptions(**request))])
+    first, second = arguments.own
+    policies: dict[str, DraftLengthPolicy[Any]] = {f"k={k}": Fixed(k) for k in arguments.lengths}
+    policies["own"] = Own(first, second)
+    policies["budget"] = RowBudget(batch * (first + second) // 2, max_length=longest)
+    sizes = {"": shapes.PACKED} | ({", padded": ()} if arguments.device == "cuda" else {})
+    rates: dict[str, list[float]] = {}
+    for repeat in range(arguments.repeats + 1):
+        rates.setdefault("none", []).append(rate_of(without, prompts, request, repeat))
+        for (word, shapes.PACKED), (one, policy) in product(sizes.items(), policies.items()):
+            llm._engines.parts = replace(llm.parts, policy=policy)  # in graphs of all lengths
+            rates.setdefault(one + word, []).append(rate_of(llm, prompts, request, repeat))
+        shapes.PACKED = sizes[""]
+    return {one: statistics.median(found[1:]) for one, found in rates.items()}
+
+
+def parse(argv: list[str] | None = None) -> argparse.Namespace:
+    """The options."""
+    parser = cli.Parser(__doc__)
+    parser.add_argument("--device", type=cli.device, default="cpu")
+    parser.add_argument("--pairs", nargs="+", default=["llama"], choices=[*PAIRS, *HEADS])
+    parser.add_argument("--batches", nargs="+", type=cli.positive, default=[8])
+    parser.add_argument("--acceptances", nargs=2, type=cli.share, default=[0.9, 0.4])
+    parser.add_argument("--own", nargs=2, type=cli.drafted, default=[8, 1])
+    parser.add_argument("--lengths", nargs="+", type=cli.drafted, default=[1, 2, 3, 4, 6, 8])
+    parser.add_argument("--repeats", type=cli.positive, default=3)
+    parser.add_argument("--new-tokens", type=cli.positive, default=128)
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure all batches; returns the exit status."""
+    arguments, found = parse(argv), []
+    for name in arguments.pairs if arguments.device == "cuda" else ["embedded"]:
+        for batch in arguments.batches:
+            rates = measured(name, batch, arguments)
+            if not found:
+                print(f"| pair | batch | {' | '.join(rates)} |")
+                print("|---|--:|" + "--:|" * len(rates))
+            words = " | ".join(f"{rate:,.0f}" for rate in rates.values())
+            print(f"| {name} | {batch} | {words} |", flush=True)
+            found.append({"pair": name, "batch": batch, "tokens_per_second": rates})
+    gpu = arguments.device == "cuda"
+    device = torch.cuda.get_device_name() if gpu else f"{torch.get_num_threads()} threads"
+    about = {"benchmark": "ragged", "commit": commit(), "torch": torch.__version__}
+    print(json.dumps(about | {"device": device, "config": config_of(arguments), "found": found}))
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run(main)
