@@ -134,7 +134,7 @@ def main(argv: list[str] | None = None) -> int:
             fixed = {k: total(Fixed(k), groups, times) for k in FIXED}
             for name in arguments.policies:
                 policy: DraftLengthPolicy[Any] = POLICIES[name]()
-                own = total(policy.timed(tuple(times), True), groups, times)
+                own = total(policy.timed(tuple(times), times[1] - times[0], True), groups, times)
                 words = list[str]()
                 for i in range(2):
                     best = min(fixed, key=lambda k, i=i: fixed[k][i])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bass.engine.packing import Packing
 from bass.engine.scorer import ModelScorer
-from bass.records import CacheBudget, Window
+from bass.records import CacheBudget, RowAssignment, Window
 from bass.testing.small_models import SmallLlama
 from support.engines import EVERY_PAIRING, PAIRINGS
 
@@ -76,6 +76,7 @@ def test_a_packed_pass_gives_what_the_padded_one_gives(
     shape, made = model.shape, list[ModelScorer]()
     for _ in range(2):
         cache: Any = layout.allocate(shape, CacheBudget.of(np.full(4, 24)), device, torch.float32)
+        cache.reserve(RowAssignment(np.full(4, 24), np.arange(4), np.zeros(4, dtype=np.int64)))
         made.append(ModelScorer(model, cache, backend(), 4, (0, 2)))
     packed, padded = made
     lens, random = torch.zeros(4, dtype=torch.int64), torch.Generator().manual_seed(0)

@@ -1,5 +1,6 @@
 """Step times of a policy that reads them: measured once, kept, and never decided by a run."""
 
+import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from bass.engine.step_times import StepTimes
 from bass.policies import Auto, Fixed
 from bass.records import CacheBudget
 
-MEASURED = StepTimes.measured  # other tests take a formula
+MEASURED, CAUGHT_UP = StepTimes.measured, StepTimes.caught_up  # other tests take a formula
 
 
 def generated(policy: Any, **options: Any) -> list[list[int]]:
@@ -36,6 +37,7 @@ def test_times_are_measured_once_for_a_setting_and_read_from_disk_afterwards(
     monkeypatch.setenv("BASS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(step_times, "MOST_SECONDS", 0.0)
     monkeypatch.setattr(StepTimes, "measured", counted)
+    monkeypatch.setattr(StepTimes, "caught_up", CAUGHT_UP)
     policy = Auto(max_length=4)
     first = generated(policy)
     assert generated(policy) == first, "the same table, the same lengths, the same tokens"
@@ -46,7 +48,9 @@ def test_times_are_measured_once_for_a_setting_and_read_from_disk_afterwards(
     generated(Auto(max_length=4, times=(1, 2, 3, 4, 5)))
     generated(Fixed(2))
     assert len(measured) == 2, "another verifier, and neither given times nor a fixed length"
-    assert len([*(tmp_path / "cache").iterdir()]) == 2
+    files = [*(tmp_path / "cache").iterdir()]
+    assert len(files) == 2
+    assert all(json.loads(file.read_text("utf-8"))["catch_up"] > 0 for file in files)
 
 
 def test_times_of_a_users_class_are_those_of_its_source(

@@ -98,7 +98,7 @@ class EngineCache:
                 engine = storage.engine_for(budget, end_tokens)
             rows, step, policy = engine.sequences, engine.step, self.parts.policy
             if policy.reads_times:
-                policy = policy.timed(self.times.of(engine), early_end_saves=not self.graphs)
+                policy = policy.timed(*self.times.of(engine), early_end_saves=not self.graphs)
             return EngineRun(requests, rows, step, policy, time_budget, status, source)
         except BaseException as error:
             status.over = True

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import final
 
@@ -19,12 +20,13 @@ from jaxtyping import Int
 from torch import Tensor
 
 from bass.engine.assembly import Engine, ModelPair, Storage, Strategies
+from bass.engine.cost import timed
 from bass.engine.requests import Request
 from bass.engine.run import EngineRun
 from bass.files import digests
 from bass.host_records import Feedback
 from bass.interfaces import Drafter, DraftLengthPolicy
-from bass.interfaces.policy import captured_lengths
+from bass.interfaces.policy import CAUGHT_UP, captured_lengths
 from bass.option import called
 from bass.process import cpu_name
 from bass.records import CacheBudget, Draft, Noise, Sequences
@@ -37,6 +39,7 @@ LEAST_TIMED = 2  # lengths, whatever the time
 # Steps without drafts right after others take up to 1.5 times as long on a CPU: turns of them at
 # the beginning of a round, and the last steps that count.
 SETTLED, COUNTED = 3, 3
+CATCH_UPS = 3
 
 
 def folder() -> Path:
@@ -87,10 +90,11 @@ class StepTimes:
     parts: Strategies
     graphs: bool
     sizes: int
-    known: dict[int, tuple[float, ...]] = field(default_factory=dict)
+    known: dict[int, tuple[tuple[float, ...], float]] = field(default_factory=dict)
 
-    def of(self, engine: Engine) -> tuple[float, ...]:
-        """The seconds of a step that drafts 0, 1, ... `max_length` tokens for all rows.
+    def of(self, engine: Engine) -> tuple[tuple[float, ...], float]:
+        """The seconds of a step that drafts 0, 1, ... `max_length` tokens for all rows, and of a
+        catch-up, as `DraftLengthPolicy.timed`.
 
         They are measured with the engine's graphs; on storage of their own without graphs, and for
         a batch-wide drafter, which would keep something of the measured steps.
@@ -101,14 +105,17 @@ class StepTimes:
             name = hashlib.sha256(json.dumps(setting).encode()).hexdigest()[:16]
             file = folder() / f"step-times-{name}.json"
             try:
-                seconds = json.loads(file.read_text(encoding="utf-8"))["seconds"]
+                kept = json.loads(file.read_text(encoding="utf-8"))
+                seconds, catch_up = kept["seconds"], kept["catch_up"]
             except (OSError, ValueError, KeyError):
-                kept = self.graphs and self.parts.drafter.batch_invariant
-                seconds = self.measured(engine if kept else self.scratch(batch))
+                if not (self.graphs and self.parts.drafter.batch_invariant):
+                    engine = self.scratch(batch)
+                seconds, catch_up = self.measured(engine), self.caught_up(engine)
+                found = {"seconds": seconds, "catch_up": catch_up}
                 with contextlib.suppress(OSError):  # a folder that cannot be written
                     file.parent.mkdir(parents=True, exist_ok=True)
-                    file.write_text(json.dumps(setting | {"seconds": seconds}), encoding="utf-8")
-            self.known[batch] = tuple(seconds)
+                    file.write_text(json.dumps(setting | found), encoding="utf-8")
+            self.known[batch] = tuple(seconds), catch_up
         return self.known[batch]
 
     def setting(self, batch: int) -> dict[str, object]:
@@ -182,6 +189,14 @@ class StepTimes:
         # a step takes no longer than one of a longer draft
         least = np.minimum.accumulate(seconds[::-1])[::-1]
         return ((least + np.maximum.accumulate(seconds)) / 2).tolist()
+
+    @torch.inference_mode()
+    def caught_up(self, engine: Engine) -> float:
+        """The least seconds of some catch-ups of the rows as `measured` leaves them."""
+        rows = engine.sequences
+        span = engine.step.shapes.span(min(PROMPT, rows.capacity), rows.capacity)
+        feed = partial(engine.step.catch_up, rows, CAUGHT_UP, span)
+        return min(timed(feed, rows.tokens.device) for _ in range(CATCH_UPS))
 
     def steps(self, engine: Engine, order: tuple[int, ...]) -> Iterator[tuple[int, float]]:
         """Draft length and seconds of steps of each length, in `ROUNDS` rounds.

@@ -12,6 +12,7 @@ from bass.option import Ranged
 
 State = TypeVar("State")
 Lengths = TypeVar("Lengths", list[int], set[int])
+CAUGHT_UP = 32  # tokens of a row, of the catch-ups that are measured
 
 
 class DraftLengthPolicy(Ranged, ABC, Generic[State]):
@@ -37,10 +38,13 @@ class DraftLengthPolicy(Ranged, ABC, Generic[State]):
         return range(1, self.max_length + 1)
 
     def timed(
-        self, seconds: tuple[float, ...], early_end_saves: bool
+        self, seconds: tuple[float, ...], catch_up: float, early_end_saves: bool
     ) -> "DraftLengthPolicy[State]":
         """The policy with the measured seconds of a step of 0, 1, ... `max_length` drafted tokens,
         for a batch of the size of the run.
+
+        catch_up: seconds in which a draft model is fed `CAUGHT_UP` tokens of each row, which it
+        lacks after steps without drafts.
 
         early_end_saves: the step costs what its longest draft does, which may be shorter than
         requested. If False, in a CUDA graph, it costs what the longest requested draft does.

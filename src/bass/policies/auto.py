@@ -10,6 +10,7 @@ import numpy as np
 from bass.errors import OptionError
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
+from bass.interfaces.policy import CAUGHT_UP
 from bass.option import within
 
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)  # between two of them rates differ by less than 2 %
@@ -27,9 +28,7 @@ FILLED = 16.0  # steps that the estimate of the share of a request that is draft
 # MOST_CHEAP of a row where a step takes at most CHEAP times one without drafts.
 TRIAL, MOST, CHEAP, MOST_CHEAP = 16, 3, 1.5, 8
 EACH, EVERY = 8, 4  # steps at first that each have a decision, and later steps for one decision
-# tokens that a pass of the draft feeds after steps without drafts, and most passes that a probe is
-# priced with: without an end, savings might never reach it
-CAUGHT_UP, MOST_PASSES = 32, 2
+MOST_PASSES = 2  # that a probe is priced with: without an end, savings might never reach it
 PAUSED = 0.8  # weight of what was seen before steps without drafts
 LEAST_LOSS = 0.3  # of the time of a probe: a step is slower after one of another length
 
@@ -80,10 +79,11 @@ class Auto(DraftLengthPolicy[AutoState]):
 
     *Cost.* `times` are the seconds of a step of 0, 1, 2 ... drafted tokens; without them the engine
     measures them once for a machine, a pair, its strategies and a batch size, and keeps them on
-    disk (`bass.engine.step_times`). If a draft that ends early makes its step quicker
-    (`early_end_saves`), t(k) is t(0) + f (t(k) - t(0)), f the mean share of the requested length
-    that is drafted. No clock of a run decides: the same call with the same seed gives the same
-    tokens again on that machine.
+    disk (`bass.engine.step_times`), as those of a `catch_up`: a draft model is fed `CAUGHT_UP`
+    tokens, which it lacks after steps without drafts. If a draft that ends early makes its step
+    quicker (`early_end_saves`), t(k) is t(0) + f (t(k) - t(0)), f the mean share of the requested
+    length that is drafted. No clock of a run decides: the same call with the same seed gives the
+    same tokens again on that machine.
 
     *Probes.* A step says nothing of positions that it does not draft. Each one saves `exploration`
     of its time, and once the savings cover what the best of the longer drafts may lose, it is
@@ -102,6 +102,7 @@ class Auto(DraftLengthPolicy[AutoState]):
     memory: float = within("[1, inf)", 200.0)
     max_length: int = within("[1, inf)", 16)
     times: tuple[float, ...] = ()
+    catch_up: float | None = None
     early_end_saves: bool = True
 
     def __post_init__(self) -> None:
@@ -119,9 +120,10 @@ class Auto(DraftLengthPolicy[AutoState]):
     def draft_lengths(self) -> tuple[int, ...]:
         return (*(k for k in LENGTHS if k < self.max_length), self.max_length)
 
-    def timed(self, seconds: tuple[float, ...], early_end_saves: bool) -> "Auto":
-        known = bool(self.times)
-        return self if known else replace(self, times=seconds, early_end_saves=early_end_saves)
+    def timed(self, seconds: tuple[float, ...], catch_up: float, early_end_saves: bool) -> "Auto":
+        if self.times:
+            return self
+        return replace(self, times=seconds, catch_up=catch_up, early_end_saves=early_end_saves)
 
     def init(self, batch_size: int) -> AutoState:
         k = self.max_length
@@ -209,7 +211,8 @@ class Auto(DraftLengthPolicy[AutoState]):
             loss = max(loss, LEAST_LOSS * seconds[probe])
         else:  # and for passes over the tokens that the draft lacks
             passes = min(1 + state.lacking // CAUGHT_UP, MOST_PASSES)
-            loss = max(loss, 0.0) + passes * (seconds[1] - seconds[0])
+            each = seconds[1] - seconds[0] if self.catch_up is None else self.catch_up
+            loss = max(loss, 0.0) + passes * each
         if state.savings < loss:
             return state._replace(loss=loss)
         state = state._replace(following=choices[probe], savings=0.0)

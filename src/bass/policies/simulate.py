@@ -194,7 +194,8 @@ def simulate(
     random = np.random.default_rng(seed)
     would = acceptance.draw(random, steps, batch)
     errors = np.maximum(1 + noise * random.standard_normal(steps), 0.1)
-    policy = policy.timed(tuple(cost.step(batch, np.arange(policy.max_length + 1)) / 1000), False)
+    times = tuple(cost.step(batch, np.arange(policy.max_length + 1)) / 1000)
+    policy = policy.timed(times, float(cost.draft(batch)) / 1000, False)
     state = policy.reset(policy.init(batch), np.arange(batch))
     active = np.ones(batch, dtype=bool)
     requested, milliseconds, drafting = np.zeros_like(would), np.zeros(steps), True
