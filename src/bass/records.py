@@ -221,6 +221,25 @@ class Draft:
 
 
 @dataclass(frozen=True)
+class Drafted:
+    """What a `DraftTrim` reads of a draft.
+
+    lengths: of the rows' drafts, 0 of an idle row; values beyond them have no meaning. tried,
+    accepted: how often the row's earlier steps judged the slot after nothing but accepted tokens,
+    and accepted it; a count fades by a tenth in each step, and is 0 when a request begins. probs:
+    the draft model's own distributions, before any warp, as a `StopRule` sees them; None unless the
+    trim declares `reads_probs`, and of a drafter that has none. tokens: the drafted ones; None
+    unless the trim declares `reads_tokens`.
+    """
+
+    lengths: Int[Tensor, " batch"]
+    tried: Float[Tensor, "batch k"]
+    accepted: Float[Tensor, "batch k"]
+    probs: Float[Tensor, "batch k vocab"] | None = None
+    tokens: Int[Tensor, "batch k"] | None = None
+
+
+@dataclass(frozen=True)
 class Verdict:
     """Row b emits `tokens[b, : accepted[b] + 1]`: accepted ones, then one of the verifier."""
 

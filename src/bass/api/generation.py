@@ -133,7 +133,7 @@ class Generation:
         trace = self.run.trace
         completions = [self._completion(i) for i in range(len(self._samples))]
         peaks = partial(measure_peaks, self._models.device, self._models.dtype)
-        claims = self._parts.verifier.lossless, self._parts.drafter.batch_invariant
+        claims = self._parts.lossless, self._parts.batch_invariant
         return Result(completions, list(trace.steps), peaks, *claims, trace.capture_seconds)
 
     def completions(self) -> Iterator[Completion]:

@@ -83,7 +83,8 @@ def serve(plan: LoadPlan, cache: ModelCache | None = None) -> "LLM":
 
 def plain(llm: "LLM") -> "LLM":
     """The same target, weights and batch size without speculation: autoregressive decoding."""
-    parts = replace(llm.parts, policy=Fixed(0), drafter=NoDrafter(), stop_rule=None)
+    none = {"stop_rule": None, "trim": None}
+    parts = replace(llm.parts, policy=Fixed(0), drafter=NoDrafter(), **none)
     return LLM(replace(llm.models, draft=None), replace(llm.plan, draft=None, parts=parts))
 
 

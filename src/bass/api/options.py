@@ -65,6 +65,7 @@ class Kind:
 _ROWS = (
     Kind("policy", "DraftLengthPolicy", "bass.policies", "POLICIES", "how many tokens to draft"),
     Kind("stop_rule", "StopRule", "bass.stop_rules", "STOP_RULES", "what ends a draft early"),
+    Kind("trim", "DraftTrim", "bass.trims", "TRIMS", "how much of a draft is verified"),
     Kind("drafter", "DraftMethod", "bass.drafters", "DRAFTERS", "what proposes tokens"),
     Kind("verifier", "Verifier", "bass.verifiers", "VERIFIERS", "which drafted tokens to accept"),
     Kind("cache", "KVCache", "bass.caches", "CACHES", "layout of keys and values", as_class=True),
@@ -115,6 +116,7 @@ class ModelOptions:
     verifier: StrategySpec = strategy("rejection", "verifier")
     drafter: StrategySpec = strategy("model", "drafter")
     stop_rule: StrategySpec = strategy(None, "stop_rule")
+    trim: StrategySpec = strategy(None, "trim")
     device: str = option("auto", "auto (a GPU where there is one), cpu, cuda, cuda:1 ...")
     dtype: str = option("auto", "auto, float32, bfloat16 or float16")
     quantization: StrategySpec = strategy(None, "quantization")

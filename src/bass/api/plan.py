@@ -48,6 +48,7 @@ class LoadPlan:
         policy = make("policy", _policy(options))
         check_max_length(policy)
         rule = None if options.stop_rule is None else make("stop_rule", options.stop_rule)
+        trim = None if options.trim is None else make("trim", options.trim)
         method = make("drafter", options.drafter)
         if policy.max_length == 0:  # autoregressive decoding loads no draft, even if one is named
             method = NoDrafter()
@@ -57,7 +58,7 @@ class LoadPlan:
         layout = cache_for(options.cache, options.attention, device)
         backend = backend_for(options.attention, layout, device)
         parts = Strategies(
-            policy, layout, backend, make("verifier", options.verifier), method, rule
+            policy, layout, backend, make("verifier", options.verifier), method, rule, trim
         )
         backend.check(device)
         use_graphs(options.cuda_graphs, device, parts)  # raises if not supported

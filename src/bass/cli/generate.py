@@ -314,7 +314,7 @@ def ran_with(llm: "LLM", interrupted: bool) -> str:
 
 def caveats(llm: "LLM", given: list[Any]) -> Iterator[str]:
     """Sentences about what a reader of the text and the figures might not expect."""
-    verifier, drafter = llm.parts.verifier, llm.parts.drafter
+    parts = llm.parts
     entries = [one for one in given if isinstance(one, Entry)]
     if plain_turns(entries, llm.models.tokenizer):
         yield "NOTE: the target has no chat template: conversations are plain text with `User:`."
@@ -322,11 +322,12 @@ def caveats(llm: "LLM", given: list[Any]) -> Iterator[str]:
         yield f"NOTE: {count} of {len(entries)} prompts have later turns: `bass ablate` runs them."
     if llm.models.specs[0].dummy:
         yield "WARNING: RANDOM WEIGHTS: with `load_format=dummy` the text means nothing."
-    if not verifier.lossless:
-        caveat = verifier.caveat or "the text does not follow the target's distribution"
-        yield f"WARNING: NOT LOSSLESS: by `{called(verifier)}`, {caveat}."
-    if not drafter.batch_invariant:
-        yield f"WARNING: BATCH-WIDE: by `{called(drafter)}`, tokens of a row depend on its batch."
+    if not parts.lossless:
+        by = parts.trim if parts.verifier.lossless else parts.verifier
+        yield f"WARNING: NOT LOSSLESS: by `{called(by)}`, {parts.caveat}."
+    if not parts.batch_invariant:
+        by = parts.trim if parts.drafter.batch_invariant else parts.drafter
+        yield f"WARNING: BATCH-WIDE: by `{called(by)}`, tokens of a row depend on its batch."
 
 
 def _shown(text: str | list[int]) -> str:

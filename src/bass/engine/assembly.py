@@ -31,12 +31,14 @@ from bass.engine.requests import RunStatus
 from bass.engine.scorer import CachedLayers, ModelScorer, WidenedScorer
 from bass.engine.shapes import StepShape, StepShapes, doubled
 from bass.engine.step import SpeculativeStep, Step
+from bass.engine.trimming import Trimming, recorded
 from bass.errors import PairingError
 from bass.interfaces import (
     AttentionBackend,
     DrafterContext,
     DraftLengthPolicy,
     DraftMethod,
+    DraftTrim,
     KVCache,
     LayerCache,
     Scorer,
@@ -107,6 +109,27 @@ class Strategies:
     verifier: Verifier
     drafter: DraftMethod
     stop_rule: StopRule | None = None
+    trim: DraftTrim | None = None
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the output has the target's distribution."""
+        return self.verifier.lossless and (
+            self.trim is None or self.trim.lossless or self.verifier.ignores_draft
+        )
+
+    @property
+    def caveat(self) -> str:
+        """Why it is not lossless, for people; empty if it is."""
+        if not self.verifier.lossless:
+            return self.verifier.caveat or "the text does not follow the target's distribution"
+        by_tokens = "what is verified depends on the drafted tokens, so the text is biased"
+        return "" if self.lossless else by_tokens
+
+    @property
+    def batch_invariant(self) -> bool:
+        """Whether a row's tokens are independent of the other rows."""
+        return self.drafter.batch_invariant and (self.trim is None or self.trim.batch_invariant)
 
     def for_models(self, models: ModelPair) -> "Strategies":
         """The strategies with the drafter of these models."""
@@ -161,7 +184,7 @@ class RunContext(DrafterContext):
         self.batch, self.capacity, self.device = len(rows.lens), rows.capacity, models.device
         self.vocab_size, self.layers = models.target.shape.vocab_size, models.target.shape.layers
         self.embed, self.dtype = models.target.embed, models.dtype
-        self.warp, self.stop_rule = RowSampling(), parts.stop_rule
+        self.warp, self.stop_rule = RowSampling(), recorded(parts.stop_rule, parts.trim)
         # draws that the verifier accepts more often
         self.draw = shared_draw if parts.verifier.coupled else own_draw
         self.log = PassLog(storage.cost_of(models.target))
@@ -367,6 +390,9 @@ class Storage:
             context.vocab_size,
             context.log,
             self.models.draft_context,
+            trimming=Trimming.of(
+                parts.trim, sequences, int(parts.policy.max_length), context.stop_rule
+            ),
         )
         if not self.graphs:
             return Engine(sequences, step)

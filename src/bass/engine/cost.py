@@ -272,8 +272,11 @@ def work_of(
     drafted: Int[np.ndarray, " batch"],
     emitted: Int[np.ndarray, " batch"],
     active: np.ndarray,
+    trimmed: Int[np.ndarray, " batch"] | int = 0,
 ) -> Work:
     """Work of a step; `lens` are the committed tokens of each row before it.
+
+    drafted: tokens that the target verified. trimmed: those drafted in addition.
 
     passes: those of the drafter in the step. caught_up: those just before it, which feed the last
     committed tokens of each row, the earliest first. The target's pass covers each row's window.
@@ -289,7 +292,7 @@ def work_of(
     for cost, alike in same.items():
         numbers = np.array([one[1:] for one in alike])[..., None]
         columns, first, last, observed = numbers.swapaxes(0, 1)
-        new = np.where(observed, emitted, drafted)
+        new = np.where(observed, emitted, drafted + trimmed)
         end = np.minimum(first + columns - 1, new + last)
         fed = active & ((new > 0) | (last == ALL))
         work += cost.work((end - first + 1).clip(0), lens + end, fed)

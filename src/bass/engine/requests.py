@@ -69,7 +69,7 @@ class StepRecord:
 
     k: int  # of the shape: at least the longest draft
     requests: np.ndarray
-    drafted: np.ndarray
+    drafted: np.ndarray  # without `trimmed`
     accepted: np.ndarray
     emitted: np.ndarray
     # of the step on the device, copies included, and on a GPU the part of a prompt that is fed
@@ -84,6 +84,7 @@ class StepRecord:
     # of each in the distribution it was drawn from; NaN for a deterministic draft
     draft_probs: np.ndarray | None = None
     work: Work = NO_WORK  # of all forward passes
+    trimmed: np.ndarray | None = None  # drafted tokens that a trim took back; None without one
 
 
 @dataclass

@@ -268,7 +268,8 @@ class EngineRun:
             np.array(of_rows) * active
             for of_rows in (report.drafted, report.accepted, report.emitted)
         )
-        counted = lens, drafted, emitted, active
+        trimmed = None if report.trimmed is None else np.array(report.trimmed) * active
+        counted = lens, drafted, emitted, active, 0 if trimmed is None else trimmed
         record = StepRecord(
             plan.shape.k,
             serving,
@@ -281,6 +282,7 @@ class EngineRun:
             text.draft_tokens,
             text.draft_probs,
             work_of(report.passes, pending.caught_up, self.step.log.target, *counted),
+            trimmed,
         )
         self.trace.steps.append(record)
         check_prefix(self.step, report)

@@ -16,6 +16,7 @@ from bass.drafters.validity import check_answer, in_int64, invalid_draft
 from bass.engine.cost import Pass, PassLog
 from bass.engine.prefill import PREFILL_WINDOW, Part, caught_up_columns, feed_prompts
 from bass.engine.shapes import StepShape, StepShapes
+from bass.engine.trimming import Trimming
 from bass.errors import StrategyError
 from bass.interfaces import Drafter, Scorer, Verifier, Warp
 from bass.interfaces.answers import check_probs, check_tensor
@@ -44,7 +45,7 @@ class StepReport:
 
     lens: list[int]  # after the step
     active: list[int]  # after the step, 0 or 1
-    drafted: list[int]
+    drafted: list[int]  # without those that a trim took back
     verdict_accepted: list[int]  # `Verdict.accepted`: drafted tokens that the verifier accepts
     accepted: list[int]  # those that were committed: an end token or the limit may cut the verdict
     emitted: list[int]
@@ -52,12 +53,15 @@ class StepReport:
     flags: list[int]
     packed: Int[np.ndarray, "batch report"]  # of `pack_report`; it does not change any more
     passes: tuple[Pass, ...]  # of the drafter
+    trimmed: list[int] | None = None  # drafted tokens that a trim took back
 
     @classmethod
     def of(cls, packed: np.ndarray, passes: tuple[Pass, ...]) -> "StepReport":
+        trimmed = packed[:, -1].tolist() if packed.shape[1] % 4 else None  # see `on_device`
+        packed = packed if trimmed is None else packed[:, :-1]
         lens, active, drafted, judged, emitted, flags = unpack_numbers(packed)
         accepted = [*map(min, judged, emitted)]
-        return cls(lens, active, drafted, judged, accepted, emitted, flags, packed, passes)
+        return cls(lens, active, drafted, judged, accepted, emitted, flags, packed, passes, trimmed)
 
     @cached_property
     def text(self) -> ReportedTokens:
@@ -131,6 +135,7 @@ class SpeculativeStep(Step):
     draft_context: int = sys.maxsize
     # the strategies whose answers have been checked: types and shapes are, once for each run
     checked: set[str] = field(default_factory=set)
+    trimming: Trimming | None = None
 
     def launch(
         self, sequences: Sequences, lengths: list[int], shape: StepShape
@@ -144,15 +149,21 @@ class SpeculativeStep(Step):
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], shape: StepShape
     ) -> tuple[Int[Tensor, "batch report"], tuple[Pass, ...]]:
         """Run the capturable part; returns a packed `StepReport` for one copy to the host, and the
-        drafter's passes.
+        drafter's passes. With a trim, the report has one more column: the trimmed tokens.
         """
         self.log.take()  # drops the passes of prefills and others outside of steps
         k, span, packed = shape
         noise = step_noise(sequences.keys, sequences.steps, sequences.lens, k)
         draft, flags = self.drafted(sequences, lengths, k, noise, span)
+        drafted = draft.lengths
+        if self.trimming is not None:
+            draft = self.trimming(sequences, draft, self.is_first)
         fed = Window(*window(sequences, draft), span, most=packed)
         scored = self.target(fed)
         report, emitted, verdict = self.judged(sequences, draft, flags, scored.logits, noise)
+        if self.trimming is not None:
+            self.trimming.learn(draft, verdict)
+            report = torch.cat((report, (drafted - draft.lengths)[:, None]), 1)
         if self.drafter.observes:
             # the committed part of the window; nothing of an idle row
             index = torch.arange(fed.positions.shape[1], device=emitted.device)

@@ -115,7 +115,7 @@ def keeps_nothing(storage: Storage) -> bool:
     known not to, after a pass of the models.
     """
     parts = storage.parts
-    used: list[object] = [parts.verifier, parts.stop_rule, parts.attention]
+    used: list[object] = [parts.verifier, parts.stop_rule, parts.trim, parts.attention]
     used += [module for one in storage.models.modules for module in one.modules()]
     return is_ours(parts.drafter) and all(
         type(part).__module__.startswith(("bass.", "torch.")) for part in used if part is not None

@@ -264,7 +264,7 @@ class Bench:
         self.peaks = cost.measure_peaks(models.device, models.dtype)
         self.notes += self._remarks()
         self.about = {"machine": {"device": self.device} | vars(self.peaks), "seed": options.seed}
-        self.about |= {"lossless": self.plan.parts.verifier.lossless, "notes": self.notes}
+        self.about |= {"lossless": self.plan.parts.lossless, "notes": self.notes}
         self.about |= {"options": asdict(options), "load_options": vars(load_options)}
 
     def timing(self, method: str, batch: int, category: str) -> Timing:
@@ -328,8 +328,8 @@ class Bench:
         return rows
 
     def _remarks(self) -> list[str]:
-        options, verifier, dummy = self.options, self.plan.parts.verifier, self.plan.target.dummy
-        found = [] if verifier.lossless else [f"NOT LOSSLESS: {verifier.caveat}."]
+        options, parts, dummy = self.options, self.plan.parts, self.plan.target.dummy
+        found = [] if parts.lossless else [f"NOT LOSSLESS: {parts.caveat}."]
         random = dummy or not options.prompts
         if random and options.acceptance is None and [*self.methods] != [PLAIN]:
             found.append(

@@ -108,8 +108,8 @@ def _opened(
     manifest = {
         "name": f"eval {options.problems}",
         **here(),
-        "lossless": llm.parts.verifier.lossless,
-        "batch_invariant": llm.parts.drafter.batch_invariant,
+        "lossless": llm.parts.lossless,
+        "batch_invariant": llm.parts.batch_invariant,
         "device": device_name(llm.models.device),
         "config": config | {"methods": []},
     }

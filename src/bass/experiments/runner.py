@@ -164,9 +164,9 @@ def _entry(cell: Cell, work: str) -> dict[str, Any]:
         "settings": changed | long,
         "work": work,
         "autoregressive": parts.policy.max_length == 0,
-        "lossless": bool(parts.verifier.lossless),
-        "caveat": " ".join(str(parts.verifier.caveat).split()),
-        "batch_invariant": bool(parts.drafter.batch_invariant),
+        "lossless": bool(parts.lossless),
+        "caveat": " ".join(parts.caveat.split()),
+        "batch_invariant": bool(parts.batch_invariant),
     }
 
 

@@ -17,6 +17,7 @@ class Verifier(Ranged, ABC):
     `lossless`: the output has exactly the target's distribution.
     `coupled`: its noise is keyed by position; it accepts the most of a draft that was drawn with
     the same noise.
+    `ignores_draft`: its tokens are the target's whatever was drafted, so any `DraftTrim` is exact.
     `judges_jointly`: whether it accepts a token may depend on the target's distributions at later
     positions, so an invalid one there (such as NaN) ends the run.
     `writes_inputs`: it writes to the draft or the noise, and gets copies of both.
@@ -25,6 +26,7 @@ class Verifier(Ranged, ABC):
 
     lossless: ClassVar[bool]
     coupled: ClassVar[bool] = False
+    ignores_draft: ClassVar[bool] = False
     judges_jointly: ClassVar[bool] = True
     writes_inputs: ClassVar[bool] = False
     caveat: ClassVar[str] = ""

@@ -27,6 +27,7 @@ from bass.testing.enumeration import Problem, output_laws
 from bass.testing.properties_of_drafters import check_drafter
 from bass.testing.properties_of_models import check_family, check_pair
 from bass.testing.properties_of_policies import check_policy, check_stop_rule
+from bass.testing.properties_of_trims import check_trim
 from bass.testing.properties_of_verifiers import check_verifier
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "check_pair",
     "check_policy",
     "check_stop_rule",
+    "check_trim",
     "check_verifier",
     "output_laws",
 ]

@@ -19,7 +19,7 @@ from bass.engine.requests import Request
 from bass.engine.run import EngineRun
 from bass.engine.schedule import room_for
 from bass.engine.step import SpeculativeStep
-from bass.interfaces import DraftLengthPolicy, DraftMethod, StopRule, Verifier
+from bass.interfaces import DraftLengthPolicy, DraftMethod, DraftTrim, StopRule, Verifier
 from bass.ops.noise import row_key
 from bass.policies import Fixed
 from bass.records import Sequences
@@ -111,6 +111,7 @@ class Setup:
     wrap: Callable[[SpeculativeStep, Sequences], SpeculativeStep] | None = None
     graphs: bool = False
     stop_rule: StopRule | None = None
+    trim: DraftTrim | None = None
 
     def but(self, **changes: Any) -> "Setup":
         """The setup with other values of some fields."""
@@ -125,7 +126,7 @@ class Setup:
         draft = draft if self.drafter.needs_draft else None
         models = ModelPair(target, draft, self.device, self.model.dtype)
         cache, backend = self.model.pairing or self.pairing
-        parts = Poisoned(cache), backend(), self.verifier, self.drafter, self.stop_rule
+        parts = Poisoned(cache), backend(), self.verifier, self.drafter, self.stop_rule, self.trim
         ends = max(len(request.end_tokens) for request in requests)
         storage = Storage(models, Strategies(self.policy, *parts), budget, ends, self.graphs)
         engine = storage.engine_for(budget, ends)

@@ -12,18 +12,22 @@ is constant there.
 
 The draft stream's uniform of slot i has the value that drew d_i, so a verifier that uses it again
 fails the test.
+
+`trimmed_law` is the joint distribution of several rows, of whose drafts a trim decides how much is
+verified. It sums over the drafts of all rows together.
 """
 
+import functools
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 
 from bass.interfaces import Verifier
-from bass.records import Draft, Noise
+from bass.records import Draft, Drafted, Noise
 from bass.verifiers.block import Block
 from bass.verifiers.exact_match import ExactMatch
 from bass.verifiers.rejection import Rejection
@@ -275,3 +279,94 @@ def output_laws(
             law += problem.continued(mass)
         laws.append(law)
     return laws
+
+
+def drafts_of(problem: Problem) -> list[tuple[Prefix, float]]:
+    """Every draft of positive probability, with it."""
+    if problem.path is not None:
+        return [(tuple(problem.path), 1.0)]
+    found = []
+    for path in itertools.product(range(problem.vocab), repeat=problem.length):
+        chance = float(np.prod([problem.draft[path[:i]][token] for i, token in enumerate(path)]))
+        if chance:
+            found.append((path, chance))
+    return found
+
+
+def trim_inputs(
+    problems: list[Problem], k: int, seed: int = 0, device: torch.device = CPU
+) -> Iterator[tuple[list[Prefix], float, Drafted]]:
+    """Every combination of the rows' drafts: the drafts, their probability, and what a trim reads.
+
+    The counts of the past, and all that lies beyond a row's own length, are random by `seed`.
+    """
+    random, vocab, rows = np.random.default_rng(seed), problems[0].vocab, len(problems)
+    tried = random.integers(0, 6, (rows, k))
+    accepted = random.integers(0, tried + 1)
+    lengths = [problem.length for problem in problems]
+    for drafts in itertools.product(*map(drafts_of, problems)):
+        paths = [path for path, _ in drafts]
+        tokens = random.integers(0, vocab, (rows, k))
+        probs = random.dirichlet(np.ones(vocab), (rows, k))
+        for row, (problem, path) in enumerate(zip(problems, paths, strict=True)):
+            for slot, token in enumerate(path):
+                tokens[row, slot], probs[row, slot] = token, problem.guess(path[:slot])
+        drafted = Drafted(
+            torch.as_tensor(lengths, device=device),
+            torch.as_tensor(tried, dtype=torch.float32, device=device),
+            torch.as_tensor(accepted, dtype=torch.float32, device=device),
+            None if problems[0].path is not None else torch.as_tensor(probs, device=device),
+            torch.as_tensor(tokens, device=device),
+        )
+        yield paths, float(np.prod([chance for _, chance in drafts])), drafted
+
+
+def laws_of_drafts(
+    verifier: Verifier, problem: Problem, kept: int, cuts: Cuts | None = None
+) -> dict[Prefix, Float[np.ndarray, "..."]]:
+    """The distribution of length + 1 tokens given the first `kept` drafted tokens, for each of
+    their values.
+    """
+    path = None if problem.path is None else problem.path[:kept]
+    [(part, tokens, accepted)] = judge(
+        verifier, [replace(problem, length=kept, path=path)], kept, cuts=cuts
+    )
+    laws = {}
+    for path in {*map(tuple, part.tokens.tolist())}:
+        law, own = 0.0, (part.tokens == path).all(1)
+        for count in range(1, kept + 2):
+            some = own & (accepted == count - 1)
+            mass = np.zeros((problem.vocab,) * count)
+            np.add.at(mass, tuple(tokens[some, :count].T), part.weight[some])
+            law = law + problem.continued(mass)
+        laws[path] = law / part.weight[own].sum()
+    return laws
+
+
+def trimmed_law(
+    trim: Callable[[Drafted], torch.Tensor],
+    verifier: Verifier,
+    problems: list[Problem],
+    cuts: Cuts | None = None,
+    seed: int = 0,
+) -> Float[np.ndarray, "..."]:
+    """The joint distribution of length + 1 tokens of each row, the axes of the first row first.
+
+    trim: a `DraftTrim`, which is given tokens whether it reads them or not.
+    """
+    laws = [
+        [laws_of_drafts(verifier, problem, n, cuts) for n in range(problem.length + 1)]
+        for problem in problems
+    ]
+    total = np.zeros(())
+    for paths, chance, drafted in trim_inputs(problems, max(p.length for p in problems), seed):
+        joint = np.array(chance)
+        for own, path, kept in zip(laws, paths, trim(drafted).tolist(), strict=True):
+            joint = np.multiply.outer(joint, own[kept][path[:kept]])
+        total = total + joint
+    return total
+
+
+def independent(laws: list[Float[np.ndarray, "..."]]) -> Float[np.ndarray, "..."]:
+    """The joint distribution of independent rows."""
+    return functools.reduce(np.multiply.outer, laws)

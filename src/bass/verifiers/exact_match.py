@@ -25,6 +25,7 @@ class ExactMatch(Verifier):
     """
 
     lossless: ClassVar[bool] = True
+    ignores_draft: ClassVar[bool] = True
     judges_jointly: ClassVar[bool] = False
     paper: ClassVar[str] = "Miao et al., 2024 (naive sampling)"
 
@@ -48,6 +49,7 @@ class Coupled(Verifier):
     """
 
     lossless: ClassVar[bool] = True
+    ignores_draft: ClassVar[bool] = True
     judges_jointly: ClassVar[bool] = False
     coupled: ClassVar[bool] = True
     paper: ClassVar[str] = "Daliri et al., 2024"
