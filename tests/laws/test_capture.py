@@ -25,7 +25,7 @@ from bass.engine.shapes import StepShape
 from bass.engine.step import SpeculativeStep
 from bass.engine.step_times import StepTimes
 from bass.errors import BassError, CheckpointError, RequestError
-from bass.interfaces import Verifier
+from bass.interfaces import DraftTrim, Verifier
 from bass.models.llama import Llama, LlamaConfig
 from bass.policies import Auto, Fixed
 from bass.records import CacheBudget, Sequences
@@ -33,6 +33,7 @@ from bass.sampling import RowSampling
 from bass.sampling_params import Sampling
 from bass.testing.doubles import OwnPast
 from bass.testing.small_models import SmallLlama
+from bass.trims import Survival, Tetris, Threshold
 from bass.verifiers import VERIFIERS
 from support.doubles import Cycle, Scripted
 from support.engines import DRAFTER_MAKERS, EVERY_PAIRING, Setup, mixed_requests
@@ -41,6 +42,7 @@ from unit.checkpoints import write_checkpoint
 
 pytestmark = pytest.mark.gpu
 BATCH, SPAN, K, STEPS = 3, 64, 3, 6
+NUMBERS = ("drafted", "trimmed")
 MEASURED = StepTimes.measured  # other tests take a formula
 
 
@@ -173,6 +175,38 @@ def test_generating_with_graphs_gives_the_tokens_of_generating_without(
         # passes that no row needs are not counted
         ours, theirs = (sum((s.work for s in r.trace), NO_WORK) for r in (graphed, plain))
         assert ours == theirs
+
+
+@pytest.mark.parametrize("trim", [Threshold(), Survival(1.5, "confidence"), Tetris(1.5)], ids=str)
+def test_a_trim_in_graphs_keeps_what_it_keeps_without(trim: DraftTrim, tmp_path: Path) -> None:
+    """In later steps it reads the past of rows, which another request may have had before.
+
+    Without end tokens: after one, a step that was launched ahead has an idle row, and another
+    budget.
+    """
+    models = [
+        write_checkpoint(tmp_path / name, None, size, 2, 53, context=256)
+        for name, size in (("target", 32), ("draft", 16))
+    ]
+    options = {"trim": trim, "max_batch_size": 3, "device": "cuda", "dtype": "float32"}
+    prompts = [[3, 1, 4, 1, 5], [9], [2, 6, 5, 3, 5, 8, 9, 7], [9, 3], [2, 3, 8]]
+    for policy in (Fixed(4), Cycle((4, 0, 2))):
+        graphed, plain = (
+            bass.load(*models, cuda_graphs=graphs, policy=policy, **options).generate(
+                prompts,
+                max_new_tokens=40,
+                temperature=1.0,
+                num_return_sequences=2,
+                ignore_eos=True,
+            )
+            for graphs in (True, False)
+        )
+        for one, other in zip(graphed.completions, plain.completions, strict=True):
+            assert one.token_ids == other.token_ids
+        kept, taken = (sum(getattr(s, n).sum() for s in graphed.trace) for n in NUMBERS)
+        assert kept > 0
+        assert taken > 0
+        assert [kept, taken] == [sum(getattr(s, n).sum() for s in plain.trace) for n in NUMBERS]
 
 
 def test_steps_that_are_measured_leave_nothing_to_a_batch_wide_drafter(

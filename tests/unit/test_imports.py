@@ -30,7 +30,7 @@ ORDER: list[set[str]] = [
     {"interfaces"},
     {"ops"},
     {"sampling"},
-    {"models", "caches", "attention", "policies", "stop_rules", "verifiers"},
+    {"models", "caches", "attention", "policies", "stop_rules", "trims", "verifiers"},
     {"drafters"},
     {"engine"},
     {"quantization"},

@@ -16,8 +16,8 @@ from unit.test_docs import REFERENCE, named, public
 
 PUBLIC = (
     *("bass", "bass.interfaces", "bass.records", "bass.testing", "bass.analysis.metrics"),
-    *("bass.policies", "bass.drafters", "bass.stop_rules", "bass.verifiers", "bass.caches"),
-    *("bass.attention", "bass.quantization", "bass.policies.simulate"),
+    *("bass.policies", "bass.drafters", "bass.stop_rules", "bass.trims", "bass.verifiers"),
+    *("bass.caches", "bass.attention", "bass.quantization", "bass.policies.simulate"),
 )
 # a method is from a paper (author and year), from other software, or this project's own
 SOURCE = re.compile(

@@ -8,8 +8,16 @@ import pytest
 from bass.drafters import DRAFTERS, Replay, Suffix
 from bass.policies import POLICIES
 from bass.stop_rules import STOP_RULES
-from bass.testing import check_drafter, check_pair, check_policy, check_stop_rule, check_verifier
+from bass.testing import (
+    check_drafter,
+    check_pair,
+    check_policy,
+    check_stop_rule,
+    check_trim,
+    check_verifier,
+)
 from bass.testing.doubles import ByRow, OwnPast, Unsure
+from bass.trims import TRIMS
 from bass.verifiers import VERIFIERS
 from support.block_heads import WithHead
 from support.doubles import Cycle
@@ -44,6 +52,11 @@ def test_every_policy_is_exact(policy: Any) -> None:
 @pytest.mark.parametrize("rule", [*some(STOP_RULES), night(Unsure())], ids=str)
 def test_every_stop_rule_is_exact(rule: Any) -> None:
     check_stop_rule(rule, examples=FEW)
+
+
+@pytest.mark.parametrize("trim", some(TRIMS))
+def test_every_trim_is_exact_or_says_that_it_is_not(trim: str) -> None:
+    check_trim(trim, examples=FEW)
 
 
 @pytest.mark.parametrize("drafter", [*some(DRAFTERS), night(Suffix(memory=2))], ids=str)

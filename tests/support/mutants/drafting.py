@@ -15,6 +15,9 @@ from support.mutants.killers import (
     STATES,
     STOP_LAWS,
     STOPS,
+    TRIM_LAWS,
+    TRIM_PAST,
+    TRIM_REPORT,
     WARPS,
     WITNESS,
 )
@@ -25,6 +28,62 @@ BLOCKS = "laws/test_8_block_heads.py::test_drafts_follow_from_the_whole_text"
 PRODUCED = "laws/test_8_heads.py::test_each_producers_form_is_read"
 
 MUTANTS = (
+    Mutant(
+        "a trim ranks slots by their own acceptance, which may rise along a row",
+        "Survival.__call__",
+        "survival(drafted, each)",
+        "each",
+        (TRIM_LAWS,),
+    ),
+    Mutant(
+        "a slot is kept by the distribution of the next one",
+        "trims.trims.estimates",
+        "drafted.probs.amax(2)",
+        "drafted.probs.amax(2).roll(-1, 1)",
+        (TRIM_LAWS,),
+    ),
+    Mutant(
+        "of equal slots the later one comes first",
+        "trims.trims.best",
+        "scores.T.flatten().argsort(descending=True, stable=True)",
+        "scores.numel() - 1 - scores.T.flatten().flip(0).argsort(descending=True, stable=True)",
+        (TRIM_LAWS,),
+    ),
+    Mutant(
+        "the budget of a trim counts rows without a draft",
+        "trims.trims.best",
+        "(drafted.lengths > 0).sum()",
+        "(drafted.lengths >= 0).sum()",
+        (TRIM_REPORT,),
+    ),
+    Mutant(
+        "a trim reads the past of the row's earlier requests",
+        "Trimming.__call__",
+        "torch.where(rows.steps > 0, KEPT, 0.0)",
+        "KEPT",
+        (TRIM_PAST,),
+    ),
+    Mutant(
+        "a trimmed slot counts as tried",
+        "Trimming.learn",
+        "torch.minimum(accepted + 1, kept.lengths[:, None])",
+        "accepted + 1",
+        (TRIM_PAST,),
+    ),
+    Mutant(
+        "the distributions of a row's earlier slots are forgotten",
+        "Recorder.__call__",
+        "del self.probs[so_far:]",
+        "self.probs.clear()",
+        (TRIM_PAST,),
+    ),
+    Mutant(
+        "a report tells drafted tokens as trimmed",
+        "SpeculativeStep.on_device",
+        "drafted - draft.lengths",
+        "drafted",
+        (TRIM_REPORT,),
+    ),
     Mutant(
         "the layers of a head are counted for rows that end one token earlier",
         "ChainDrafter.propose",

@@ -99,6 +99,14 @@ FED, AFTER = (
         "model_equal_to_the_target_is_always_right_after_the_drafts_of_another",
     )
 )
+TRIM_LAWS = "laws/test_0_trims.py"
+TRIM_REPORT, TRIM_PAST = (
+    f"laws/test_3_trims.py::test_a_{law}"
+    for law in (
+        "report_tells_kept_and_trimmed_tokens",
+        "trim_is_given_the_rows_own_past_and_the_draft_models_distributions",
+    )
+)
 STOP_STRINGS = "unit/test_stop_strings.py"
 STOPPED = f"{STOP_STRINGS}::test_a_stop_string_ends_a_text_as_the_decoding_of_every_prefix_says"
 PARTS = f"{STOP_STRINGS}::test_tokens_that_end_within_characters_make_the_text_of_every_prefix"
