@@ -226,10 +226,9 @@ class Drafted:
 
     lengths: of the rows' drafts, 0 of an idle row; values beyond them have no meaning. tried,
     accepted: how often the row's earlier steps judged the slot after nothing but accepted tokens,
-    and accepted it; a count fades by a tenth in each step, and is 0 when a request begins. probs:
-    the draft model's own distributions, before any warp, as a `StopRule` sees them; None unless the
-    trim declares `reads_probs`, and of a drafter that has none. tokens: the drafted ones; None
-    unless the trim declares `reads_tokens`.
+    and accepted it; a count fades by a tenth a step, and is 0 when a request begins. probs: the
+    draft model's own distributions, before any warp, as a `StopRule` sees them; None of a drafter
+    without, and unless the trim has `reads_probs`. tokens: None unless it has `reads_tokens`.
     """
 
     lengths: Int[Tensor, " batch"]

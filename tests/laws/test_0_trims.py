@@ -16,7 +16,7 @@ from bass.records import Drafted
 from bass.testing.enumeration import Problem, independent, trim_inputs, trimmed_law
 from bass.testing.inputs import problem
 from bass.trims import TRIMS, Survival, Tetris, Threshold
-from bass.trims.trims import survival
+from bass.trims.trims import product
 from support.engines import BY_STEP
 
 TOLERANCE = 1e-12  # float64 sums of up to some 10^4 terms
@@ -50,7 +50,7 @@ def of_tokens(d: Drafted) -> Tensor:
 
 
 def live(d: Drafted) -> Tensor:
-    return survival(d, confidence(d))
+    return product(d, confidence(d))
 
 
 def top(d: Drafted, scores: Tensor, budget: int, later_first: bool = False) -> Tensor:
@@ -132,7 +132,7 @@ BIASED: dict[str, tuple[Trim, float]] = {
 def distance(trim: Trim, verifier: Verifier, problems: list[Problem], seed: int = 0) -> float:
     """The total variation between the joint output distribution of all rows and the target's."""
     expected = independent([one.target_law() for one in problems])
-    return float(np.abs(trimmed_law(trim, verifier, problems, seed=seed) - expected).sum() / 2)
+    return float(np.abs(trimmed_law(trim, verifier, problems, seed) - expected).sum() / 2)
 
 
 def drawn(seed: int, rows: int = 2, vocab: int = 3, fixed: bool = False) -> list[Problem]:
@@ -185,7 +185,7 @@ def test_drafts_that_do_not_read_their_own_tokens_make_trims_by_distributions_ex
 def test_the_marginal_distributions_of_rows_hide_a_bias() -> None:
     """Each row is trimmed by the other's next distribution: each is exact, and they depend."""
     trim, expected = BIASED["the next slot of another row"]
-    law = trimmed_law(trim, BY_STEP["rejection"], WITNESS)
+    law = trimmed_law(trim, BY_STEP["rejection"], WITNESS, 0)
     target = WITNESS[0].target_law()
     for own in (law.sum((0, 1, 2)), law.sum((3, 4, 5))):
         np.testing.assert_allclose(own, target, rtol=0, atol=TOLERANCE)

@@ -56,8 +56,8 @@ def read(drafted: Drafted) -> Tensor:
 
 
 BROKEN: dict[str, tuple[DraftTrim, str]] = {
-    "truth values": (trim(lambda d: d.lengths > 1), "integers of shape"),
-    "more than drafted": (trim(lambda d: d.lengths + 1), "integers of shape"),
+    "truth values": (trim(lambda d: d.lengths > 1), "integers ["),
+    "more than drafted": (trim(lambda d: d.lengths + 1), "integers ["),
     "writes": (trim(written), "not written to"),
     "more than `most`": (trim(lambda d: d.lengths, most=lambda self, rows, k: rows), "`most"),
     "beyond its length": (trim(beyond), "beyond a row's own length"),

@@ -31,7 +31,7 @@ from bass.engine.requests import RunStatus
 from bass.engine.scorer import CachedLayers, ModelScorer, WidenedScorer
 from bass.engine.shapes import StepShape, StepShapes, doubled
 from bass.engine.step import SpeculativeStep, Step
-from bass.engine.trimming import Trimming, recorded
+from bass.engine.trimming import Recorder, Trimming
 from bass.errors import PairingError
 from bass.interfaces import (
     AttentionBackend,
@@ -114,17 +114,14 @@ class Strategies:
     @property
     def lossless(self) -> bool:
         """Whether the output has the target's distribution."""
-        return self.verifier.lossless and (
-            self.trim is None or self.trim.lossless or self.verifier.ignores_draft
-        )
+        exact = self.trim is None or self.trim.lossless or self.verifier.ignores_draft
+        return self.verifier.lossless and exact
 
     @property
     def caveat(self) -> str:
-        """Why it is not lossless, for people; empty if it is."""
-        if not self.verifier.lossless:
-            return self.verifier.caveat or "the text does not follow the target's distribution"
-        by_tokens = "what is verified depends on the drafted tokens, so the text is biased"
-        return "" if self.lossless else by_tokens
+        """The warning if it is not lossless."""
+        by_verifier = not self.verifier.lossless and self.verifier.caveat
+        return by_verifier or "the text does not follow the target's distribution"
 
     @property
     def batch_invariant(self) -> bool:
@@ -184,7 +181,8 @@ class RunContext(DrafterContext):
         self.batch, self.capacity, self.device = len(rows.lens), rows.capacity, models.device
         self.vocab_size, self.layers = models.target.shape.vocab_size, models.target.shape.layers
         self.embed, self.dtype = models.target.embed, models.dtype
-        self.warp, self.stop_rule = RowSampling(), recorded(parts.stop_rule, parts.trim)
+        self.warp, rule, trim = RowSampling(), parts.stop_rule, parts.trim
+        self.stop_rule = Recorder(rule) if trim is not None and trim.reads_probs else rule
         # draws that the verifier accepts more often
         self.draw = shared_draw if parts.verifier.coupled else own_draw
         self.log = PassLog(storage.cost_of(models.target))
@@ -390,9 +388,7 @@ class Storage:
             context.vocab_size,
             context.log,
             self.models.draft_context,
-            trimming=Trimming.of(
-                parts.trim, sequences, int(parts.policy.max_length), context.stop_rule
-            ),
+            trimming=Trimming.of(parts, sequences, context.stop_rule),
         )
         if not self.graphs:
             return Engine(sequences, step)

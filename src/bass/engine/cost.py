@@ -274,9 +274,8 @@ def work_of(
     active: np.ndarray,
     trimmed: Int[np.ndarray, " batch"] | int = 0,
 ) -> Work:
-    """Work of a step; `lens` are the committed tokens of each row before it.
-
-    drafted: tokens that the target verified. trimmed: those drafted in addition.
+    """Work of a step; `lens` are the committed tokens of each row before it, `trimmed` the drafted
+    tokens beyond the verified ones, which are `drafted`.
 
     passes: those of the drafter in the step. caught_up: those just before it, which feed the last
     committed tokens of each row, the earliest first. The target's pass covers each row's window.

@@ -1,8 +1,8 @@
-"""Applies a trim in a step, and keeps the acceptance of the rows' past drafts for it."""
+"""Applies a trim in a step, and keeps for it the acceptance of the rows' past drafts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import final
+from typing import Any, final
 
 import torch
 import torch.nn.functional as F
@@ -19,9 +19,7 @@ KEPT = 0.9  # of a count, in each step of its row: it remembers about ten steps
 @final
 @dataclass(frozen=True)
 class Recorder(StopRule):
-    """Follows `rule`, if there is one, and keeps the distributions of the step that it is asked
-    about.
-    """
+    """Follows `rule`, if there is one, and keeps the distributions that it is asked about."""
 
     rule: StopRule | None
     probs: list[Tensor] = field(default_factory=list)
@@ -31,12 +29,10 @@ class Recorder(StopRule):
     ) -> Bool[Tensor, " batch"]:
         del self.probs[so_far:]
         self.probs.append(draft_probs)
-        if self.rule is not None:
-            return self.rule(draft_probs, so_far)
-        return torch.zeros(len(draft_probs), dtype=torch.bool, device=draft_probs.device)
+        return draft_probs[:, 0] < 0 if self.rule is None else self.rule(draft_probs, so_far)
 
     def take(self, k: int) -> Float[Tensor, "batch k vocab"] | None:
-        """The distributions of the first k slots, zeros where none was asked about."""
+        """Those of the first k slots of a step, zeros where it was not asked."""
         found = torch.stack(self.probs[:k], 1) if self.probs else None
         self.probs.clear()
         return None if found is None else F.pad(found, (0, 0, 0, k - found.shape[1]))
@@ -45,53 +41,39 @@ class Recorder(StopRule):
 @final
 @dataclass(frozen=True)
 class Trimming:
-    """A trim with its counts of the rows, by slot: see `Drafted`. They are updated in place."""
+    """A trim, with `tried` and `accepted` of `Drafted` for the rows, which are updated in place."""
 
     trim: DraftTrim
-    tried: Float[Tensor, "batch slots"]  # device
-    accepted: Float[Tensor, "batch slots"]
     recorder: Recorder | None
+    counts: Float[Tensor, "two batch slots"]  # device
 
     @classmethod
-    def of(
-        cls, trim: DraftTrim | None, rows: Sequences, longest: int, rule: StopRule | None
-    ) -> "Trimming | None":
-        """The trim, if there is one, for these rows with drafts of up to `longest` tokens. rule:
-        that of the drafter, as `recorded` makes it.
-        """
-        if trim is None:
+    def of(cls, parts: Any, rows: Sequences, rule: StopRule | None) -> "Trimming | None":
+        """The trim of these strategies, if there is one. rule: of the drafter."""
+        if parts.trim is None:
             return None
+        size = len(rows.lens), min(int(parts.policy.max_length), rows.capacity)
         with torch.inference_mode(False):  # writable inside and outside of it
-            size = len(rows.lens), min(longest, rows.capacity)
-            tried, accepted = torch.zeros((2, *size), device=rows.lens.device).unbind()
-        return cls(trim, tried, accepted, rule if isinstance(rule, Recorder) else None)
+            counts = torch.zeros((2, *size), device=rows.lens.device)
+        return cls(parts.trim, rule if isinstance(rule, Recorder) else None, counts)
 
     def __call__(self, rows: Sequences, draft: Draft, is_first: Callable[[str], bool]) -> Draft:
         """The part of the draft to verify. The type and shape of the first answer are checked."""
-        fading = torch.where(rows.active, torch.where(rows.steps > 0, KEPT, 0.0), 1.0)[:, None]
-        self.tried.mul_(fading)
-        self.accepted.mul_(fading)
-        k = draft.tokens.shape[1]
-        if not k:
+        fading = torch.where(rows.active, torch.where(rows.steps > 0, KEPT, 0.0), 1.0)
+        self.counts.mul_(fading[:, None])
+        if not (k := draft.tokens.shape[1]):
             return draft
         probs = None if self.recorder is None else self.recorder.take(k)
         tokens = draft.tokens if self.trim.reads_tokens else None
-        counts = self.tried[:, :k], self.accepted[:, :k]
-        kept = self.trim(Drafted(draft.lengths, *counts, probs, tokens))
+        tried, accepted = self.counts[:, :, :k]
+        kept = self.trim(Drafted(draft.lengths, tried, accepted, probs, tokens))
         if is_first("trim"):
             what = f"The answer of `{type(self.trim).__name__}`"
             check_tensor(kept, what, "integers", draft.lengths.shape, draft.lengths.device)
-        within = torch.minimum(kept.to(torch.int64), draft.lengths).clamp(min=0)
-        return replace(draft, lengths=within)
+        return replace(draft, lengths=torch.minimum(kept.long(), draft.lengths).clamp(min=0))
 
     def learn(self, kept: Draft, verdict: Verdict) -> None:
-        """Count what the verdict says of the slots of the rows."""
-        k = kept.tokens.shape[1]
-        slots, accepted = torch.arange(k, device=self.tried.device), verdict.accepted[:, None]
-        self.tried[:, :k] += slots < torch.minimum(accepted + 1, kept.lengths[:, None])
-        self.accepted[:, :k] += slots < torch.minimum(accepted, kept.lengths[:, None])
-
-
-def recorded(rule: StopRule | None, trim: DraftTrim | None) -> StopRule | None:
-    """The stop rule of a drafter, which a trim that reads distributions listens to."""
-    return Recorder(rule) if trim is not None and trim.reads_probs else rule
+        """Count what the verdict says of the slots."""
+        slots = torch.arange(k := kept.tokens.shape[1], device=self.counts.device)
+        judged = torch.stack((verdict.accepted + 1, verdict.accepted))
+        self.counts[:, :, :k] += slots < torch.minimum(judged, kept.lengths)[..., None]

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
         Drafter,
         DrafterContext,
         DraftMethod,
-        DraftTrim,
         Draw,
         LayerCache,
         Scorer,
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     )
     from bass.interfaces.model import Attend, Decoder, Quantization
     from bass.interfaces.policy import DraftLengthPolicy, State
-    from bass.interfaces.verification import Verifier, Warp
+    from bass.interfaces.verification import DraftTrim, Verifier, Warp
 
 __all__ = [
     "Attend",

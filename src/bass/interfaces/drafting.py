@@ -12,16 +12,7 @@ from bass.interfaces.cache import RowStore
 from bass.interfaces.model import Attend
 from bass.interfaces.verification import Warp
 from bass.option import Ranged
-from bass.records import (
-    DecoderShape,
-    Draft,
-    Drafted,
-    Noise,
-    Observation,
-    Scored,
-    Sequences,
-    Window,
-)
+from bass.records import DecoderShape, Draft, Noise, Observation, Scored, Sequences, Window
 
 
 class Scorer(RowStore):
@@ -46,36 +37,6 @@ class StopRule(Ranged, ABC):
     def __call__(
         self, draft_probs: Float[Tensor, "batch vocab"], so_far: int
     ) -> Bool[Tensor, " batch"]: ...
-
-
-class DraftTrim(Ranged, ABC):
-    """Decides after drafting, on the device, how many drafted tokens of each row are verified.
-
-    The output keeps the target's distribution if slot j of a row is included by nothing but what is
-    known before its token is drawn: the row's distributions up to slot j and its tokens before it,
-    and what other rows reveal by slots included earlier (docs/correctness.md has the theorem).
-
-    `lossless`: it keeps to this. `batch_invariant`: a row's length does not depend on other rows.
-    `reads_probs`, `reads_tokens`: it reads these of a draft; both may be properties.
-
-    A call returns the kept lengths [B], each from 0 to the row's own. It must not write to its
-    argument, and runs in the CUDA graph of a step: no host read, no shape that depends on values.
-    """
-
-    paper: ClassVar[str] = ""
-    lossless: ClassVar[bool] = True
-    batch_invariant: ClassVar[bool] = True
-    reads_probs: ClassVar[bool] = False
-    reads_tokens: ClassVar[bool] = False
-
-    def most(self, rows: int, k: int) -> int:
-        """An upper bound on the kept tokens of all rows together, each with a draft of up to k
-        tokens. An engine may size its buffers by it.
-        """
-        return rows * k
-
-    @abstractmethod
-    def __call__(self, drafted: Drafted) -> Int[Tensor, " batch"]: ...
 
 
 # Draws a token from each row's distribution [batch, vocab], for slot `i` of the step, with its

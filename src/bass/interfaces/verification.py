@@ -1,13 +1,13 @@
-"""The contracts of verifiers, and of warps from logits to probabilities."""
+"""The contracts of verifiers, of trims, and of warps from logits to probabilities."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from bass.option import Ranged
-from bass.records import Draft, History, Noise, Verdict
+from bass.records import Draft, Drafted, History, Noise, Verdict
 
 
 class Verifier(Ranged, ABC):
@@ -37,6 +37,33 @@ class Verifier(Ranged, ABC):
         self, draft: Draft, target_probs: Float[Tensor, "batch window vocab"], noise: Noise
     ) -> Verdict:
         """The accepted lengths and the emitted tokens of all rows."""
+
+
+class DraftTrim(Ranged, ABC):
+    """Decides after drafting, on the device, how many drafted tokens of each row are verified.
+
+    `lossless`: slot j of a row is kept by nothing but what is known before its token is drawn: the
+    row's distributions up to slot j, its tokens before it, and what other rows reveal by slots that
+    come earlier (docs/correctness.md has the theorem). `batch_invariant`: a row's length does not
+    depend on other rows. `reads_probs`, `reads_tokens`: what it reads of `Drafted`.
+    """
+
+    paper: ClassVar[str] = ""
+    lossless: ClassVar[bool] = True
+    batch_invariant: ClassVar[bool] = True
+    reads_probs: ClassVar[bool] = False
+    reads_tokens: ClassVar[bool] = False
+
+    def most(self, rows: int, k: int) -> int:
+        """An upper bound on the tokens that all rows together keep of drafts of up to k tokens."""
+        return rows * k
+
+    @abstractmethod
+    def __call__(self, drafted: Drafted) -> Int[Tensor, " batch"]:
+        """The kept lengths, each from 0 to the row's own, without a write to the argument.
+
+        It runs in the CUDA graph of a step: no host read, no shape that depends on values.
+        """
 
 
 class Warp(ABC):

@@ -26,8 +26,7 @@ from bass.testing.checking import ExactnessError
 from bass.testing.enumeration import Problem, output_laws
 from bass.testing.properties_of_drafters import check_drafter
 from bass.testing.properties_of_models import check_family, check_pair
-from bass.testing.properties_of_policies import check_policy, check_stop_rule
-from bass.testing.properties_of_trims import check_trim
+from bass.testing.properties_of_policies import check_policy, check_stop_rule, check_trim
 from bass.testing.properties_of_verifiers import check_verifier
 
 __all__ = [

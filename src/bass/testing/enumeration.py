@@ -12,9 +12,6 @@ is constant there.
 
 The draft stream's uniform of slot i has the value that drew d_i, so a verifier that uses it again
 fails the test.
-
-`trimmed_law` is the joint distribution of several rows, of whose drafts a trim decides how much is
-verified. It sums over the drafts of all rows together.
 """
 
 import functools
@@ -57,6 +54,13 @@ class Problem:
         return (
             self.draft[prefix] if self.path is None else np.eye(self.vocab)[self.path[len(prefix)]]
         )
+
+    def drafts(self) -> Iterator[tuple[Prefix, float]]:
+        """Every draft of positive probability, with it."""
+        for path in itertools.product(range(self.vocab), repeat=self.length):
+            chance = np.prod([self.guess(path[:i])[token] for i, token in enumerate(path)])
+            if chance:
+                yield path, float(chance)
 
     def continued(self, law: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
         """The distribution of length + 1 tokens: `law`, an axis for each token, then the target."""
@@ -187,12 +191,8 @@ class Boxes:
 def boxes(problem: Problem, cuts: Cuts) -> Boxes:
     """Every draft of positive probability times every box of its noise."""
     rows = []
-    drafts = itertools.product(range(problem.vocab), repeat=problem.length)
-    for path in drafts if problem.path is None else (problem.path,):
+    for path, chance in problem.drafts():
         guesses = [(problem.guess(path[:i]), token) for i, token in enumerate(path)]
-        chance = np.prod([guess[token] for guess, token in guesses])
-        if not chance:
-            continue
         uniforms = [guess[:token].sum() + guess[token] / 2 for guess, token in guesses]
         cells = [_cells(breakpoints) for slot in cuts(problem, path) for breakpoints in slot]
         for box in itertools.product(*cells):
@@ -271,99 +271,59 @@ def output_laws(
     for problem, (part, tokens, accepted) in zip(problems, judged, strict=True):
         assert (accepted >= 0).all(), "a negative number of tokens was accepted"
         assert (accepted <= problem.length).all(), "more tokens were accepted than the row's length"
-        law = np.zeros((problem.vocab,) * (problem.length + 1))
-        for count in range(1, problem.length + 2):
-            some = accepted == count - 1
-            mass = np.zeros((problem.vocab,) * count)
-            np.add.at(mass, tuple(tokens[some, :count].T), part.weight[some])
-            law += problem.continued(mass)
-        laws.append(law)
+        laws.append(law_of(problem, tokens, accepted, part.weight))
     return laws
 
 
-def drafts_of(problem: Problem) -> list[tuple[Prefix, float]]:
-    """Every draft of positive probability, with it."""
-    if problem.path is not None:
-        return [(tuple(problem.path), 1.0)]
-    found = []
-    for path in itertools.product(range(problem.vocab), repeat=problem.length):
-        chance = float(np.prod([problem.draft[path[:i]][token] for i, token in enumerate(path)]))
-        if chance:
-            found.append((path, chance))
-    return found
+def law_of(
+    problem: Problem, tokens: np.ndarray, accepted: np.ndarray, weight: np.ndarray
+) -> Float[np.ndarray, "..."]:
+    """The distribution of length + 1 tokens from weighted verdicts."""
+    law = np.zeros((problem.vocab,) * (problem.length + 1))
+    for count in range(1, min(problem.length + 1, tokens.shape[1]) + 1):
+        some = accepted == count - 1
+        mass = np.zeros((problem.vocab,) * count)
+        np.add.at(mass, tuple(tokens[some, :count].T), weight[some])
+        law += problem.continued(mass)
+    return law
 
 
 def trim_inputs(
-    problems: list[Problem], k: int, seed: int = 0, device: torch.device = CPU
+    problems: list[Problem], k: int, seed: int = 0
 ) -> Iterator[tuple[list[Prefix], float, Drafted]]:
-    """Every combination of the rows' drafts: the drafts, their probability, and what a trim reads.
-
-    The counts of the past, and all that lies beyond a row's own length, are random by `seed`.
+    """Every combination of the rows' drafts: the drafts, their probability, and what a trim reads,
+    random by `seed` for the past and beyond a row's length.
     """
-    random, vocab, rows = np.random.default_rng(seed), problems[0].vocab, len(problems)
-    tried = random.integers(0, 6, (rows, k))
-    accepted = random.integers(0, tried + 1)
-    lengths = [problem.length for problem in problems]
-    for drafts in itertools.product(*map(drafts_of, problems)):
-        paths = [path for path, _ in drafts]
-        tokens = random.integers(0, vocab, (rows, k))
-        probs = random.dirichlet(np.ones(vocab), (rows, k))
-        for row, (problem, path) in enumerate(zip(problems, paths, strict=True)):
-            for slot, token in enumerate(path):
-                tokens[row, slot], probs[row, slot] = token, problem.guess(path[:slot])
-        drafted = Drafted(
-            torch.as_tensor(lengths, device=device),
-            torch.as_tensor(tried, dtype=torch.float32, device=device),
-            torch.as_tensor(accepted, dtype=torch.float32, device=device),
-            None if problems[0].path is not None else torch.as_tensor(probs, device=device),
-            torch.as_tensor(tokens, device=device),
-        )
-        yield paths, float(np.prod([chance for _, chance in drafts])), drafted
-
-
-def laws_of_drafts(
-    verifier: Verifier, problem: Problem, kept: int, cuts: Cuts | None = None
-) -> dict[Prefix, Float[np.ndarray, "..."]]:
-    """The distribution of length + 1 tokens given the first `kept` drafted tokens, for each of
-    their values.
-    """
-    path = None if problem.path is None else problem.path[:kept]
-    [(part, tokens, accepted)] = judge(
-        verifier, [replace(problem, length=kept, path=path)], kept, cuts=cuts
-    )
-    laws = {}
-    for path in {*map(tuple, part.tokens.tolist())}:
-        law, own = 0.0, (part.tokens == path).all(1)
-        for count in range(1, kept + 2):
-            some = own & (accepted == count - 1)
-            mass = np.zeros((problem.vocab,) * count)
-            np.add.at(mass, tuple(tokens[some, :count].T), part.weight[some])
-            law = law + problem.continued(mass)
-        laws[path] = law / part.weight[own].sum()
-    return laws
+    random, shape = np.random.default_rng(seed), (len(problems), k)
+    tried = random.integers(0, 6, shape)
+    counts = torch.tensor(np.array((tried, random.integers(tried + 1))), dtype=torch.float32)
+    for drafts in itertools.product(*(problem.drafts() for problem in problems)):
+        tokens = [np.array([path], dtype=np.int64) for path, _ in drafts]
+        noise = [np.full((1, len(path) + 1, 4), 0.5) for path, _ in drafts]
+        draft, *_ = verifier_input(problems, tokens, noise, k, seed)
+        drafted = Drafted(draft.lengths, counts[0], counts[1], draft.probs, draft.tokens)
+        yield [path for path, _ in drafts], float(np.prod([p for _, p in drafts])), drafted
 
 
 def trimmed_law(
-    trim: Callable[[Drafted], torch.Tensor],
-    verifier: Verifier,
-    problems: list[Problem],
-    cuts: Cuts | None = None,
-    seed: int = 0,
+    trim: Callable[[Drafted], torch.Tensor], verifier: Verifier, problems: list[Problem], seed: int
 ) -> Float[np.ndarray, "..."]:
     """The joint distribution of length + 1 tokens of each row, the axes of the first row first.
 
-    trim: a `DraftTrim`, which is given tokens whether it reads them or not.
+    trim: a `DraftTrim`, which is given tokens and distributions in any case.
     """
-    laws = [
-        [laws_of_drafts(verifier, problem, n, cuts) for n in range(problem.length + 1)]
-        for problem in problems
-    ]
+    laws: list[dict] = [{} for _ in problems]  # by the verified tokens of the row's draft
+    for own, problem in zip(laws, problems, strict=True):
+        for kept in range(problem.length + 1):
+            shorter = replace(problem, length=kept, path=problem.path and problem.path[:kept])
+            [(part, tokens, accepted)] = judge(verifier, [shorter], kept)
+            for path, chance in shorter.drafts():
+                same = (part.tokens == path).all(1)
+                own[path] = law_of(problem, tokens, accepted, part.weight * same) / chance
     total = np.zeros(())
     for paths, chance, drafted in trim_inputs(problems, max(p.length for p in problems), seed):
-        joint = np.array(chance)
-        for own, path, kept in zip(laws, paths, trim(drafted).tolist(), strict=True):
-            joint = np.multiply.outer(joint, own[kept][path[:kept]])
-        total = total + joint
+        rows = zip(laws, paths, trim(drafted).tolist(), strict=True)
+        total = total + chance * independent([own[path[:kept]] for own, path, kept in rows])
     return total
 
 

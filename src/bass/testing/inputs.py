@@ -79,12 +79,12 @@ class Batch(NamedTuple):
 
 
 @st.composite
-def batches(draw: Draw, deterministic: bool) -> Batch:
+def batches(draw: Draw, deterministic: bool, generic: bool = False) -> Batch:
     """Problems with separate lengths, including 0, and a common k, which may exceed all lengths."""
     vocab, longest = draw(st.sampled_from(SMALL))
     lengths = draw(st.lists(st.integers(0, longest), min_size=1, max_size=3))
     random = np.random.default_rng(draw(SEEDS))
-    rows = [problem(random, vocab, length, deterministic) for length in lengths]
+    rows = [problem(random, vocab, length, deterministic, generic) for length in lengths]
     return Batch(rows, max(lengths) + draw(st.integers(0, 2)), draw(st.integers(0, 9)))
 
 

@@ -1,10 +1,11 @@
-"""The properties of every draft-length policy, and of every stop rule."""
+"""The properties of every draft-length policy, of every stop rule, and of every trim."""
 
 import copy
 import pickle
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,18 @@ from torch import Tensor
 
 from bass.api.plan import check_max_length
 from bass.api.resolve import make
-from bass.interfaces import DraftLengthPolicy, StopRule
+from bass.interfaces import DraftLengthPolicy, DraftTrim, StopRule
 from bass.interfaces.policy import checked_lengths
+from bass.records import Drafted, copied
 from bass.sampling_params import Sampling
 from bass.testing import engine
-from bass.testing.checking import Checker, shown
+from bass.testing.checking import COSTLY, Checker, shown
 from bass.testing.doubles import ByRow
 from bass.testing.engine import Setup
-from bass.testing.inputs import SEEDS, StepEvents, distribution, step_events
+from bass.testing.enumeration import independent, trim_inputs, trimmed_law
+from bass.testing.inputs import SEEDS, Batch, StepEvents, batches, distribution, step_events
 from bass.testing.small_models import SmallTable, tensors_of
+from bass.verifiers.rejection import Rejection
 
 TWICE = "`lengths` of one state are always the same."
 STATE = "`{}` returns a new state and does not write to its argument."
@@ -39,6 +43,15 @@ PURE = "a rule is a function: the same distributions get the same answer, and ar
 OWN = (
     "a row's answer depends on its own distribution alone, neither on its place nor on the other "
     "rows."
+)
+KEPT = "kept lengths are integers [batch] from 0 to the row's own, at most `most(rows, k)`."
+SAME_KEPT = "a trim is a function: the same draft gets the same answer, and is not written to."
+BEYOND = "what lies beyond a row's own length changes nothing."
+OWN_KEPT = "with `batch_invariant`, a row's answer depends on nothing of the other rows."
+DEVICE = "a trim reads no value on the host, and makes its tensors on the device of the draft."
+JOINT = (
+    "the tokens of all rows are distributed jointly as the target's own: what is kept of a row "
+    "depends on nothing that its next token decides."
 )
 OPTIONS = (Sampling(), Sampling(temperature=0.7), Sampling(top_p=0.8))
 # tokens at least, in all of the check: rules may look at several of the most probable ones
@@ -208,3 +221,78 @@ def answers(checker: Checker, rule: StopRule, given: RuleInput) -> None:
         mixed = others.clone()
         mixed[row] = probs[row]
         checker.equal(OWN, call(mixed)[row], answer[row], f"for row {row} among other mates too")
+
+
+def check_trim(trim: Any, examples: int = 40, seed: int = 0) -> None:
+    """Test that a trim keeps its contract, and that the output is exact with it.
+
+    `trim`: as in `bass.load(trim=...)`. For drawn batches of 1 to 3 rows: integers in range; the
+    same for repeated calls; no writes to the argument; independence of what lies beyond a row's
+    length and, if `batch_invariant`, of other rows; no host reads. With `lossless`, the *joint*
+    distribution of all rows with `rejection`, computed from all drafts, is the target's within
+    1e-12. Then in the engine: greedy decoding equals the recomputed reference, and the distribution
+    of two tokens is the target's, with a false-failure rate of 1e-6. `seed`: of cases and samples.
+
+    Raises `ExactnessError`; `OptionError` if `trim` is no trim.
+    """
+    made: DraftTrim = make("trim", trim)
+    checker = Checker(type(made).__name__, examples, seed)
+    for deterministic in (False, True):
+        checker.for_all(batches(deterministic), partial(keeps, checker, made), most=COSTLY)
+    for generic in (False, True) if made.lossless else ():
+        laws = partial(joint_law, checker, made)
+        checker.for_all(batches(False, generic), laws, examples // 2, COSTLY)
+    setup = Setup(engine.WHOLE_MEMORY, engine.CPU, policy=ByRow(4), trim=made)
+    engine.require_greedy(checker, setup, examples // 8)
+    if made.lossless:
+        engine.require_law(checker, setup.but(model=engine.NARROW_TABLE), Sampling())
+
+
+def keeps(checker: Checker, trim: DraftTrim, batch: Batch) -> None:
+    """Check all properties but that of the output distribution."""
+    *_, (_, _, drafted) = trim_inputs(batch.problems, k := max(batch.k, 1), batch.seed)
+    reads = {"probs": trim.reads_probs, "tokens": trim.reads_tokens}
+    drafted = replace(drafted, **{name: None for name, read in reads.items() if not read})
+
+    def call(given: Drafted) -> Tensor:
+        before, rows = copied(given), given.lengths
+        answer = trim(given)
+        for name, value in vars(given).items():
+            same = value is None or torch.equal(value.nan_to_num(), vars(before)[name].nan_to_num())
+            checker.require(SAME_KEPT, same, "the draft, as before", f"other values in `{name}`")
+        fits = isinstance(answer, Tensor) and answer.shape == rows.shape
+        fits = fits and not (answer.is_floating_point() or answer.dtype == torch.bool)
+        fits = fits and bool(((answer >= 0) & (answer <= rows)).all())
+        most = trim.most(len(rows), k)
+        fits = fits and int(answer.sum()) <= most
+        checker.require(KEPT, fits, f"up to {rows.tolist()}, in all {most}", answer)
+        return answer.clone()
+
+    answer, rows = call(drafted), [*range(len(drafted.lengths))]
+    checker.equal(SAME_KEPT, call(drafted), answer, "when called again")
+    if drafted.probs is not None:
+        own = torch.arange(k)[:, None] < drafted.lengths[:, None, None]
+        for value in (0.0, torch.nan, torch.inf):
+            other = replace(drafted, probs=torch.where(own, drafted.probs, value))
+            checker.equal(BEYOND, call(other), answer, f"with {value} there")
+    for order in (rows[::-1], *([row] for row in rows)) if trim.batch_invariant else ():
+        found = call(mapped(drafted, lambda one, order=order: one[order]))
+        checker.equal(OWN_KEPT, found, answer[order], f"from the rows {order}")
+    try:
+        text = str(trim(mapped(drafted, lambda one: one.to("meta"))).device)
+    except (RuntimeError, NotImplementedError) as error:
+        text = str(error).partition("\n")[0]
+    checker.require(DEVICE, text == "meta", "an answer on the device `meta`", text)
+
+
+def mapped(drafted: Drafted, function: Callable[[Tensor], Tensor]) -> Drafted:
+    """The record with a function of each tensor."""
+    given = {name: one for name, one in vars(drafted).items() if one is not None}
+    return replace(drafted, **{name: function(one) for name, one in given.items()})
+
+
+def joint_law(checker: Checker, trim: DraftTrim, batch: Batch) -> None:
+    """Check the joint output distribution of all rows by enumeration."""
+    found = trimmed_law(trim, Rejection(), batch.problems, seed=batch.seed)
+    expected = independent([one.target_law() for one in batch.problems])
+    engine.require_equal(checker, JOINT, found, expected)

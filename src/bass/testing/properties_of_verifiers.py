@@ -42,7 +42,6 @@ MOST_CELLS = 256  # of a distribution that samples are compared with
 # in place of probabilities beyond a row's own length
 GARBAGE = ((), (np.nan,), (np.inf, -1.0, 0.0))
 SAMPLES = 16384  # of the noise, for each drawn problem
-TOLERANCE = 1e-12  # float64 sums of up to some 10^4 terms
 NEW = 5  # tokens whose joint distribution is tested: of up to five steps
 COIN_NEW, COIN_LENGTH = 4, 2  # the same in `engine.COIN`, and the draft's length
 CERTAIN_NEW = 3  # the same with deterministic drafts
@@ -245,12 +244,7 @@ def require_law_of_boxes(checker: Checker, verifier: Verifier, cuts: Cuts, batch
     checker.require(BOXES, same, "one verdict in each box", found)
     laws = output_laws(verifier, problems, k, cuts=cuts)
     for i, (problem, law) in enumerate(zip(problems, laws, strict=True)):
-        expected = problem.target_law()
-        near = bool(np.abs(law - expected).max() <= TOLERANCE)
-        texts = (
-            f"row {i}: probabilities {engine.cells(p, expected - law)}" for p in (expected, law)
-        )
-        checker.require(LAW, near, *texts)
+        engine.require_equal(checker, LAW, law, problem.target_law(), f"row {i}: ")
 
 
 def require_run_law(checker: Checker, setup: Setup) -> None:

@@ -1,9 +1,7 @@
 """Trims by the survival of drafted tokens, one class for each method.
 
 The survival of a slot is the estimated probability that its token and all before it are accepted: a
-running product, which never increases along a row. So the best slots of all rows are those that a
-search finds which includes the best next slot of some row, again and again, and knows of no slot
-more than a drafter that has drawn nothing from it on.
+running product, which never increases along a row.
 """
 
 import math
@@ -22,23 +20,18 @@ WEIGHT = 2.0  # of the prior of a slot, in tokens
 Estimate = Literal["past", "confidence"]
 
 
-def estimates(drafted: Drafted, estimate: Estimate, prior: float) -> Float[Tensor, "batch k"]:
-    """The estimated acceptance of each slot.
-
-    past: its share of accepted tokens in the row's earlier steps, with a prior. confidence: the
-    largest probability of the draft model's own distribution; 1 for a drafter without one.
-    """
+def survival(drafted: Drafted, estimate: Estimate, prior: float) -> Float[Tensor, "batch k"]:
+    """The running product of the estimates of a row's slots."""
     if estimate == "past":
-        return (drafted.accepted + WEIGHT * prior) / (drafted.tried + WEIGHT)
-    if drafted.probs is None:
-        return torch.ones_like(drafted.tried)
-    return drafted.probs.amax(2).clamp(max=1.0)  # a sum of rounded probabilities may exceed 1
+        return product(drafted, (drafted.accepted + WEIGHT * prior) / (drafted.tried + WEIGHT))
+    return product(drafted, None if drafted.probs is None else drafted.probs.amax(2))
 
 
-def survival(drafted: Drafted, each: Float[Tensor, "batch k"]) -> Float[Tensor, "batch k"]:
-    """The running product of each row's estimates, 0 beyond its draft."""
-    slots = torch.arange(each.shape[1], device=each.device)
-    own = torch.where(slots < drafted.lengths[:, None], each, 0)
+def product(drafted: Drafted, each: Float[Tensor, "batch k"] | None) -> Float[Tensor, "batch k"]:
+    """The running product of each row, 0 beyond its draft. each: None for ones."""
+    slots = torch.arange(drafted.tried.shape[1], device=drafted.lengths.device)
+    drawn = slots < drafted.lengths[:, None]
+    own = drawn.float() if each is None else torch.where(drawn, each.clamp(max=1.0), 0)
     # A parallel product may round up from one slot to the next, which the minimum takes back.
     return own.cumprod(1).cummin(1).values
 
@@ -47,66 +40,58 @@ def best(
     drafted: Drafted, scores: Float[Tensor, "batch k"], tokens_per_row: float
 ) -> Int[Tensor, " batch"]:
     """The lengths that keep the slots with the highest scores, `tokens_per_row` times the number of
-    rows with a draft, rounded up.
+    rows with a draft, rounded up. Scores never increase along a row.
 
-    Scores never increase along a row. Of equal ones the earlier slot comes first: were it the later
-    one, its token, which the score may depend on, would decide whether it is drafted.
+    Of equal ones the earlier slot comes first: else its token could decide whether it is verified.
     """
     ordered = scores.T.flatten().argsort(descending=True, stable=True)
-    ranks = torch.empty_like(ordered)
-    ranks[ordered] = torch.arange(len(ordered), device=ordered.device)
     budget = (drafted.lengths > 0).sum().double() * tokens_per_row
-    chosen = (ranks < budget).unflatten(0, scores.T.shape)
+    chosen = (ordered.argsort() < budget).unflatten(0, scores.T.shape)  # by the rank of each
     return torch.minimum(chosen.sum(0), drafted.lengths)
 
 
 @final
 @dataclass(frozen=True)
 class Threshold(DraftTrim):
-    """Keep the slots of a row whose survival is at least `threshold`."""
+    """Keep the slots of a row whose survival is at least `threshold`.
+
+    The acceptance of a slot is estimated by its share of accepted tokens in the row's earlier steps
+    (`estimate=past`, with a `prior`), or by the largest probability of the draft model's own
+    distribution (`confidence`; 1 without one).
+    """
 
     paper: ClassVar[str] = "this project, after SpecDec++ (Huang et al., 2024)"
 
     threshold: float = within("(0, 1]", 0.3)
     estimate: Estimate = "past"
     prior: float = within("[0, 1]", 0.7)
-
-    @property
-    def reads_probs(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.estimate == "confidence"
+    reads_probs = property(lambda self: self.estimate == "confidence")  # pyright: ignore
 
     def __call__(self, drafted: Drafted) -> Int[Tensor, " batch"]:
-        each = estimates(drafted, self.estimate, self.prior)
-        return (survival(drafted, each) >= self.threshold).sum(1)
+        return (survival(drafted, self.estimate, self.prior) >= self.threshold).sum(1)
 
 
 @final
 @dataclass(frozen=True)
 class Survival(DraftTrim):
-    """Keep the slots of all rows with the highest survival, `tokens_per_row` for each row on
-    average.
+    """Keep the slots of all rows with the highest survival, `tokens_per_row` on average.
 
-    vLLM's adaptive verification and DSpark rank so by the output of a confidence head, and take the
-    budget from measured step times.
+    vLLM takes the estimates from a confidence head, and the budget from measured step times.
     """
 
-    paper: ClassVar[str] = "vLLM, adaptive verification (without a cost model)"
+    paper: ClassVar[str] = "vLLM, adaptive verification"
     batch_invariant: ClassVar[bool] = False
 
     tokens_per_row: float = within("[0, inf)", 2.0)
     estimate: Estimate = "past"
     prior: float = within("[0, 1]", 0.7)
-
-    @property
-    def reads_probs(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.estimate == "confidence"
+    reads_probs = property(lambda self: self.estimate == "confidence")  # pyright: ignore
 
     def most(self, rows: int, k: int) -> int:
         return min(rows * k, math.ceil(rows * self.tokens_per_row))
 
     def __call__(self, drafted: Drafted) -> Int[Tensor, " batch"]:
-        each = estimates(drafted, self.estimate, self.prior)
-        return best(drafted, survival(drafted, each), self.tokens_per_row)
+        return best(drafted, survival(drafted, self.estimate, self.prior), self.tokens_per_row)
 
 
 @final
@@ -116,8 +101,7 @@ class Tetris(DraftTrim):
 
     The draft model's own probability of a token decides whether it is verified, so improbable
     tokens are taken back: with `rejection` and `block` the output is biased at every temperature
-    but 0. With `exact-match` and `coupled` it has the target's distribution. `tokens_per_row`: as
-    in `Survival`.
+    but 0. With `exact-match` and `coupled` it has the target's distribution.
     """
 
     paper: ClassVar[str] = "Wu et al., 2025 (TETRIS)"
@@ -132,7 +116,7 @@ class Tetris(DraftTrim):
         return min(rows * k, math.ceil(rows * self.tokens_per_row))
 
     def __call__(self, drafted: Drafted) -> Int[Tensor, " batch"]:
-        each = torch.ones_like(drafted.tried)
+        each = None
         if drafted.probs is not None and drafted.tokens is not None:
-            each = drafted.probs.gather(2, drafted.tokens[..., None])[..., 0].clamp(max=1.0)
-        return best(drafted, survival(drafted, each), self.tokens_per_row)
+            each = drafted.probs.gather(2, drafted.tokens[..., None])[..., 0]
+        return best(drafted, product(drafted, each), self.tokens_per_row)

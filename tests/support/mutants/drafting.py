@@ -31,13 +31,13 @@ MUTANTS = (
     Mutant(
         "a trim ranks slots by their own acceptance, which may rise along a row",
         "Survival.__call__",
-        "survival(drafted, each)",
-        "each",
+        "survival(drafted, self.estimate, self.prior)",
+        "drafted.accepted if drafted.probs is None else drafted.probs.amax(2)",
         (TRIM_LAWS,),
     ),
     Mutant(
         "a slot is kept by the distribution of the next one",
-        "trims.trims.estimates",
+        "trims.trims.survival",
         "drafted.probs.amax(2)",
         "drafted.probs.amax(2).roll(-1, 1)",
         (TRIM_LAWS,),
@@ -66,8 +66,8 @@ MUTANTS = (
     Mutant(
         "a trimmed slot counts as tried",
         "Trimming.learn",
-        "torch.minimum(accepted + 1, kept.lengths[:, None])",
-        "accepted + 1",
+        "torch.minimum(judged, kept.lengths)",
+        "judged",
         (TRIM_PAST,),
     ),
     Mutant(

@@ -1,0 +1,88 @@
+"""The formulas of the trims by hand, and what a run says of itself with them."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import bass
+from bass.api.resolve import make
+from bass.cli.generate import caveats
+from bass.records import Drafted
+from bass.trims import Survival, Tetris, Threshold
+
+LENGTHS = torch.tensor([3, 2, 0, 3])
+NONE = torch.zeros(4, 3)
+PROBS = torch.tensor(
+    [
+        [[0.9, 0.1], [0.8, 0.2], [0.7, 0.3]],
+        [[0.6, 0.4], [1.0, 0.0], [1.0, 0.0]],
+        [[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]],
+        [[0.5, 0.5], [0.5, 0.5], [1.0, 0.0]],
+    ]
+)
+
+
+def kept(trim: Any, **given: Any) -> list[int]:
+    past = {"tried": NONE, "accepted": NONE} | given
+    return trim(Drafted(LENGTHS, **past)).tolist()
+
+
+def test_a_threshold_keeps_slots_up_to_the_first_whose_survival_is_below() -> None:
+    """Without a past 0.7, 0.49, 0.343; by confidence 0.9, 0.72, 0.504; 0.6, 0.6; 0.5, 0.25."""
+    assert kept(Threshold(0.5)) == [1, 1, 0, 1]
+    assert kept(Threshold(0.34)) == [3, 2, 0, 3]
+    assert kept(Threshold(0.6, "confidence"), probs=PROBS) == [2, 2, 0, 0]
+    assert kept(Threshold(0.6, "confidence")) == [3, 2, 0, 3]  # a drafter without distributions
+    tried, accepted = torch.full((4, 3), 8.0), torch.tensor([[8.0], [4.0], [0.0], [0.0]])
+    assert kept(Threshold(0.5), tried=tried, accepted=accepted.expand(4, 3)) == [3, 1, 0, 0]
+
+
+def test_survival_gives_its_budget_to_the_best_slots_of_all_rows() -> None:
+    """Three rows have a draft. By confidence: 0.9, 0.72, 0.504; 0.6, 0.6; 0.5, 0.25, 0.25."""
+    by = {"estimate": "confidence"}
+    for tokens, expected in ((0.3, [1, 0]), (1.0, [2, 1]), (1.3, [2, 2]), (5 / 3, [3, 2])):
+        assert kept(Survival(tokens, **by), probs=PROBS) == [*expected, 0, 0]
+    assert kept(Survival(2.0, **by), probs=PROBS) == [3, 2, 0, 1]
+    assert kept(Survival(9.0, **by), probs=PROBS) == [3, 2, 0, 3]
+    assert kept(Survival(0.0)) == [0] * 4
+    assert kept(Survival(1.0)) == [1, 1, 0, 1]  # equal slots: the earlier ones first
+
+
+def test_tetris_ranks_by_the_probabilities_of_the_drafted_tokens() -> None:
+    tokens = torch.tensor([[0, 1, 0], [0, 0, 0], [0, 0, 0], [1, 1, 0]])
+    assert kept(Tetris(1.0), probs=PROBS, tokens=tokens) == [1, 2, 0, 0]
+    assert kept(Tetris(1.0), tokens=tokens) == [1, 1, 0, 1]
+
+
+def test_a_budget_is_out_of_range_below_nothing() -> None:
+    with pytest.raises(bass.BassError, match=r"tokens_per_row=-1.0. is out of range"):
+        make("trim", {"class_path": "survival", "init_args": {"tokens_per_row": -1.0}})
+
+
+@pytest.mark.parametrize(
+    ("options", "lossless", "invariant"),
+    [
+        ({"trim": "threshold"}, True, True),
+        ({"trim": "survival"}, True, False),
+        ({"trim": Tetris(1.5)}, False, False),
+        ({"trim": "tetris", "verifier": "coupled"}, True, False),
+        ({"trim": "bass.trims:Threshold", "verifier": "typical"}, False, True),
+    ],
+    ids=str,
+)
+def test_results_say_what_a_trim_keeps_exact(
+    options: dict[str, Any], lossless: bool, invariant: bool
+) -> None:
+    llm = bass.load(policy="fixed", device="cpu", **options)
+    result = llm.generate("def area(r):", num_return_sequences=2, max_new_tokens=8)
+    assert (result.stats.lossless, result.stats.batch_invariant) == (lossless, invariant)
+    text = " ".join(caveats(llm, []))
+    assert ("NOT LOSSLESS" in text, "BATCH-WIDE" in text) == (not lossless, not invariant)
+
+
+def test_the_command_line_takes_a_trim_with_its_parameters(bass_command: Any) -> None:
+    words = ["a", "--trim", "survival", "--trim.tokens_per_row", "0", "--policy", "fixed"]
+    said = bass_command("generate", *words, "--max-new-tokens", "6", "--ignore-eos", "--json")
+    *_, stats = said.lines
+    assert [stats["drafted"], stats["emitted"]] == [0, 6]
