@@ -153,7 +153,8 @@ def test_a_slot_by_what_is_known_before_its_token_is_exact(claim: str, verifier:
     assert len(kept) > 1 or claim.endswith(("past", "slot", "each row"))  # else it is no test
     assert distance(trim, verifier, WITNESS) < TOLERANCE
     assert distance(trim, verifier, drawn(len(claim))) < TOLERANCE
-    assert distance(trim, verifier, drawn(len(claim), rows=3, vocab=2)) < TOLERANCE
+    if verifier == BY_STEP["rejection"]:
+        assert distance(trim, verifier, drawn(len(claim), rows=3, vocab=2)) < TOLERANCE
 
 
 @pytest.mark.parametrize("claim", BIASED)

@@ -63,7 +63,6 @@ def test_a_budget_is_out_of_range_below_nothing() -> None:
 @pytest.mark.parametrize(
     ("options", "lossless", "invariant"),
     [
-        ({"trim": "threshold"}, True, True),
         ({"trim": "survival"}, True, False),
         ({"trim": Tetris(1.5)}, False, False),
         ({"trim": "tetris", "verifier": "coupled"}, True, False),
