@@ -3,7 +3,7 @@ it and by confidence; which trims are exact at all is enumerated in `test_0_trim
 """
 
 import itertools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -12,7 +12,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from bass.engine.run import EngineRun
+from bass.engine.shapes import StepShape, StepShapes
 from bass.engine.trimming import KEPT
+from bass.errors import StrategyError
 from bass.interfaces import DraftLengthPolicy, DraftTrim
 from bass.policies import Fixed
 from bass.records import Drafted
@@ -25,6 +28,7 @@ from support.doubles import Cycle
 from support.engines import LOSSLESS, Setup, mixed_requests
 from support.matrix import by_day, matrix, night
 from support.oracle import greedy, joint_law
+from support.prepared_steps import Captured
 from support.samples import assert_law, first_tokens
 
 LLAMA, TABLE = SmallLlama(), SmallTable(seed=7)
@@ -51,6 +55,49 @@ def test_greedy_decoding_emits_the_oracles_tokens(
     setup = Setup(LLAMA, device, policy=policy, drafter=drafter, eos=(2,), trim=CHOSEN[trim])
     expected = [greedy(LLAMA, r.prompt, r.limit, (2,)) for r in requests]
     assert setup.outcome(requests).tokens == expected
+
+
+@dataclass(frozen=True)
+class Understates(DraftTrim):
+    """Keeps everything, and says that it keeps nothing."""
+
+    def most(self, rows: int, k: int) -> int:
+        return 0
+
+    def __call__(self, drafted: Drafted) -> Int[Tensor, " batch"]:
+        return drafted.lengths
+
+
+class Noted(Captured):
+    """Notes the sizes of packed windows with drafts."""
+
+    sizes: ClassVar[set[int | None]] = set()
+
+    def launch(self, sequences: Any, lengths: list[int], shape: StepShape) -> Any:
+        if shape.k:
+            Noted.sizes.add(shape.packed)
+        return super().launch(sequences, lengths, shape)
+
+
+def test_packed_windows_have_room_for_what_a_trim_keeps(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not for what is drafted: three rows that keep a token each need six places of fifteen."""
+    monkeypatch.setattr("bass.engine.shapes.PACKED", (3, 6, 9))
+    requests = mixed_requests(LLAMA, count=6)
+    setup = Setup(LLAMA, device, policy=Fixed(4), batch=3, trim=Survival(1.0), graphs=False)
+
+    def packed(run: EngineRun) -> EngineRun:
+        shapes = StepShapes.of((0, 4), run.sequences.capacity, True, 3)
+        return replace(run, step=Noted(run.step, None, shapes, None))
+
+    found: list[list[int]] = [[] for _ in requests]
+    for emission in packed(setup.engine(requests)):
+        found[emission.request] += emission.tokens
+    assert found == setup.outcome(requests).tokens
+    assert Noted.sizes == {3, 6}
+    with pytest.raises(StrategyError, match="`Understates` keeps more drafted tokens than"):
+        list(packed(replace(setup, trim=Understates()).engine(requests)))
 
 
 @pytest.mark.usefixtures("unchecked")

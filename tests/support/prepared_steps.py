@@ -31,6 +31,7 @@ class Captured(Step):
         self.inner, self.rows, self.shapes, self.known = step, rows, shapes, set[StepShape]()
         self.target, self.drafter, self.log = step.target, step.drafter, step.log
         self.verifier, self.warp, self.draft_context = step.verifier, step.warp, step.draft_context
+        self.trimming = step.trimming
         # None: of no rows in particular
         self.graphs = prefills
         self.catch_ups = rows and CatchUpGraphs(step.drafter, rows, step.log, shapes.spans)

@@ -106,7 +106,7 @@ class GraphedStep(Step):
         self.inner, self.sequences, self.shapes = step, sequences, shapes
         self.target, self.drafter, self.verifier = step.target, step.drafter, step.verifier
         self.warp, self.vocab_size, self.log = step.warp, step.vocab_size, step.log
-        self.draft_context = step.draft_context
+        self.draft_context, self.trimming = step.draft_context, step.trimming
         batch = len(sequences.lens)
         self.host_lengths = pinned(sequences.lens).zero_()  # host
         self.host_array = self.host_lengths.numpy()  # in the same memory

@@ -25,6 +25,7 @@ from bass.engine.requests import (
 from bass.engine.schedule import Schedule, StepPlan
 from bass.engine.shapes import StepShape
 from bass.engine.step import Step, StepReport
+from bass.engine.trimming import TOO_MANY
 from bass.errors import CheckpointError, RequestError, StrategyError, explained
 from bass.interfaces import DraftLengthPolicy
 from bass.interfaces.policy import checked_lengths
@@ -300,13 +301,19 @@ class EngineRun:
 
 
 def check_counts(step: Step, report: StepReport, serving: list[int]) -> None:
-    """Raise `StrategyError` for an invalid draft, or if a verdict accepts fewer than 0 tokens, or
-    more than were drafted, which would stall its row or corrupt its text.
+    """Raise `StrategyError` for an invalid draft, for a trim that keeps more than it said, or if a
+    verdict accepts fewer than 0 tokens, or more than were drafted, which would stall its row or
+    corrupt its text.
 
     The engine then emits nothing of this step or of a step launched after it.
     """
     if any(report.flags) and (found := max(flags % TARGET for flags in report.flags)):
         raise invalid_draft(step.drafter, found)
+    if report.trimmed and TOO_MANY in report.trimmed and step.trimming is not None:
+        raise StrategyError(
+            f"`{type(step.trimming.trim).__name__}` keeps more drafted tokens than its `most` says "
+            "for the rows of a step: return a bound that holds, or leave `most` out."
+        )
     rows = zip(serving, report.verdict_accepted, report.drafted, strict=True)
     for request, accepted, drafted in rows:
         if not 0 <= accepted <= drafted and request >= 0:

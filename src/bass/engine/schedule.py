@@ -216,8 +216,10 @@ class Schedule:
 
     def _shape(self, lengths: list[int], longest: int) -> StepShape:
         """The shape of a step of drafts of these lengths, in rows of up to `longest` positions."""
-        tokens = sum(lengths) + len(lengths) - self.serving.count(-1)
-        return self.step.shapes.shape(max(lengths), longest, self.capacity, tokens)
+        k, drafted, rows = max(lengths), sum(lengths), len(lengths) - self.serving.count(-1)
+        if (trimming := self.step.trimming) is not None:
+            drafted = min(drafted, trimming.trim.most(rows, k))
+        return self.step.shapes.shape(k, longest, self.capacity, drafted + rows)
 
     def plan_ahead(self, plan: StepPlan, requested: list[int]) -> StepPlan | None:
         """The step after this one, if it does not depend on this one's report; else None.

@@ -53,7 +53,7 @@ class StepReport:
     flags: list[int]
     packed: Int[np.ndarray, "batch report"]  # of `pack_report`; it does not change any more
     passes: tuple[Pass, ...]  # of the drafter
-    trimmed: list[int] | None = None  # drafted tokens that a trim took back
+    trimmed: list[int] | None = None  # drafted tokens that a trim took back, or `TOO_MANY`
 
     @classmethod
     def of(cls, packed: np.ndarray, passes: tuple[Pass, ...]) -> "StepReport":
@@ -83,6 +83,7 @@ class Step(Protocol):
     vocab_size: int  # the target's
     log: PassLog
     draft_context: int = sys.maxsize  # no token is drafted for a position from here on
+    trimming: Trimming | None = None
     overlaps: ClassVar[bool]
     shapes: StepShapes = StepShapes()
 
@@ -155,15 +156,15 @@ class SpeculativeStep(Step):
         k, span, packed = shape
         noise = step_noise(sequences.keys, sequences.steps, sequences.lens, k)
         draft, flags = self.drafted(sequences, lengths, k, noise, span)
-        drafted = draft.lengths
+        trimmed = None
         if self.trimming is not None:
-            draft = self.trimming(sequences, draft, self.is_first)
+            draft, trimmed = self.trimming(sequences, draft, packed, self.is_first)
         fed = Window(*window(sequences, draft), span, most=packed)
         scored = self.target(fed)
         report, emitted, verdict = self.judged(sequences, draft, flags, scored.logits, noise)
-        if self.trimming is not None:
+        if self.trimming is not None and trimmed is not None:
             self.trimming.learn(draft, verdict)
-            report = torch.cat((report, (drafted - draft.lengths)[:, None]), 1)
+            report = torch.cat((report, trimmed[:, None]), 1)
         if self.drafter.observes:
             # the committed part of the window; nothing of an idle row
             index = torch.arange(fed.positions.shape[1], device=emitted.device)

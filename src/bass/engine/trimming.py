@@ -6,13 +6,14 @@ from typing import Any, final
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from bass.interfaces import DraftTrim, StopRule
 from bass.interfaces.answers import check_tensor
 from bass.records import Draft, Drafted, Sequences, Verdict
 
+TOO_MANY = -1  # in the report of a row
 KEPT = 0.9  # of a count, in each step of its row: it remembers about ten steps
 
 
@@ -57,12 +58,18 @@ class Trimming:
             counts = torch.zeros((2, *size), device=rows.lens.device)
         return cls(parts.trim, rule if isinstance(rule, Recorder) else None, counts)
 
-    def __call__(self, rows: Sequences, draft: Draft, is_first: Callable[[str], bool]) -> Draft:
-        """The part of the draft to verify. The type and shape of the first answer are checked."""
+    def __call__(
+        self, rows: Sequences, draft: Draft, packed: int | None, is_first: Callable[[str], bool]
+    ) -> tuple[Draft, Int[Tensor, " batch"]]:
+        """The part of the draft to verify, and how many tokens of each row are not, or `TOO_MANY`
+        if more are kept than fit in a packed window of this size; then none is verified.
+
+        The type and shape of the first answer are checked.
+        """
         fading = torch.where(rows.active, torch.where(rows.steps > 0, KEPT, 0.0), 1.0)
         self.counts.mul_(fading[:, None])
         if not (k := draft.tokens.shape[1]):
-            return draft
+            return draft, torch.zeros_like(draft.lengths)
         probs = None if self.recorder is None else self.recorder.take(k)
         tokens = draft.tokens if self.trim.reads_tokens else None
         tried, accepted = self.counts[:, :, :k]
@@ -70,7 +77,12 @@ class Trimming:
         if is_first("trim"):
             what = f"The answer of `{type(self.trim).__name__}`"
             check_tensor(kept, what, "integers", draft.lengths.shape, draft.lengths.device)
-        return replace(draft, lengths=torch.minimum(kept.long(), draft.lengths).clamp(min=0))
+        kept = torch.minimum(kept.long(), draft.lengths).clamp(min=0)
+        trimmed = draft.lengths - kept
+        if packed is not None:
+            fits = (kept + rows.active).sum() <= packed
+            kept, trimmed = torch.where(fits, kept, 0), torch.where(fits, trimmed, TOO_MANY)
+        return replace(draft, lengths=kept), trimmed
 
     def learn(self, kept: Draft, verdict: Verdict) -> None:
         """Count what the verdict says of the slots."""

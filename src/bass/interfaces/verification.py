@@ -55,7 +55,9 @@ class DraftTrim(Ranged, ABC):
     reads_tokens: ClassVar[bool] = False
 
     def most(self, rows: int, k: int) -> int:
-        """An upper bound on the tokens that all rows together keep of drafts of up to k tokens."""
+        """An upper bound on the tokens that all rows together keep of drafts of up to k tokens. A
+        GPU's packed windows have room for that many.
+        """
         return rows * k
 
     @abstractmethod

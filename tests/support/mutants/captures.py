@@ -102,8 +102,8 @@ MUTANTS = (
     Mutant(
         "a user's drafter is fed by graphs",
         "Storage.prefills",
-        "not (selects and is_ours(self.parts.drafter))",
-        "not selects",
+        "not (selects(context.target) and is_ours(self.parts.drafter))",
+        "not selects(context.target)",
         (f"{PREFILL}::test_a_users_drafter_and_cache_have_no_graphs_of_prefills",),
     ),
     Mutant(

@@ -78,10 +78,17 @@ MUTANTS = (
         (TRIM_PAST,),
     ),
     Mutant(
+        "a packed window has room for one of the tokens that a trim keeps",
+        "Schedule._shape",
+        "trimming.trim.most(rows, k)",
+        "min(1, trimming.trim.most(rows, k))",
+        ("laws/test_3_trims.py::test_packed_windows_have_room_for_what_a_trim_keeps",),
+    ),
+    Mutant(
         "a report tells drafted tokens as trimmed",
-        "SpeculativeStep.on_device",
-        "drafted - draft.lengths",
-        "drafted",
+        "Trimming.__call__",
+        "draft.lengths - kept",
+        "draft.lengths",
         (TRIM_REPORT,),
     ),
     Mutant(

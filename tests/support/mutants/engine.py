@@ -67,8 +67,8 @@ MUTANTS = (
     Mutant(
         "after plain steps the draft is not told what was committed",
         "EngineRun._launched",
-        "plan.shape.k and self.behind else ()",
-        "plan.shape.k and self.behind > 99 else ()",
+        "plan.shape.k and self.behind",
+        "plan.shape.k and self.behind > 99",
         (EQUAL,),
         trap=8,
     ),
@@ -99,11 +99,11 @@ MUTANTS = (
     Mutant(
         "no row drafts when one has length 0",
         "Schedule.plan",
-        "k = self.step.shapes.draft_length(max(lengths))",
+        "return StepPlan(lengths, self._shape(lengths, longest))",
         (
             "if not all(n for n, request in zip(lengths, self.serving) if request >= 0):\n"
             "    lengths = [0] * len(lengths)\n"
-            "k = self.step.shapes.draft_length(max(lengths))"
+            "return StepPlan(lengths, self._shape(lengths, longest))"
         ),
         (ALONE, LIMIT),
         trap=14,
@@ -212,8 +212,8 @@ MUTANTS = (
     Mutant(
         "the span does not cover the window",
         "Schedule._shape",
-        "max(lengths), longest,",
-        "max(lengths), max(longest - max(lengths) - 1, 1),",
+        "self.step.shapes.shape(k, longest, self.capacity, drafted + rows)",
+        "self.step.shapes.shape(k, max(longest - k - 1, 1), self.capacity, drafted + rows)",
         (WITNESS, LAYOUTS),
     ),
     Mutant(
@@ -375,8 +375,8 @@ MUTANTS = (
     Mutant(
         "the tokens that fill up a packed window are written to a cache",
         "engine.packing.Packing._placed",
-        "own, -1)[None]",
-        "own, 0)[None]",
+        "torch.where(torch.arange(size, device=own.device) < offsets[-1], own, -1)",
+        "torch.where(torch.arange(size, device=own.device) < offsets[-1], own, 0)",
         (f"{PACKING}::test_a_packed_window_has_the_tokens_of_each_row_in_order",),
     ),
     Mutant(
@@ -389,15 +389,15 @@ MUTANTS = (
     Mutant(
         "a packed window of a graph has room for one token less",
         "Schedule._shape",
-        "sum(lengths) + len(lengths)",
-        "sum(lengths) - 1 + len(lengths)",
+        "drafted + rows",
+        "drafted + rows - 1",
         (f"{ENGINES}::test_a_step_in_a_longer_shape_emits_the_same_tokens",),
     ),
     Mutant(
         "a token of a packed graph is counted to the row after its own",
         "engine.packing.Packing._bounded",
-        "padded.positions.shape[1] - 1 ::",
-        "padded.positions.shape[1] - 2 ::",
+        "padded.positions.shape[1] - 1",
+        "padded.positions.shape[1] - 2",
         (f"{PACKING}::test_a_packed_pass_gives_what_the_padded_one_gives",),
     ),
     Mutant(
