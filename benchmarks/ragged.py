@@ -1,16 +1,17 @@
 """Does time follow what is drafted? Rows of two acceptances, with one length and with their own.
 
-    python benchmarks/ragged.py [--device cpu|cuda] [--pairs llama llama-eagle3]
+    python benchmarks/ragged.py [--device cpu|cuda] [--pairs embedded eagle3 llama]
         [--batches 8 32 64] [--acceptances 0.9 0.4] [--own 8 1] [--lengths 1 2 3 4 6 8]
         [--repeats 3] [--new-tokens 128]
 
 Half of the rows accept each drafted token with the first probability, the others with the second,
 whatever the tokens are. `own` gives each half its length of `--own`; `budget` is `per-row-budget`
-with the mean of these lengths for each row. On a GPU: the shapes of `write_shapes.py` with random
-weights and prompts of 150 tokens, each method in packed windows and in padded ones; on a CPU: the
-embedded pair, whose windows are packed. All methods take turns in one process, after a warm-up of
-each. A figure is tokens/s of whole calls, the median of the repeats. Prints a table in Markdown,
-and one JSON line last.
+with the mean of these lengths for each row; `trim` drafts the longest, and the trim `survival` has
+as many verified. On a GPU: the shapes of `write_shapes.py` with random weights and prompts of 150
+tokens, each method in packed windows and in padded ones; on a CPU: the embedded target with its
+draft model or a head, whose windows are packed. All methods take turns in one process, after a
+warm-up of each. A figure is tokens/s of whole calls, the median of the repeats. Prints a table in
+Markdown, and one JSON line last.
 """
 
 import argparse
@@ -28,7 +29,6 @@ from provenance import commit, config_of
 from write_shapes import HEADS, PAIRS, SHAPES
 
 import bass
-from bass import pair
 from bass.api.llm import LLM, plain
 from bass.api.options import RequestOptions
 from bass.engine import shapes
@@ -38,8 +38,10 @@ from bass.ops.batch_state import leading
 from bass.ops.verification import emit, target_after
 from bass.policies import Fixed, RowBudget
 from bass.records import Draft, Feedback, Noise, Verdict
+from bass.trims import Survival
 
 PROMPT = 150
+ON_CPU = ("embedded", "eagle3", "block")  # the embedded target with its draft model, or a head
 
 
 @final
@@ -99,7 +101,7 @@ def measured(name: str, batch: int, arguments: argparse.Namespace) -> dict[str, 
     options |= {"policy": RowBudget(1, max_length=longest), "verifier": verifier}
     if arguments.device == "cpu":
         prompts: list[Any] = (PYTHON * (1 + batch // len(PYTHON)))[:batch]
-        options |= {"target": pair.TARGET, "draft": pair.DRAFT}
+        options |= {} if name == "embedded" else {"draft": name}
     else:
         drawn = torch.Generator().manual_seed(0)
         prompts = torch.randint(0, 50000, (batch, PROMPT), generator=drawn).tolist()
@@ -109,8 +111,12 @@ def measured(name: str, batch: int, arguments: argparse.Namespace) -> dict[str, 
     without = plain(llm)
     request: dict[str, Any] = {"ignore_eos": True, "max_new_tokens": arguments.new_tokens}
     request |= {"temperature": 1.0, "top_p": 1.0}
-    llm.warm_up_for([(prompts, RequestOptions(**request))])
     first, second = arguments.own
+    trim = Survival((first + second) / 2)
+    parts = replace(llm.parts, policy=Fixed(max(arguments.own)), trim=trim)
+    trimmed = LLM(llm.models, replace(llm.plan, parts=parts))
+    for one in (llm, trimmed):
+        one.warm_up_for([(prompts, RequestOptions(**request))])
     policies: dict[str, DraftLengthPolicy[Any]] = {f"k={k}": Fixed(k) for k in arguments.lengths}
     policies["own"] = Own(first, second)
     policies["budget"] = RowBudget(batch * (first + second) // 2, max_length=longest)
@@ -121,6 +127,8 @@ def measured(name: str, batch: int, arguments: argparse.Namespace) -> dict[str, 
         for (word, shapes.PACKED), (one, policy) in product(sizes.items(), policies.items()):
             llm._engines.parts = replace(llm.parts, policy=policy)  # in graphs of all lengths
             rates.setdefault(one + word, []).append(rate_of(llm, prompts, request, repeat))
+        for word, shapes.PACKED in sizes.items():
+            rates.setdefault("trim" + word, []).append(rate_of(trimmed, prompts, request, repeat))
         shapes.PACKED = sizes[""]
     return {one: statistics.median(found[1:]) for one, found in rates.items()}
 
@@ -129,20 +137,24 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     """The options."""
     parser = cli.Parser(__doc__)
     parser.add_argument("--device", type=cli.device, default="cpu")
-    parser.add_argument("--pairs", nargs="+", default=["llama"], choices=[*PAIRS, *HEADS])
+    pairs = [*PAIRS, *HEADS, *ON_CPU]
+    parser.add_argument("--pairs", nargs="+", default=["embedded"], choices=pairs)
     parser.add_argument("--batches", nargs="+", type=cli.positive, default=[8])
     parser.add_argument("--acceptances", nargs=2, type=cli.share, default=[0.9, 0.4])
-    parser.add_argument("--own", nargs=2, type=cli.drafted, default=[8, 1])
+    parser.add_argument("--own", nargs=2, type=cli.natural, default=[8, 1])
     parser.add_argument("--lengths", nargs="+", type=cli.drafted, default=[1, 2, 3, 4, 6, 8])
     parser.add_argument("--repeats", type=cli.positive, default=3)
     parser.add_argument("--new-tokens", type=cli.positive, default=128)
-    return parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
+    if wrong := [one for one in arguments.pairs if (one in ON_CPU) != (arguments.device == "cpu")]:
+        parser.error(f"`{wrong[0]}` does not run on {arguments.device} here: give other `--pairs`.")
+    return arguments
 
 
 def main(argv: list[str] | None = None) -> int:
     """Measure all batches; returns the exit status."""
     arguments, found = parse(argv), []
-    for name in arguments.pairs if arguments.device == "cuda" else ["embedded"]:
+    for name in arguments.pairs:
         for batch in arguments.batches:
             rates = measured(name, batch, arguments)
             if not found:
