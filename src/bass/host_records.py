@@ -107,7 +107,8 @@ class Feedback:
 
     drafted: int [B]. accepted: int [B], committed draft tokens, without bonus or correction.
     active: bool [B], rows that took part in the step. seconds: wall time of the step. queued: the
-    number of requests that wait for a row.
+    number of requests that wait for a row. lens: int [B], tokens of each row before the step, its
+    prompt included; None in a caller that has none.
     """
 
     drafted: np.ndarray
@@ -115,6 +116,7 @@ class Feedback:
     active: np.ndarray
     seconds: float
     queued: int = 0
+    lens: np.ndarray | None = None
 
     @property
     def active_rows(self) -> int:

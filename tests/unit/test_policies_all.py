@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 from bass.interfaces import DraftLengthPolicy
-from bass.policies import POLICIES, Goodput, Lagged, Oracle
+from bass.policies import POLICIES, ContextTable, Goodput, Lagged, Oracle
 from bass.records import Feedback
 from bass.testing.checking import Checker
 from bass.testing.inputs import SEEDS, step_events
@@ -19,6 +19,7 @@ EVERY: dict[str, DraftLengthPolicy[Any]] = {
     "hf-heuristic, kept": POLICIES["hf-heuristic"](transient=False),
     "oracle": Oracle(TRACE, max_length=6),
     "lagged": Lagged(POLICIES["per-row-budget"](), 2),
+    "lagged context": Lagged(ContextTable([[2, 99, 1], [9, 2500, 3], [9, 9999, 0]])),
 }
 # A row's length depends on its own past alone. (A budget is shared, so it is not among them.)
 PER_ROW = ["bass-per-row", "hf-heuristic", "hf-heuristic, kept", "oracle", "fixed"]

@@ -1,13 +1,19 @@
 """Each policy's rule, on vectors that follow from its definition."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
+from bass.errors import OptionError
 from bass.policies import (
     Bandit,
     BatchAdaptive,
     BatchTable,
+    ContextTable,
     EmaTiers,
+    Exp3,
     HuggingFaceHeuristic,
     Lagged,
     Oracle,
@@ -181,3 +187,74 @@ def test_lagged_feedback_of_an_old_prompt_does_not_reach_the_new_one() -> None:
     state = policy.reset(state, np.array([0]))
     state = policy.update(state, told([5, 5], [0, 0]))
     assert policy.lengths(state).tolist() == [5, 7]
+
+
+def test_exp3_raises_the_weight_of_the_drawn_arm_by_the_reward_over_its_probability() -> None:
+    """With K = 2 and rate 0.5 each probability is at first a half, so ln w = 0.5 r / (0.5 x 2)."""
+    policy = Exp3(arms=(0, 4), rate=0.5, seed=1)
+    state = policy.init(2)
+    k = int(policy.lengths(state)[0])
+    drawn = policy.arms.index(k)
+    first = policy.update(state, told([k, k], [0, k], seconds=0.01))  # the highest so far: r = 1
+    expected = [-0.5, -0.5]
+    expected[drawn] = 0.0
+    np.testing.assert_allclose(first.log_weights, expected)
+    assert (first.highest, first.steps) == ((2 + k) / 2 / 0.01, 1)
+    slow = told([k, k], [0, k], seconds=0.04)
+    again = policy.update(state._replace(highest=first.highest), slow)
+    assert np.ptp(again.log_weights) == pytest.approx(0.5 / 4)  # a quarter of the highest
+    assert policy.update(state, told([0, 0], [0, 0], [False, False])) is state
+
+
+def test_exp3_draws_by_its_probabilities_and_its_seed_and_finds_the_best_arm() -> None:
+    policy, state = Exp3(arms=(0, 2, 4), rate=0.3), Exp3(arms=(0, 2, 4)).init(1)
+    state = state._replace(log_weights=np.log([1, 0.5, 0.5]))
+    drawn = [int(policy.lengths(state._replace(steps=t))[0]) for t in range(4000)]
+    # 0.7 / 2 + 0.1, 0.7 / 4 + 0.1 twice; standard deviation 0.008
+    np.testing.assert_allclose(np.bincount(drawn)[::2] / 4000, [0.45, 0.275, 0.275], atol=0.03)
+    other = replace(policy, seed=1)
+    assert drawn[:9] != [int(other.lengths(state._replace(steps=t))[0]) for t in range(9)]
+    for _ in range(400):
+        k = int(policy.lengths(state)[0])
+        state = policy.update(state, told([k], [min(k, 2)], seconds=0.01 * (1 + 0.1 * k)))
+    assert np.argmax(state.log_weights) == 1
+
+
+def test_the_table_is_read_at_the_active_rows_and_their_mean_context() -> None:
+    policy = ContextTable([[1, 100, 5], [1, 900, 6], [3, 100, 2], [3, 900, 4]])
+    assert policy.max_length == 6
+    cases = (
+        ([10, 0, 0], [True, False, False], 5),
+        ([98, 0, 0], [True, False, False], 5),  # 100 after the step, which committed two
+        ([99, 0, 0], [True, False, False], 6),
+        ([10, 99, 0], [True, True, False], 2),
+        ([180, 99, 0], [True, True, False], 4),
+        ([2000, 2000, 2000], [True, True, True], 4),  # the last row
+        ([2000, 0, 0], [True, False, False], 4),
+    )
+    for lens, active, k in cases:
+        feedback = replace(told([1] * 3, [1] * 3, active), lens=np.array(lens))
+        state = policy.update(policy.init(3), feedback)
+        assert policy.lengths(state).tolist() == [k] * 3
+    started = policy.reset(state, np.array([1, 2]))  # whose contexts are not known yet
+    assert policy.lengths(started).tolist() == [4] * 3
+    assert policy.lengths(policy.init(3)).tolist() == [2] * 3
+    counted = policy.init(1)
+    for _ in range(51):  # without `lens`, tokens since the prompt: two of each step
+        assert policy.lengths(counted).tolist() == [5]
+        counted = policy.update(counted, told([1], [1]))
+    assert policy.lengths(counted).tolist() == [6]
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: Exp3(arms=()), r"`Exp3\(arms=\(\)\)` must be different lengths"),
+        (lambda: Exp3(arms=(1, 1)), "must be different lengths"),
+        (lambda: ContextTable([[1, 2]]), "must be rows"),
+        (lambda: ContextTable([]), "must be rows"),
+    ],
+)
+def test_tables_and_arms_that_make_no_sense_are_refused(make: Any, text: str) -> None:
+    with pytest.raises(OptionError, match=text):
+        make()

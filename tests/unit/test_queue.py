@@ -234,10 +234,16 @@ def test_between_two_steps_a_chunk_of_a_long_prompt_is_fed(device: torch.device)
 
 def test_a_policy_learns_how_many_requests_wait_and_run(device: torch.device) -> None:
     seen: list[tuple[int, int]] = []
+    expected = np.ones(2, dtype=int)
 
     class Watching(OwnPast):
         def update(self, state: np.ndarray, feedback: Feedback) -> np.ndarray:
             seen.append((feedback.queued, feedback.active_rows))
+            nonlocal expected
+            assert feedback.lens is not None
+            new = feedback.lens == 1  # the prompt of a request that has just begun
+            assert (new | (feedback.lens == expected) | ~feedback.active).all()
+            expected = feedback.lens + feedback.accepted + 1
             return super().update(state, feedback)
 
     requests = [Request([i + 1], (4, 5, 9, 9, 9)[i], i) for i in range(5)]
@@ -246,3 +252,4 @@ def test_a_policy_learns_how_many_requests_wait_and_run(device: torch.device) ->
     assert seen[0] == (3, 2)
     assert seen[-1] == (0, 1)
     assert {queued for queued, _ in seen} == {0, 1, 2, 3}
+    assert expected.max() == 9

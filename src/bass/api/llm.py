@@ -142,7 +142,7 @@ class LLM:
         sampling options and the penalties are one value for all prompts, or a list of one per
         prompt. They mean what they mean in Hugging Face's `generate` (`temperature=0` is greedy),
         and in vLLM for presence and frequency penalties. seed: the same call gives the same tokens
-        again, unless the policy goes by measured times (`goodput`, `bandit`) and the
+        again, unless the policy goes by measured times (`goodput`, `bandit`, `exp3`) and the
         verifier is not coupled. With a policy whose lengths depend on the row's own past alone,
         such as `fixed`, the same seed, prompt and `sample_index` give the same tokens in any batch.
         stop: the text ends before any of these strings; the tokens end with the one that completes

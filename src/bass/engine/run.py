@@ -58,7 +58,8 @@ class Outcome:
     def feedback(self, active: np.ndarray, queued: int) -> Feedback:
         """The policy's feedback, in new arrays, which it may write to, and `active`."""
         drafted, accepted = np.array(self.report.drafted), np.array(self.report.accepted)
-        return Feedback(drafted * active, accepted * active, active, self.seconds, queued)
+        lens = np.array(self.lens) * active
+        return Feedback(drafted * active, accepted * active, active, self.seconds, queued, lens)
 
 
 @final

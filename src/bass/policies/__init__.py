@@ -7,7 +7,9 @@ from bass.policies.auto import Auto
 from bass.policies.bandit import Bandit
 from bass.policies.batch_adaptive import BatchAdaptive, RowAdaptive
 from bass.policies.batch_table import BatchTable
+from bass.policies.context_table import ContextTable
 from bass.policies.ema_tiers import EmaTiers
+from bass.policies.exp3 import Exp3
 from bass.policies.fixed import Fixed
 from bass.policies.goodput import Goodput
 from bass.policies.hf_heuristic import HuggingFaceHeuristic
@@ -21,7 +23,9 @@ POLICIES = {
     "bass": BatchAdaptive,
     "bass-per-row": RowAdaptive,
     "batch-table": BatchTable,
+    "context-table": ContextTable,
     "ema-tiers": EmaTiers,
+    "exp3": Exp3,
     "fixed": Fixed,
     "goodput": Goodput,
     "hf-heuristic": HuggingFaceHeuristic,
@@ -34,7 +38,9 @@ __all__ = [
     "Bandit",
     "BatchAdaptive",
     "BatchTable",
+    "ContextTable",
     "EmaTiers",
+    "Exp3",
     "Fixed",
     "Goodput",
     "HuggingFaceHeuristic",

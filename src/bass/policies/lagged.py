@@ -87,4 +87,5 @@ def _without(feedback: Feedback, rows: np.ndarray) -> Feedback:
         drafted=feedback.drafted * others,
         accepted=feedback.accepted * others,
         active=feedback.active & others,
+        lens=None if feedback.lens is None else feedback.lens * others,
     )

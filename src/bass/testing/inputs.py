@@ -157,12 +157,14 @@ class StepEvents:
     drafted: list
     accepted: list  # the most
     seconds: float
+    lens: list  # tokens before the step
 
     def feedback(self, lengths: np.ndarray) -> Feedback:
         """The feedback of a step with these requested lengths."""
         active = np.array(self.active)
         drafted = np.minimum(lengths, self.drafted).astype(np.int64) * active
-        return Feedback(drafted, np.minimum(drafted, self.accepted), active, self.seconds)
+        accepted, lens = np.minimum(drafted, self.accepted), np.array(self.lens) * active
+        return Feedback(drafted, accepted, active, self.seconds, lens=lens)
 
 
 def step_events(batch: int, steps: int, seed: int) -> list[StepEvents]:
@@ -176,5 +178,6 @@ def step_events(batch: int, steps: int, seed: int) -> list[StepEvents]:
         active = (random.random(batch) < 0.7).tolist()
         seconds = float(random.choice((0.0, 1e-9, 0.004, 0.01, 0.02, 30.0)))
         new = np.flatnonzero(begins).tolist()
-        events.append(StepEvents(new, active, drafted, accepted, seconds))
+        lens = random.choice((1, 100, 5000), batch).tolist()
+        events.append(StepEvents(new, active, drafted, accepted, seconds, lens))
     return events

@@ -1,0 +1,76 @@
+"""A draft length by batch size and context length, from the user's table."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, final
+
+import numpy as np
+
+from bass.errors import OptionError
+from bass.host_records import Feedback
+from bass.interfaces import DraftLengthPolicy
+
+
+class ContextState(NamedTuple):
+    """active: bool [B]. lens: int [B], tokens of the rows; 0 before the first step of a prompt."""
+
+    active: np.ndarray
+    lens: np.ndarray
+
+
+@final
+@dataclass(frozen=True)
+class ContextTable(DraftLengthPolicy[ContextState]):
+    """k tokens by a table `[[batch, context, k], ...]`: that of the first row with room for the
+    active rows and for their mean number of tokens, prompt included; else that of the last row.
+
+    The default table is no measurement: large batches draft more where contexts are long, since the
+    step then mostly reads keys and values (MagicDec, Chen et al., 2024, arXiv 2408.11049). Cost: a
+    look-up. It ignores acceptance.
+    """
+
+    paper: ClassVar[str] = "a table, as in serving engines"
+
+    table: tuple[tuple[int, int, int], ...] | list[list[int]] = (
+        (8, 1 << 20, 6),
+        (32, 2048, 4),
+        (32, 1 << 20, 6),
+        (256, 2048, 3),
+        (256, 1 << 20, 4),
+    )
+
+    def __post_init__(self) -> None:
+        table = tuple(tuple(row) for row in self.table)
+        if not table or any(len(row) != 3 or min(row) < 0 for row in table):
+            raise OptionError(
+                f"`ContextTable(table={self.table!r})` must be rows `[batch, context, k]` of "
+                "integers of 0 or more."
+            )
+        object.__setattr__(self, "table", table)  # tuples, so that the policy is hashable
+
+    @property
+    def max_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return max(k for *_, k in self.table)
+
+    @property
+    def draft_lengths(self) -> Collection[int]:
+        return {k for *_, k in self.table}
+
+    def init(self, batch_size: int) -> ContextState:
+        return ContextState(np.ones(batch_size, dtype=bool), np.zeros(batch_size, dtype=np.int64))
+
+    def lengths(self, state: ContextState) -> np.ndarray:
+        rows, known = state.active.sum(), state.lens[state.active & (state.lens > 0)]
+        context = known.mean() if len(known) else 0
+        fitting = (k for batch, most, k in self.table if rows <= batch and context <= most)
+        return np.full(len(state.active), next(fitting, self.table[-1][2]), dtype=np.int32)
+
+    def update(self, state: ContextState, feedback: Feedback) -> ContextState:
+        before = state.lens if feedback.lens is None else feedback.lens
+        lens = np.where(feedback.active, before + feedback.accepted + 1, 0)
+        return ContextState(feedback.active.copy(), lens)
+
+    def reset(self, state: ContextState, rows: np.ndarray) -> ContextState:
+        active, lens = state.active.copy(), state.lens.copy()
+        active[rows], lens[rows] = True, 0
+        return ContextState(active, lens)

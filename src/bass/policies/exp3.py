@@ -1,0 +1,85 @@
+"""EXP3 over a few draft lengths: a bandit that assumes nothing of how rewards change."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, final
+
+import numpy as np
+
+from bass.errors import OptionError
+from bass.host_records import Feedback
+from bass.interfaces import DraftLengthPolicy
+from bass.option import within
+
+
+class Exp3State(NamedTuple):
+    """log_weights: float [arms], the largest is 0. steps: those with an active row. highest: tokens
+    a second of the best step so far.
+    """
+
+    batch: int
+    log_weights: np.ndarray
+    steps: int = 0
+    highest: float = 0.0
+
+
+@final
+@dataclass(frozen=True)
+class Exp3(DraftLengthPolicy[Exp3State]):
+    """EXP3 (Auer et al., 2002) over the lengths `arms`, as in BanditSpec (Hou et al., 2025, arXiv
+    2505.15141). With weights w_i, at first 1, of K arms:
+
+        p_i = (1 - rate) w_i / (w_1 + ... + w_K) + rate / K
+        w_i = w_i exp(rate r / (p_i K))      for the drawn arm i alone
+
+    The reward r in [0, 1] is the tokens a second of an active row in the step, over the highest of
+    any step so far. A step without a time counts as one second. The draw of step t is the t-th of a
+    counter-based generator with the key `seed`. Cost: a generator is made in each call, 10 us.
+    """
+
+    paper: ClassVar[str] = "Auer et al., 2002; Hou et al., 2025 (BanditSpec)"
+
+    arms: tuple[int, ...] | list[int] = (0, 1, 2, 4, 8)
+    rate: float = within("(0, 1]", 0.1)
+    seed: int = within("[0, inf)", 0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        arms = tuple(self.arms)
+        if not arms or min(arms) < 0 or len({*arms}) < len(arms):
+            raise OptionError(f"`Exp3(arms={self.arms!r})` must be different lengths of 0 or more.")
+        object.__setattr__(self, "arms", arms)  # a tuple, so that the policy is hashable
+
+    @property
+    def max_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return max(self.arms)
+
+    @property
+    def draft_lengths(self) -> Collection[int]:
+        return self.arms
+
+    def init(self, batch_size: int) -> Exp3State:
+        return Exp3State(batch_size, np.zeros(len(self.arms)))
+
+    def lengths(self, state: Exp3State) -> np.ndarray:
+        arm, _ = self._drawn(state)
+        return np.full(state.batch, self.arms[arm], dtype=np.int32)
+
+    def update(self, state: Exp3State, feedback: Feedback) -> Exp3State:
+        if not feedback.active_rows:
+            return state
+        arm, probability = self._drawn(state)
+        seconds = feedback.seconds if feedback.seconds > 0 else 1.0
+        speed = (1 + feedback.accepted[feedback.active].mean()) / seconds
+        highest = max(state.highest, speed)
+        weights = state.log_weights.copy()
+        weights[arm] += self.rate * speed / highest / (probability * len(weights))
+        return Exp3State(state.batch, weights - weights.max(), state.steps + 1, highest)
+
+    def _drawn(self, state: Exp3State) -> tuple[int, float]:
+        """The arm of the coming step, and its probability."""
+        weights = np.exp(state.log_weights)
+        p = (1 - self.rate) * weights / weights.sum() + self.rate / len(weights)
+        uniform = np.random.Generator(np.random.Philox(key=self.seed, counter=state.steps)).random()
+        arm = min(int(np.searchsorted(p.cumsum(), uniform, side="right")), len(p) - 1)
+        return arm, float(p[arm])
