@@ -15,7 +15,7 @@ from bass.interfaces import Verifier
 from bass.records import Drafted
 from bass.testing.enumeration import Problem, independent, trim_inputs, trimmed_law
 from bass.testing.inputs import problem
-from bass.trims import TRIMS, Survival, Tetris, Threshold
+from bass.trims import TRIMS, AdaEdl, Survival, Tetris, Threshold
 from bass.trims.trims import product
 from support.engines import BY_STEP
 
@@ -107,6 +107,7 @@ STEPPED = [1.0, 1.35, 1.7, 1.85, 2.0, 2.5, 3.0]  # the third and fourth slot are
 
 EXACT: dict[str, Trim] = {
     "a row's own stopping time": Threshold(0.4, LIVE),
+    "a row's own entropy, and a threshold of its past": AdaEdl(0.6),
     "a row's past": Threshold(0.4),
     "top M by the survival": Survival(1.5, LIVE),
     "top M by the survival, a slot for each row": Survival(1.0, LIVE),

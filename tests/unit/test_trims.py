@@ -9,7 +9,7 @@ import bass
 from bass.api.resolve import make
 from bass.cli.generate import caveats
 from bass.records import Drafted
-from bass.trims import Survival, Tetris, Threshold
+from bass.trims import AdaEdl, Survival, Tetris, Threshold
 
 LENGTHS = torch.tensor([3, 2, 0, 3])
 NONE = torch.zeros(4, 3)
@@ -53,6 +53,25 @@ def test_tetris_ranks_by_the_probabilities_of_the_drafted_tokens() -> None:
     tokens = torch.tensor([[0, 1, 0], [0, 0, 0], [0, 0, 0], [1, 1, 0]])
     assert kept(Tetris(1.0), probs=PROBS, tokens=tokens) == [1, 2, 0, 0]
     assert kept(Tetris(1.0), tokens=tokens) == [1, 1, 0, 1]
+
+
+def test_adaedl_keeps_slots_up_to_the_first_whose_entropy_is_too_high() -> None:
+    """With gamma 0.2 at 0.9 of two tokens 0.745, 0.8 0.684, 0.7 0.650, 0.6 0.633, 0.5 0.628."""
+    assert kept(AdaEdl(0.5), probs=PROBS) == [3, 2, 0, 3]
+    assert kept(AdaEdl(0.64), probs=PROBS) == [3, 0, 0, 0]
+    assert kept(AdaEdl(0.7), probs=PROBS) == [1, 0, 0, 0]
+    assert kept(AdaEdl(0.7)) == [3, 2, 0, 3]  # a drafter without distributions
+
+
+def test_the_threshold_of_adaedl_moves_with_the_acceptance_of_the_row() -> None:
+    """Of 12 tried tokens 12, 6 and none accepted: t = 0.6 + 0.2 (0.8 - 13.6 / 14, 7.6 / 14 and
+    1.6 / 14) = 0.566, 0.651 and 0.737.
+    """
+    tried, accepted = torch.full((3, 3), 4.0), torch.tensor([[4.0], [2.0], [0.0]]).expand(3, 3)
+    probs = PROBS[:1].expand(3, 3, 2)  # 0.745, 0.684, 0.650
+    drafted = Drafted(torch.tensor([3, 3, 3]), tried, accepted, probs)
+    assert AdaEdl(0.6, target=0.8, gain=0.2)(drafted).tolist() == [3, 2, 1]
+    assert AdaEdl(0.6, target=0.8, gain=0.0)(drafted).tolist() == [3, 3, 3]
 
 
 def test_a_budget_is_out_of_range_below_nothing() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from bass.interfaces import DraftTrim
@@ -27,11 +27,16 @@ def survival(drafted: Drafted, estimate: Estimate, prior: float) -> Float[Tensor
     return product(drafted, None if drafted.probs is None else drafted.probs.amax(2))
 
 
+def drawn(drafted: Drafted) -> Bool[Tensor, "batch k"]:
+    """The slots of the rows' own drafts."""
+    slots = torch.arange(drafted.tried.shape[1], device=drafted.lengths.device)
+    return slots < drafted.lengths[:, None]
+
+
 def product(drafted: Drafted, each: Float[Tensor, "batch k"] | None) -> Float[Tensor, "batch k"]:
     """The running product of each row, 0 beyond its draft. each: None for ones."""
-    slots = torch.arange(drafted.tried.shape[1], device=drafted.lengths.device)
-    drawn = slots < drafted.lengths[:, None]
-    own = drawn.float() if each is None else torch.where(drawn, each.clamp(max=1.0), 0)
+    slots = drawn(drafted)
+    own = slots.float() if each is None else torch.where(slots, each.clamp(max=1.0), 0)
     # A parallel product may round up from one slot to the next, which the minimum takes back.
     return own.cumprod(1).cummin(1).values
 
@@ -69,6 +74,39 @@ class Threshold(DraftTrim):
 
     def __call__(self, drafted: Drafted) -> Int[Tensor, " batch"]:
         return (survival(drafted, self.estimate, self.prior) >= self.threshold).sum(1)
+
+
+@final
+@dataclass(frozen=True)
+class AdaEdl(DraftTrim):
+    """Keep the slots of a row before the first with 1 - sqrt(gamma H) < t, where H is the entropy
+    of the draft's distribution in nats, and t moves with the row's recent acceptance:
+
+        t = threshold + gain (target - a),   a = (accepted + 2 target) / (tried + 2)
+
+    with the sums of the row's counts over the slots of its draft. The paper ends the draft itself,
+    and updates t after each step; a trim keeps no state, so here t is a function of the acceptance.
+    Without distributions, as of `ngram`, all slots are kept. The stop rule `entropy` is the same
+    with a fixed t, and saves passes of the draft model too.
+    """
+
+    paper: ClassVar[str] = "after Agrawal et al., 2024 (AdaEDL)"
+    reads_probs: ClassVar[bool] = True
+
+    threshold: float = within("(-inf, 1)", 0.5)
+    gamma: float = within("(0, inf)", 0.2)
+    target: float = within("[0, 1]", 0.9)
+    gain: float = within("[0, inf)", 0.5)
+
+    def __call__(self, drafted: Drafted) -> Int[Tensor, " batch"]:
+        if drafted.probs is None:
+            return drafted.lengths
+        own = drawn(drafted)  # not all k slots: k is the longest draft of any row
+        tried, accepted = (drafted.tried * own).sum(1), (drafted.accepted * own).sum(1)
+        missing = self.target - (accepted + WEIGHT * self.target) / (tried + WEIGHT)
+        entropy = torch.special.entr(drafted.probs).sum(2)
+        sure = 1 - (self.gamma * entropy).sqrt() >= (self.threshold + self.gain * missing)[:, None]
+        return torch.minimum(sure.long().cumprod(1).sum(1), drafted.lengths)
 
 
 @final
