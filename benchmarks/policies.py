@@ -7,8 +7,9 @@ A simulation, not a timing: acceptance is imposed, the cost model of `bass.polic
 (measured on one H200) gives the time of a step, and a policy sees step times with an error of 5 %.
 With --ratio C a draft step costs C of a target step at every batch size. The figure is milliseconds
 per token in steps 200 to 1000, in percent of that of the best fixed length, chosen in hindsight
-from 0..16 on the same draws. Prints the bound first, a table, and one JSON line last. The same
-arguments give the same figures, except for the host's time per step (last column).
+from 0..16 on the same draws. `best of each step` bounds all policies, `oracle` those in tokens: it
+drafts what will be accepted of each row. Prints the bound first, a table, and one JSON line last.
+The same arguments give the same figures, except for the host's time per step (last column).
 """
 
 import argparse
@@ -65,7 +66,7 @@ def simulated(
         for batch in arguments.batches:
             cell = f"{acceptance_name}, batch {batch}"
             found: dict[str, list[float]] = {name: [] for name in host}
-            fixed = []
+            fixed, each = [], []
             for seed in range(arguments.seeds):
                 would = acceptance.draw(np.random.default_rng(seed), STEPS, batch)
                 for name, policy in {**policies(), "oracle": Oracle(would, LONGEST)}.items():
@@ -74,11 +75,13 @@ def simulated(
                     host[name].append((time.perf_counter() - began) / STEPS)
                     found[name].append(100 * (1 + run.since(WARM_UP).regret(LONGEST)))
                 fixed.append(run.since(WARM_UP).fixed(LONGEST))
+                each.append(run.since(WARM_UP).best_of_each_step(LONGEST))
             mean = np.mean(fixed, axis=0)
             bounds[cell] = {
                 "best k": int(mean.argmin()),
                 "best": float(mean.min()),
                 "plain": float(mean[0]),
+                "best of each step": float(np.mean(each)),
             }
             relative[cell] = {name: float(np.mean(values)) for name, values in found.items()}
     return host, relative, bounds
@@ -100,6 +103,8 @@ def table_of(
     cells = [bounds[f"{acceptance_name}, batch {batch}"] for batch in batches]
     table.add_row("best k", *(str(c["best k"]) for c in cells), "")
     table.add_row("its ms/token", *(f"{c['best']:.2f}" for c in cells), "")
+    ratios = (100 * c["best of each step"] / c["best"] for c in cells)
+    table.add_row("best of each step", *(f"{ratio:.1f}" for ratio in ratios), "")
     for name in host:
         values = [relative[f"{acceptance_name}, batch {batch}"][name] for batch in batches]
         table.add_row(

@@ -8,13 +8,15 @@ position, and the seconds of a step by batch size and longest draft. By the veri
 text does not depend on the drafts, nor whether a token is accepted on the draft before it. So one
 text gives the acceptance of all lengths. The second replays calls of groups of these rows, which
 end with their slowest row, in simulated time, and prints tokens/s over no drafts and over the best
-of k = 0, 1, 2, 3, 4, 6, 8: of whole calls, and from token 64 of a row on.
+of k = 0, 1, 2, 3, 4, 6, 8: of whole calls, and from token 64 of a row on. `oracle` knows what will
+be accepted: each step has the length that is worth most for its time. It is no strict
+bound, since a call ends with its slowest row.
 """
 
 import argparse
 import json
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
 from bass.policies import POLICIES, Fixed
 
-ROWS, NEW, START, LONGEST = 16, 128, 64, 16
+ROWS, NEW, START, LONGEST, LAG = 16, 128, 64, 16, 4.0
 FIXED, TIMED, BATCHES = (0, 1, 2, 3, 4, 6, 8), (0, 1, 2, 4, 8), (1, 4, 8, 16)
 
 
@@ -85,6 +87,32 @@ def runs_of(equal: np.ndarray) -> np.ndarray:
     return runs
 
 
+@dataclass(frozen=True)
+class Hindsight(DraftLengthPolicy[np.ndarray]):
+    """The length with the most accepted tokens for the time of the coming step, which are known.
+
+    price: seconds of a token of each row. The state is the tokens of the rows, int [batch].
+    """
+
+    runs: np.ndarray
+    times: np.ndarray
+    price: float
+    max_length: int = LONGEST
+
+    def init(self, batch_size: int) -> np.ndarray:
+        return np.zeros(batch_size, dtype=int)
+
+    def lengths(self, state: np.ndarray) -> np.ndarray:
+        rows = np.flatnonzero(state < NEW)
+        most = np.minimum(self.runs[rows, state[rows]], NEW - state[rows] - 1)
+        weights = np.exp((state[rows].min() - state[rows]) / LAG)  # a call ends with its last row
+        tokens = weights @ np.minimum(most[:, None], np.arange(LONGEST + 1)) / weights.sum()
+        return np.full(len(state), np.argmin(self.times - self.price * tokens))
+
+    def update(self, state: np.ndarray, feedback: Feedback) -> np.ndarray:
+        return state + (feedback.accepted + 1) * feedback.active
+
+
 def replayed(
     policy: DraftLengthPolicy[Any], runs: np.ndarray, times: np.ndarray
 ) -> tuple[float, float]:
@@ -117,7 +145,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--seeds", type=cli.positive, default=6)
     parser.add_argument("--temperatures", nargs="+", type=cli.temperature, default=[0.2, 0.8])
-    parser.add_argument("--policies", nargs="+", choices=[*POLICIES], default=["auto"])
+    parser.add_argument(
+        "--policies", nargs="+", choices=[*POLICIES, "oracle"], default=["auto", "oracle"]
+    )
     parser.add_argument("--batches", nargs="+", type=int, choices=BATCHES, default=BATCHES)
     arguments = parser.parse_args(argv)
     if arguments.record:
@@ -133,8 +163,14 @@ def main(argv: list[str] | None = None) -> int:
             groups = runs[: len(runs) // batch * batch].reshape(-1, batch, NEW)
             fixed = {k: total(Fixed(k), groups, times) for k in FIXED}
             for name in arguments.policies:
-                policy: DraftLengthPolicy[Any] = POLICIES[name]()
-                own = total(policy.timed(tuple(times), times[1] - times[0], True), groups, times)
+                if name == "oracle":
+                    price = min(fixed.values(), key=lambda one: one[0])[0] / len(groups) / NEW
+                    each = [replayed(Hindsight(g, times, price), g, times) for g in groups]
+                    own = np.sum(each, axis=0)
+                else:
+                    policy: DraftLengthPolicy[Any] = POLICIES[name]()
+                    timed = policy.timed(tuple(times), times[1] - times[0], True)
+                    own = total(timed, groups, times)
                 words = list[str]()
                 for i in range(2):
                     best = min(fixed, key=lambda k, i=i: fixed[k][i])

@@ -1,5 +1,6 @@
 """The simulator against closed forms and the published table, and the regret of `auto`."""
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -175,3 +176,15 @@ def test_auto_lengths_return_from_plain_decoding_when_drafts_get_better() -> Non
     assert (run.lengths[200:1000] == 0).mean() > 0.95
     assert (run.lengths[1700:] > 0).mean() > 0.95
     assert run.since(1700).regret() < 0.03
+
+
+def test_the_best_of_each_step_is_the_least_of_all_choices_of_lengths() -> None:
+    cost, batch = CostModel.from_ratio(0.3), 2
+    run = simulate(Fixed(2), Constant(0.6), batch, cost, steps=4)
+    least = min(
+        sum(float(cost.step(batch, k)) for k in ks)
+        / sum(1 + np.minimum(would, k).mean() for would, k in zip(run.would, ks, strict=True))
+        for ks in itertools.product(range(4), repeat=4)
+    )
+    assert run.best_of_each_step(3) == pytest.approx(least)
+    assert least <= run.fixed(3).min()

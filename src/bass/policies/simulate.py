@@ -170,6 +170,20 @@ class Simulation:
         tau = np.array([np.minimum(self.would, length).mean() + 1 for length in k])
         return self.cost.step(self.would.shape[1], k) / tau
 
+    def best_of_each_step(self, longest: int = 16) -> float:
+        """`ms_per_token` with the best length 0..longest of each step in hindsight on the same
+        draws: no policy is faster. By Dinkelbach's iteration for a ratio of sums.
+        """
+        k = np.arange(longest + 1)
+        tokens = 1 + np.minimum(self.would[..., None], k).mean(axis=1)  # [steps, lengths]
+        times, price = self.cost.step(self.would.shape[1], k), float("inf")
+        found = float(self.fixed(longest).min())
+        while found < price:
+            price = found
+            best = (times - price * tokens).argmin(axis=1)
+            found = float(times[best].sum() / np.take_along_axis(tokens, best[:, None], 1).sum())
+        return price
+
     def regret(self, longest: int = 16) -> float:
         """`ms_per_token` relative to the best fixed length 0..longest in hindsight on the same
         draws, minus one.
