@@ -4,6 +4,7 @@ No sampling: `bass.testing.enumeration` adds up all drafts of all rows. Each cla
 docs/correctness.md is a test here, and each biased variant one with its distance.
 """
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -35,6 +36,15 @@ def witness(second: tuple[float, float] = (1.0, 0.0)) -> Problem:
 
 
 WITNESS = [witness(), witness()]
+EVEN = np.array([0.5, 0.5])
+AFTER = [path for n in range(1, 4) for path in itertools.product((0, 1), repeat=n)]
+# three slots: the draft is sure of the second after token 0 alone
+LONG = Problem(
+    2,
+    3,
+    {(): np.array([0.3, 0.7])} | dict.fromkeys(AFTER, EVEN),
+    dict.fromkeys(AFTER, EVEN) | {(): np.array([0.7, 0.3]), (0,): np.array([0.9, 0.1])},
+)
 
 
 def confidence(d: Drafted) -> Tensor:
@@ -130,10 +140,12 @@ BIASED: dict[str, tuple[Trim, float]] = {
 }
 
 
-def distance(trim: Trim, verifier: Verifier, problems: list[Problem], seed: int = 0) -> float:
+def distance(
+    trim: Trim, verifier: Verifier, problems: list[Problem], seed: int = 0, ends: float = 0.0
+) -> float:
     """The total variation between the joint output distribution of all rows and the target's."""
     expected = independent([one.target_law() for one in problems])
-    return float(np.abs(trimmed_law(trim, verifier, problems, seed) - expected).sum() / 2)
+    return float(np.abs(trimmed_law(trim, verifier, problems, seed, ends) - expected).sum() / 2)
 
 
 def drawn(seed: int, rows: int = 2, vocab: int = 3, fixed: bool = False) -> list[Problem]:
@@ -156,6 +168,19 @@ def test_a_slot_by_what_is_known_before_its_token_is_exact(claim: str, verifier:
     assert distance(trim, verifier, drawn(len(claim))) < TOLERANCE
     if verifier == BY_STEP["rejection"]:
         assert distance(trim, verifier, drawn(len(claim), rows=3, vocab=2)) < TOLERANCE
+    for seed in (8, 11):  # drafts that end by a later distribution; a past with rejected third slots
+        assert distance(trim, verifier, [LONG, LONG], seed, ends=0.6) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["rejection", "block"])
+def test_a_length_that_a_stop_rule_decides_tells_of_tokens(name: str) -> None:
+    def trim(d: Drafted) -> Tensor:
+        return torch.where(d.lengths > 2, 0, d.lengths)
+
+    assert distance(trim, BY_STEP[name], [LONG], ends=0.6) == pytest.approx(
+        0.09
+    )  # 0.7 * 0.7 + 0.3 instead of 0.7
+    assert distance(trim, BY_STEP[name], [LONG]) < TOLERANCE
 
 
 @pytest.mark.parametrize("claim", BIASED)

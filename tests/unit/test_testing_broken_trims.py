@@ -64,6 +64,7 @@ BROKEN: dict[str, tuple[DraftTrim, str]] = {
     "other rows": (trim(in_all_rows), "`batch_invariant`"),
     "a host read": (trim(read, batch_invariant=False), "on the host"),
     "the next slot": (trim(lambda d: leading(d, sure(d).roll(-1, 1))), "jointly"),
+    "a length": (trim(lambda d: torch.where(d.lengths > 2, 0, d.lengths)), "jointly"),
     "another row": (
         trim(lambda d: torch.where(sure(d).all(1).flip(0), d.lengths, 0), batch_invariant=False),
         "jointly",

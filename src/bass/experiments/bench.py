@@ -330,6 +330,8 @@ class Bench:
     def _remarks(self) -> list[str]:
         options, parts, dummy = self.options, self.plan.parts, self.plan.target.dummy
         found = [] if parts.lossless else [f"NOT LOSSLESS: {parts.caveat}."]
+        if parts.trim is not None:
+            found.append(f"Drafts are trimmed by `{parts.trim}`.")
         random = dummy or not options.prompts
         if random and options.acceptance is None and [*self.methods] != [PLAIN]:
             found.append(

@@ -289,10 +289,13 @@ def law_of(
 
 
 def trim_inputs(
-    problems: list[Problem], k: int, seed: int = 0
+    problems: list[Problem], k: int, seed: int = 0, ends: float = 0.0
 ) -> Iterator[tuple[list[Prefix], float, Drafted]]:
     """Every combination of the rows' drafts: the drafts, their probability, and what a trim reads,
     random by `seed` for the past and beyond a row's length.
+
+    ends: a draft ends after the first slot whose largest probability is below it, as by the stop
+    rule `confidence`. A row's length may so tell of its tokens.
     """
     random, shape = np.random.default_rng(seed), (len(problems), k)
     tried = random.integers(0, 6, shape)
@@ -301,16 +304,26 @@ def trim_inputs(
         tokens = [np.array([path], dtype=np.int64) for path, _ in drafts]
         noise = [np.full((1, len(path) + 1, 4), 0.5) for path, _ in drafts]
         draft, *_ = verifier_input(problems, tokens, noise, k, seed)
-        drafted = Drafted(draft.lengths, counts[0], counts[1], draft.probs, draft.tokens)
+        lengths = [
+            next((i + 1 for i in range(len(path)) if one.guess(path[:i]).max() < ends), len(path))
+            for one, (path, _) in zip(problems, drafts, strict=True)
+        ]
+        lengths = torch.minimum(draft.lengths, torch.tensor(lengths))
+        drafted = Drafted(lengths, counts[0], counts[1], draft.probs, draft.tokens)
         yield [path for path, _ in drafts], float(np.prod([p for _, p in drafts])), drafted
 
 
 def trimmed_law(
-    trim: Callable[[Drafted], torch.Tensor], verifier: Verifier, problems: list[Problem], seed: int
+    trim: Callable[[Drafted], torch.Tensor],
+    verifier: Verifier,
+    problems: list[Problem],
+    seed: int,
+    ends: float = 0.0,
 ) -> Float[np.ndarray, "..."]:
     """The joint distribution of length + 1 tokens of each row, the axes of the first row first.
 
-    trim: a `DraftTrim`, which is given tokens and distributions in any case.
+    trim: a `DraftTrim`, which is given tokens and distributions in any case. ends: as of
+    `trim_inputs`.
     """
     laws: list[dict] = [{} for _ in problems]  # by the verified tokens of the row's draft
     for own, problem in zip(laws, problems, strict=True):
@@ -321,7 +334,8 @@ def trimmed_law(
                 same = (part.tokens == path).all(1)
                 own[path] = law_of(problem, tokens, accepted, part.weight * same) / chance
     total = np.zeros(())
-    for paths, chance, drafted in trim_inputs(problems, max(p.length for p in problems), seed):
+    longest = max(problem.length for problem in problems)
+    for paths, chance, drafted in trim_inputs(problems, longest, seed, ends):
         rows = zip(laws, paths, trim(drafted).tolist(), strict=True)
         total = total + chance * independent([own[path[:kept]] for own, path, kept in rows])
     return total

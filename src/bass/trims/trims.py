@@ -84,7 +84,8 @@ class AdaEdl(DraftTrim):
 
         t = threshold + gain (target - a),   a = (accepted + 2 target) / (tried + 2)
 
-    with the sums of the row's counts over the slots of its draft. The paper ends the draft itself,
+    with the sums of the row's counts over the slots up to this one: a sum over its whole draft
+    would tell of later tokens, by which a stop rule may end it. The paper ends the draft itself,
     and updates t after each step; a trim keeps no state, so here t is a function of the acceptance.
     Without distributions, as of `ngram`, all slots are kept. The stop rule `entropy` is the same
     with a fixed t, and saves passes of the draft model too.
@@ -101,11 +102,10 @@ class AdaEdl(DraftTrim):
     def __call__(self, drafted: Drafted) -> Int[Tensor, " batch"]:
         if drafted.probs is None:
             return drafted.lengths
-        own = drawn(drafted)  # not all k slots: k is the longest draft of any row
-        tried, accepted = (drafted.tried * own).sum(1), (drafted.accepted * own).sum(1)
+        tried, accepted = drafted.tried.cumsum(1), drafted.accepted.cumsum(1)
         missing = self.target - (accepted + WEIGHT * self.target) / (tried + WEIGHT)
         entropy = torch.special.entr(drafted.probs).sum(2)
-        sure = 1 - (self.gamma * entropy).sqrt() >= (self.threshold + self.gain * missing)[:, None]
+        sure = 1 - (self.gamma * entropy).sqrt() >= self.threshold + self.gain * missing
         return torch.minimum(sure.long().cumprod(1).sum(1), drafted.lengths)
 
 

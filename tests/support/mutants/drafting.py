@@ -50,6 +50,13 @@ MUTANTS = (
         (TRIM_LAWS,),
     ),
     Mutant(
+        "AdaEDL's threshold moves with the slots of the whole draft",
+        "AdaEdl.__call__",
+        "drafted.tried.cumsum(1)",
+        "(drafted.tried * drawn(drafted)).sum(1, keepdim=True)",
+        (TRIM_LAWS,),
+    ),
+    Mutant(
         "the budget of a trim counts rows without a draft",
         "trims.trims.best",
         "(drafted.lengths > 0).sum()",
