@@ -168,7 +168,8 @@ def test_a_slot_by_what_is_known_before_its_token_is_exact(claim: str, verifier:
     assert distance(trim, verifier, drawn(len(claim))) < TOLERANCE
     if verifier == BY_STEP["rejection"]:
         assert distance(trim, verifier, drawn(len(claim), rows=3, vocab=2)) < TOLERANCE
-    for seed in (8, 11):  # drafts that end by a later distribution; a past with rejected third slots
+    # drafts that end by a later distribution; pasts whose third slots were rejected
+    for seed in (8, 11):
         assert distance(trim, verifier, [LONG, LONG], seed, ends=0.6) < TOLERANCE
 
 
