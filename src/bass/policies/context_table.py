@@ -21,15 +21,15 @@ class ContextState(NamedTuple):
 @final
 @dataclass(frozen=True)
 class ContextTable(DraftLengthPolicy[ContextState]):
-    """k tokens by a table `[[batch, context, k], ...]`: that of the first row with room for the
-    active rows and for their mean number of tokens, prompt included; else that of the last row.
+    """The length of the first row of a table (batch, context, k) with room for the active rows and
+    for their mean number of tokens, prompt included; else that of its last row.
 
     The default table is no measurement: large batches draft more where contexts are long, since the
     step then mostly reads keys and values (MagicDec, Chen et al., 2024, arXiv 2408.11049). Cost: a
     look-up. It ignores acceptance.
     """
 
-    paper: ClassVar[str] = "a table, as in serving engines"
+    paper: ClassVar[str] = "this project, after the tables of serving engines"
 
     table: tuple[tuple[int, int, int], ...] | list[list[int]] = (
         (8, 1 << 20, 6),
