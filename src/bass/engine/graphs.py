@@ -207,7 +207,8 @@ class GraphedStep(Step):
             ended.synchronize()  # sync: the only one of a step
             if self.in_flight is ended:
                 self.in_flight = None
-            return StepReport.of(captured.reports[turn].numpy().copy(), captured.passes)
+            packed, trims = captured.reports[turn].numpy().copy(), self.trimming is not None
+            return StepReport.of(packed, captured.passes, trims)
 
         return collect
 

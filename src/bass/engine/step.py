@@ -56,9 +56,12 @@ class StepReport:
     trimmed: list[int] | None = None  # drafted tokens that a trim took back, or `TOO_MANY`
 
     @classmethod
-    def of(cls, packed: np.ndarray, passes: tuple[Pass, ...]) -> "StepReport":
-        trimmed = packed[:, -1].tolist() if packed.shape[1] % 4 else None  # see `on_device`
-        packed = packed if trimmed is None else packed[:, :-1]
+    def of(
+        cls, packed: np.ndarray, passes: tuple[Pass, ...], has_trimmed: bool = False
+    ) -> "StepReport":
+        """has_trimmed: the last column is that of the trimmed tokens."""
+        trimmed = packed[:, -1].tolist() if has_trimmed else None
+        packed = packed[:, :-1] if has_trimmed else packed
         lens, active, drafted, judged, emitted, flags = unpack_numbers(packed)
         accepted = [*map(min, judged, emitted)]
         return cls(lens, active, drafted, judged, accepted, emitted, flags, packed, passes, trimmed)
@@ -144,7 +147,9 @@ class SpeculativeStep(Step):
         packed, passes = self.on_device(
             sequences, torch.as_tensor(lengths, device=sequences.lens.device), shape
         )
-        return lambda: StepReport.of(packed.cpu().numpy(), passes)  # sync: the only one of a step
+        trims = self.trimming is not None
+        # sync: the only one of a step
+        return lambda: StepReport.of(packed.cpu().numpy(), passes, trims)
 
     def on_device(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], shape: StepShape

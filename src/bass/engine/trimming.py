@@ -20,7 +20,7 @@ KEPT = 0.9  # of a count, in each step of its row: it remembers about ten steps
 @final
 @dataclass(frozen=True)
 class Recorder(StopRule):
-    """Follows `rule`, if there is one, and keeps the distributions that it is asked about."""
+    """Follows `rule`, if there is one, and keeps the distributions that it receives."""
 
     rule: StopRule | None
     probs: list[Tensor] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Recorder(StopRule):
         return draft_probs[:, 0] < 0 if self.rule is None else self.rule(draft_probs, so_far)
 
     def take(self, k: int) -> Float[Tensor, "batch k vocab"] | None:
-        """Those of the first k slots of a step, zeros where it was not asked."""
+        """Those of the first k slots of a step, zeros for those that it did not receive."""
         found = torch.stack(self.probs[:k], 1) if self.probs else None
         self.probs.clear()
         return None if found is None else F.pad(found, (0, 0, 0, k - found.shape[1]))

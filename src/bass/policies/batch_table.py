@@ -8,12 +8,31 @@ import numpy as np
 
 from bass.errors import OptionError
 from bass.host_records import Feedback
-from bass.interfaces import DraftLengthPolicy
+from bass.interfaces import DraftLengthPolicy, State
+
+
+@dataclass(frozen=True)
+class LengthTable(DraftLengthPolicy[State]):
+    """The base of tables whose rows end with a draft length."""
+
+    table: tuple[tuple[int, int, int], ...] | list[list[int]] = ()
+
+    def __post_init__(self) -> None:
+        table = tuple(tuple(row) for row in self.table)
+        object.__setattr__(self, "table", table)  # tuples, so that the policy is hashable
+
+    @property
+    def max_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return max(k for *_, k in self.table)
+
+    @property
+    def draft_lengths(self) -> Collection[int]:
+        return {k for *_, k in self.table}
 
 
 @final
 @dataclass(frozen=True)
-class BatchTable(DraftLengthPolicy[np.ndarray]):
+class BatchTable(LengthTable[np.ndarray]):
     """k tokens while `lo..hi` rows are active, from a table `[[lo, hi, k], ...]` in vLLM's format;
     k = 0 is autoregressive decoding.
 
@@ -40,16 +59,7 @@ class BatchTable(DraftLengthPolicy[np.ndarray]):
                 f"`BatchTable(table={self.table!r})` must be ranges `[lo, hi, k]` that begin at 1 "
                 "and leave no gap, with k of 0 or more."
             )
-        table = tuple(tuple(row) for row in self.table)
-        object.__setattr__(self, "table", table)  # tuples, so that the policy is hashable
-
-    @property
-    def max_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return max(k for *_, k in self.table)
-
-    @property
-    def draft_lengths(self) -> Collection[int]:
-        return {k for *_, k in self.table}
+        super().__post_init__()
 
     def init(self, batch_size: int) -> np.ndarray:
         return np.ones(batch_size, dtype=bool)

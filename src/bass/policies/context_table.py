@@ -1,6 +1,5 @@
 """A draft length by batch size and context length, from the user's table."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, final
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from bass.errors import OptionError
 from bass.host_records import Feedback
-from bass.interfaces import DraftLengthPolicy
+from bass.policies.batch_table import LengthTable
 
 
 class ContextState(NamedTuple):
@@ -20,7 +19,7 @@ class ContextState(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class ContextTable(DraftLengthPolicy[ContextState]):
+class ContextTable(LengthTable[ContextState]):
     """The length of the first row of a table (batch, context, k) with room for the active rows and
     for their mean number of tokens, prompt included; else that of its last row.
 
@@ -40,21 +39,12 @@ class ContextTable(DraftLengthPolicy[ContextState]):
     )
 
     def __post_init__(self) -> None:
-        table = tuple(tuple(row) for row in self.table)
-        if not table or any(len(row) != 3 or min(row) < 0 for row in table):
+        if not self.table or any(len(row) != 3 or min(row) < 0 for row in self.table):
             raise OptionError(
                 f"`ContextTable(table={self.table!r})` must be rows `[batch, context, k]` of "
                 "integers of 0 or more."
             )
-        object.__setattr__(self, "table", table)  # tuples, so that the policy is hashable
-
-    @property
-    def max_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return max(k for *_, k in self.table)
-
-    @property
-    def draft_lengths(self) -> Collection[int]:
-        return {k for *_, k in self.table}
+        super().__post_init__()
 
     def init(self, batch_size: int) -> ContextState:
         return ContextState(np.ones(batch_size, dtype=bool), np.zeros(batch_size, dtype=np.int64))

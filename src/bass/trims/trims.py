@@ -109,24 +109,31 @@ class AdaEdl(DraftTrim):
         return torch.minimum(sure.long().cumprod(1).sum(1), drafted.lengths)
 
 
+@dataclass(frozen=True)
+class Budget(DraftTrim):
+    """The base of trims that keep `tokens_per_row` drafted tokens of a row on average."""
+
+    batch_invariant: ClassVar[bool] = False
+
+    tokens_per_row: float = within("[0, inf)", 2.0)
+
+    def most(self, rows: int, k: int) -> int:
+        return min(rows * k, math.ceil(rows * self.tokens_per_row))
+
+
 @final
 @dataclass(frozen=True)
-class Survival(DraftTrim):
+class Survival(Budget):
     """Keep the slots of all rows with the highest survival, `tokens_per_row` on average.
 
     vLLM takes the estimates from a confidence head, and the budget from measured step times.
     """
 
     paper: ClassVar[str] = "vLLM, adaptive verification"
-    batch_invariant: ClassVar[bool] = False
 
-    tokens_per_row: float = within("[0, inf)", 2.0)
     estimate: Estimate = "past"
     prior: float = within("[0, 1]", 0.7)
     reads_probs = property(lambda self: self.estimate == "confidence")  # pyright: ignore
-
-    def most(self, rows: int, k: int) -> int:
-        return min(rows * k, math.ceil(rows * self.tokens_per_row))
 
     def __call__(self, drafted: Drafted) -> Int[Tensor, " batch"]:
         return best(drafted, survival(drafted, self.estimate, self.prior), self.tokens_per_row)
@@ -134,7 +141,7 @@ class Survival(DraftTrim):
 
 @final
 @dataclass(frozen=True)
-class Tetris(DraftTrim):
+class Tetris(Budget):
     """Keep the slots of all rows whose tokens up to there are the most probable. NOT lossless.
 
     The draft model's own probability of a token decides whether it is verified, so improbable
@@ -144,14 +151,8 @@ class Tetris(DraftTrim):
 
     paper: ClassVar[str] = "Wu et al., 2025 (TETRIS)"
     lossless: ClassVar[bool] = False
-    batch_invariant: ClassVar[bool] = False
     reads_probs: ClassVar[bool] = True
     reads_tokens: ClassVar[bool] = True
-
-    tokens_per_row: float = within("[0, inf)", 2.0)
-
-    def most(self, rows: int, k: int) -> int:
-        return min(rows * k, math.ceil(rows * self.tokens_per_row))
 
     def __call__(self, drafted: Drafted) -> Int[Tensor, " batch"]:
         each = None
