@@ -225,6 +225,8 @@ def test_a_metric_of_ones_own_is_a_column(
         assert "| ttft, ms | longest | repeats |" in text
         assert "| 12.0 (12.0 to 12.0) |" in text
         assert small.values("bass-b2", "longest").to_list() == [12.0, 12.0]
+        value = METRICS["longest"](small.measurement("bass-b2"))
+        assert type(value) is int, "JSON takes no NumPy integer"
         assert main([*command[:2], "--columns", "my_metrics:longst"]) == 2
     finally:
         del METRICS["longest"], sys.modules["my_metrics"]

@@ -202,10 +202,13 @@ class Metric:
         return len(inspect.signature(self.function).parameters) > 1
 
     def __call__(self, m: Measurement, plain: Measurement | None = None) -> Value:
-        """Its value. plain: autoregressive decoding of the same requests at the same batch."""
-        if self.compares:
-            return None if plain is None else self.function(m, plain)
-        return self.function(m)
+        """Its value, a number of Python. plain: autoregressive decoding of the same requests at the
+        same batch.
+        """
+        if self.compares and plain is None:
+            return None
+        value: Any = self.function(m, plain) if self.compares else self.function(m)
+        return value.item() if isinstance(value, np.generic) else value
 
     def show(self, value: float | None) -> str:
         """A value as it is shown in a table."""
