@@ -223,8 +223,8 @@ def histories(vocab: int, columns: int, device: torch.device) -> History:
 def test_rows_with_options_of_their_own_equal_their_twin(
     window: int, columns: int, device: torch.device
 ) -> None:
-    """And each row is what it is alone, whatever the options of others, in the torch version too,
-    bit by bit.
+    """And each row is what it is alone, whatever the options of others, bit by bit; in the torch
+    version on a CPU, since sums of torch on a GPU depend on the number of rows.
     """
     # what the interpreter stores in bfloat16 is cut off, not rounded
     dtypes = DTYPES if device.type == "cuda" else DTYPES[1:]
@@ -241,7 +241,8 @@ def test_rows_with_options_of_their_own_equal_their_twin(
             own = slice(row, row + 1)
             alone = History(*(getattr(history, f.name)[own] for f in fields(History)))
             assert torch.equal(by_kernel(logits[own], alone), found[own])
-            assert torch.equal(RowSampling()(logits[own], alone), expected[own])
+            if device.type == "cpu":
+                assert torch.equal(RowSampling()(logits[own], alone), expected[own])
 
 
 def test_a_long_row_is_counted_whole(device: torch.device) -> None:

@@ -239,11 +239,13 @@ def test_graphs_feed_a_draft_what_it_lacks_as_windows_do(tmp_path: Path) -> None
     assert storage is not None
     step = storage.engine(3).step
     assert isinstance(step, GraphedStep)
-    captured, found = step.catch_ups.captured, []
-    assert set(captured) == set(itertools.product((32, 8), step.shapes.spans))
+    assert step.prefills is not None
+    graphs, found = step.prefills.drafter, []
+    captured = graphs.captured
+    assert set(captured) == {*SEGMENTS}
     prompts = [[3, 1, 4] * 100, [9], [2, 6, 5, 3, 5], [7, 3]]
     request: dict[str, Any] = {"temperature": 0, "ignore_eos": True}
-    for step.catch_ups.captured in (captured, {}):
+    for graphs.captured in (captured, {}):
         kept = storage._caches[1].k, storage._caches[1].v
         for tensor in kept:
             tensor.fill_(1e4)
@@ -364,7 +366,8 @@ def test_after_a_load_no_call_captures_anything(models: tuple[Path, Path]) -> No
         assert isinstance(step, GraphedStep)
         assert set(step.captured) == set(itertools.product(lengths, spans, [None]))
         assert step.prefills is storage.prefills
-        assert set(storage.prefills.captured) == {*SEGMENTS}  # type: ignore[union-attr]
+        for graphs in storage.prefills:  # type: ignore[union-attr]
+            assert set(graphs.captured) == {*SEGMENTS}
     alone = bass.load(*models, **options | {"cuda_graphs": False})
     calls: list[tuple[Any, dict[str, Any]]] = [
         ([3, 1, 4], {"num_return_sequences": 3, "temperature": 1.0}),

@@ -25,7 +25,6 @@ from bass.attention import BACKENDS
 from bass.caches import CACHES
 from bass.checkpoints.weights import dummy_index
 from bass.engine.prefill import (
-    CAUGHT_UP,
     CHUNK_TOKENS,
     caught_up_columns,
     equal_windows,
@@ -103,17 +102,11 @@ def lengths(capacity: int) -> list[int]:
     return sorted(one for one in {*some, capacity - 1} if one < capacity)
 
 
-def captured(batch: int, capacity: int) -> set[tuple[int, int, int, int]]:
-    """(rows, columns, span, first row) of the windows of catch-ups that are captured."""
-    spans = StepShapes.of((0,), capacity, True).spans
-    return {(rows, *shape, 0) for rows in doubled(1, batch) for shape in product(CAUGHT_UP, spans)}
-
-
 def needed(batch: int, capacity: int) -> set[tuple[int, int, int, int]]:
     """(rows, columns, span, first row) of the windows of prefills without graphs, as with a user's
     cache, and of catch-ups.
     """
-    found = captured(batch, capacity)
+    found = set[tuple[int, int, int, int]]()
     for rows in range(1, batch + 1):
         most = prefill_window(rows, CUDA)
         for tokens in lengths(capacity):
@@ -126,11 +119,12 @@ def needed(batch: int, capacity: int) -> set[tuple[int, int, int, int]]:
             for start in range(min(2, batch - rows + 1)):
                 span = bucket(before + CHUNK_TOKENS["cuda"], capacity)
                 found.add((rows, CHUNK_TOKENS["cuda"], span, start))
-    for rows in doubled(1, batch):
+    for rows, start in product(range(1, batch + 1), range(2)):
         for lacking in (3, 5, 9, 17, 40, 100, 200, 300):
             columns = min(caught_up_columns(lacking, CUDA), 256)
-            for span in StepShapes.of((0,), capacity, True).spans:
-                found.add((rows, columns, span, 0))
+            if rows + start <= batch:
+                for span in StepShapes.of((0,), capacity, True).spans:
+                    found.add((rows, columns, span, start))
     return found
 
 
@@ -150,8 +144,6 @@ def main(layout: str = "split", batch: str = "3", capacity: str = "1024", folder
     with torch.inference_mode():
         for window in segment_kinds(most, META):
             scorer.fill(window)
-        for shape in captured(rows, most):
-            fill(*shape)
         for size in doubled(1, rows):
             for columns, span in (*prompt_shapes(size, most, CUDA), *caught_up_shapes(most)):
                 fill(size, columns, span)

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, final
 
 from bass.engine.cost import Pass
 from bass.engine.graphs import trial
-from bass.engine.prefill import CatchUpGraphs, Part, PrefillGraphs
+from bass.engine.prefill import Part, PrefillGraphs
 from bass.engine.shapes import StepShape, StepShapes
 from bass.engine.step import Step, StepReport
 from bass.records import Sequences
@@ -25,7 +25,6 @@ class Captured(Step):
         rows: Sequences | None,
         shapes: StepShapes,
         pool: Any,
-        own_drafter: bool = True,
         prefills: PrefillGraphs | None = None,
     ) -> None:
         self.inner, self.rows, self.shapes, self.known = step, rows, shapes, set[StepShape]()
@@ -34,33 +33,28 @@ class Captured(Step):
         self.trimming = step.trimming
         # None: of no rows in particular
         self.graphs = prefills
-        self.catch_ups = rows and CatchUpGraphs(step.drafter, rows, step.log, shapes.spans)
 
     def replayed(self, run: Callable[[], None]) -> Callable[[], None]:
         Captured.prefills += 1
         run()
-        return run
-
-    def repeated(self, run: Callable[[], None]) -> Callable[[], None]:
-        run()
+        run()  # as the capture does
         return run
 
     def prefill(self, sequences: Sequences, parts: list[Part]) -> None:
-        if self.graphs is not None and self.graphs.captured:
-            self.graphs.feed(parts)
+        if self.graphs is not None and self.graphs.target.captured:
+            self.graphs.target.feed(parts)
         else:
             super().prefill(sequences, parts)
 
-    def catch_up(self, sequences: Sequences, lacking: int, span: int) -> tuple[Pass, ...]:
-        if self.catch_ups is None or not self.catch_ups.captured:
-            return super().catch_up(sequences, lacking, span)
-        return self.catch_ups.feed(lacking, span)
+    def catch_up(self, sequences: Sequences, parts: list[Part]) -> tuple[Pass, ...]:
+        if self.graphs is not None and self.graphs.drafter.captured:
+            return self.graphs.drafter.feed(parts)
+        return super().catch_up(sequences, parts)
 
     def prepare_windows(self) -> None:
-        assert self.catch_ups is not None
         if self.graphs is not None:
-            self.graphs.prepare(self.replayed)
-        self.catch_ups.prepare(self.repeated)
+            for graphs in self.graphs:
+                graphs.prepare(self.replayed)
 
     def prepared(self, shape: StepShape) -> bool:
         return shape in self.known

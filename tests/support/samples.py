@@ -5,7 +5,7 @@ at.
 import numpy as np
 import torch
 
-from bass.engine.prefill import feed
+from bass.engine.prefill import feeds_target
 from bass.engine.shapes import StepShape
 from bass.records import Feedback, Window
 from bass.sampling import RowSampling
@@ -50,7 +50,8 @@ def first_tokens(
     s.tokens[:, : len(prompt)] = torch.tensor(prompt)
     positions = torch.arange(len(prompt) - 1, device=s.lens.device).expand(samples, -1)
     window = Window(s.tokens[:, : len(prompt) - 1].clone(), positions, s.capacity)
-    feed(step.target, step.drafter, window, s.tokens[:, 1 : len(prompt)].clone())
+    feeds_target(step.target, step.drafter)(window, s.tokens[:, 1 : len(prompt)].clone())
+    step.drafter.fill(window)
     state, lens, drafted = (
         policy.init(samples),
         np.full(samples, len(prompt)),

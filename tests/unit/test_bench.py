@@ -225,9 +225,9 @@ def test_wall_time_has_the_hosts_time_and_no_prefill(
     assert timing.calls == []
     admit, pauses = Schedule.admit, [0.5]
 
-    def slow(self: Schedule) -> Any:
+    def slow(self: Schedule, lengths: list[int]) -> Any:
         time.sleep(pauses.pop() if pauses else 0)
-        return admit(self)
+        return admit(self, lengths)
 
     monkeypatch.setattr(Schedule, "admit", slow)
     began = time.perf_counter()

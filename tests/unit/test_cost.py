@@ -1,5 +1,7 @@
 """What a step must move and compute, against figures worked out by hand."""
 
+from typing import Any
+
 import numpy as np
 
 from bass.engine.cost import Pass, PassCost, PassLog, Work, pass_cost, work_of
@@ -25,9 +27,7 @@ def passes_of(*columns: int) -> tuple[Pass, ...]:
 PASSES = passes_of(2, 1, 1)
 
 
-def work(
-    passes: tuple[Pass, ...], drafted: np.ndarray = DRAFTED, caught_up: tuple[Pass, ...] = ()
-) -> Work:
+def work(passes: tuple[Pass, ...], drafted: np.ndarray = DRAFTED, caught_up: Any = None) -> Work:
     return work_of(passes, caught_up, TARGET, LENS, drafted, EMITTED, ACTIVE)
 
 
@@ -55,13 +55,15 @@ def test_a_pass_that_no_active_row_needs_costs_nothing() -> None:
 
 
 def test_a_pass_in_which_a_drafter_caught_up_is_one_of_the_step() -> None:
-    more, alone = work(PASSES, caught_up=passes_of(3)), work(PASSES)
-    assert more.bytes - alone.bytes == 70 + 28 * 3
-    assert more.flops - alone.flops == 6 * 7
-    # of 14 tokens in parts of 8 and 6 columns, a row of 12 has 6 in each
-    parts = work(PASSES, caught_up=passes_of(8, 6))
-    assert parts.bytes - alone.bytes == 2 * 70 + (10 + 6 + 28) * 3
-    assert parts.flops - alone.flops == (8 + 6 + 6 + 6) * 7
+    """The last token of a row is not fed."""
+    alone = work(PASSES)
+    for passes in (passes_of(3), passes_of(2, 1)):
+        more = work(PASSES, caught_up=(passes, np.array([3, 0, 3])))
+        assert more.bytes - alone.bytes == 70 * len(passes) + (15 + 11) * 3
+        assert more.flops - alone.flops == 6 * 7
+    one = work(PASSES, caught_up=(passes_of(3), np.array([14, 0, 0])))
+    assert one.bytes - alone.bytes == 70 + 15 * 3
+    assert one.flops - alone.flops == 14 * 7
 
 
 def test_a_layer_with_a_window_reads_what_its_queries_see_and_no_more() -> None:

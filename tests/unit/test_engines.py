@@ -6,7 +6,10 @@ runs in it, and works with its own rows alone.
 
 import itertools
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any, ClassVar, final
 
 import pytest
@@ -17,8 +20,7 @@ from hypothesis import strategies as st
 import bass
 from bass.api.options import RequestOptions
 from bass.drafters import Ensemble, ModelDraft
-from bass.engine import prefill
-from bass.engine.prefill import CAUGHT_UP
+from bass.engine import prefill, warm_up
 from bass.engine.scorer import ModelScorer
 from bass.engine.shapes import StepShapes
 from bass.engine.warm_up import caught_up_shapes, prompt_shapes
@@ -134,7 +136,7 @@ def test_after_a_load_no_call_captures_anything_and_tokens_are_those_without_gra
     llm = bass.load(silent_pair.target, silent_pair.draft, device="cpu", **options)
     before = captures.count
     assert before == 4 * 6 * 4  # batches 1, 2, 4, 5; lengths 0 to 5; spans 8, 16, 32, 64
-    assert captures.prefills == len(prefill.SEGMENTS)
+    assert captures.prefills == 2 * len(prefill.SEGMENTS)  # of target and draft
     storage = llm._engines.storage
     for (prompts, request), _ in itertools.product(CALLS.values(), range(2)):
         found = llm.generate(prompts, ignore_eos=True, **request)
@@ -205,13 +207,34 @@ def test_a_warm_up_feeds_windows_of_prompts_and_of_drafters_that_catch_up(
     before, storage = captures.count, llm._engines.storage
     assert storage is not None
     capacity = storage.capacity
-    prepared = (1, 2, 4) if calls is None else (1, 4)
-    spans = storage.engine(1).step.shapes.spans
-    assert fed == {(segments, prefill.SEGMENT, capacity) for segments in prefill.SEGMENTS} | {
-        (rows, *shape) for rows in prepared for shape in itertools.product(CAUGHT_UP, spans)
-    }
+    assert fed == {(segments, prefill.SEGMENT, capacity) for segments in prefill.SEGMENTS}
     llm.generate([[i] * 20 for i in range(3, 13)], max_new_tokens=9, ignore_eos=True)
     assert captures.count == before
+
+
+def test_every_model_has_a_pass_before_kernels_are_compiled_in_dropped_graphs(
+    silent_pair: Pair, captures: type[Captured], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In which its tables of positions would be lost."""
+    llm = bass.load(silent_pair.target, silent_pair.draft, device="cpu", policy=Fixed(2))
+    fed, fill, seen = set[int](), ModelScorer.fill, list[int]()
+
+    def recorded(scorer: ModelScorer, window: Window) -> Any:
+        fed.add(id(scorer.decoder))
+        return fill(scorer, window)
+
+    @contextmanager
+    def ahead() -> Iterator[Any]:
+        seen.append(len(fed))
+        yield SimpleNamespace(compiled=False)
+
+    monkeypatch.setattr(ModelScorer, "fill", recorded)
+    launches = SimpleNamespace(COMPILES_AHEAD=True, compiled_ahead=ahead)
+    monkeypatch.setattr(warm_up.dispatch, "launches", lambda: launches)
+    storage = llm._engines.storage
+    assert storage is not None
+    assert [*warm_up.compiled(storage)] == []
+    assert seen == [2]
 
 
 def test_a_warm_up_feeds_windows_without_graphs_if_the_drafter_is_a_users(

@@ -18,17 +18,18 @@ from bass.engine.assembly import Storage
 from bass.engine.cost import PassCost, PassLog
 from bass.engine.graphs import GraphedStep
 from bass.engine.prefill import (
-    CatchUpGraphs,
     Part,
     PrefillGraphs,
-    feed_prompts,
-    windows_of,
+    SegmentGraphs,
+    feed_parts,
+    feeds_target,
 )
+from bass.engine.scorer import ModelScorer
 from bass.engine.warm_up import keeps_nothing, prompt_shapes
 from bass.interfaces import RowStore
 from bass.records import CacheBudget, Features, Observation, RowAssignment, Sequences, Window
 from bass.verifiers import Rejection
-from support.doubles import Scripted
+from support.doubles import Cycle, Scripted
 from unit.checkpoints import Pair
 
 CPU = torch.device("cpu")
@@ -58,9 +59,14 @@ class Fed(RowStore):
 
 
 def repeated(run: Callable[[], None]) -> Callable[[], None]:
-    """In the place of a graph: runs once with empty windows, then again at each replay."""
+    """In the place of a graph: runs twice with empty windows, then again at each replay."""
+    run()
     run()
     return run
+
+
+def graphs_of(store: RowStore, sequences: Sequences) -> SegmentGraphs:
+    return SegmentGraphs(feeds_target(store, NoDrafter()), sequences, PassLog())
 
 
 @given(data=st.data(), rows=st.integers(1, 9), capacity=st.integers(1, 700))
@@ -71,9 +77,10 @@ def test_graphs_feed_what_windows_feed(data: Any, rows: int, capacity: int) -> N
         prompt = [*range(7, 8 + data.draw(st.integers(0, capacity - 1)))]
         first = data.draw(st.integers(0, len(prompt) - 1))
         parts.append(Part(row, prompt, first, data.draw(st.integers(first, len(prompt) - 1))))
+    catches_up = any(part.last > part.first for part in parts) and data.draw(st.booleans())
     expected, found = Fed(), Fed()
-    feed_prompts(expected, NoDrafter(), sequences, parts)
-    graphs = PrefillGraphs(found, NoDrafter(), sequences)
+    feed_parts(feeds_target(expected, NoDrafter()), sequences, parts, catches_up)
+    graphs = graphs_of(found, sequences)
     graphs.prepare(repeated)
     assert found.tokens == []
     graphs.feed(parts)
@@ -87,7 +94,7 @@ def test_graphs_feed_what_windows_feed(data: Any, rows: int, capacity: int) -> N
 def test_prompts_of_any_lengths_fill_the_segments_of_one_window() -> None:
     """A refilled row costs the tokens of its prompt, whatever the batch."""
     store, sequences = Fed(), Sequences.empty(32, 700, [], CPU)
-    graphs = PrefillGraphs(store, NoDrafter(), sequences)
+    graphs = graphs_of(store, sequences)
     graphs.prepare(repeated)
     store.windows.clear()
     graphs.feed([Part(17, [3] * 150, 0, 149), Part(5, [4] * 300, 96, 192)])
@@ -105,33 +112,25 @@ def test_windows_hold_the_segments_in_little_more_time_than_these_take(segments:
     assert time <= 1.2 * prefill.SEGMENT * segments + 2 * prefill.WEIGHT_TOKENS
 
 
-@given(data=st.data(), lacking=st.integers(3, 120))
-def test_graphs_feed_a_drafter_the_tokens_that_it_lacks(data: Any, lacking: int) -> None:
-    """At least those, none that is not committed, in few windows, whose passes are returned."""
+@pytest.mark.parametrize("logs", [True, False])
+def test_graphs_return_the_passes_of_their_windows(logs: bool) -> None:
+    """A drafter whose windows take no pass has none."""
     sequences, drafter, log = Sequences.empty(3, 200, [], CPU), Fed(), PassLog()
-    sequences.tokens.copy_(torch.randint(0, 50, (3, 201)))
-    sequences.lens.copy_(torch.tensor([data.draw(st.integers(1, 200)) for _ in range(3)]))
-    cost = PassCost(1, 1, 1)
 
     def fill(window: Window) -> Features:
-        log.add(cost, window.tokens.shape[1])
+        if logs:
+            log.add(PassCost(1, 1, 1), window.tokens.shape[1])
         return Fed.fill(drafter, window)
 
-    drafter.fill = fill  # type: ignore[method-assign]
-    graphs = CatchUpGraphs(drafter, sequences, log, (100, 200))  # type: ignore[arg-type]
+    graphs = SegmentGraphs(lambda window, _: fill(window), sequences, log, optional=True)
     graphs.prepare(repeated)
-    assert drafter.tokens == []  # all rows are idle
-    sequences.active[:2] = True
-    passes = graphs.feed(lacking, 200)
-    assert {one.cost for one in passes} == {cost}
-    assert [one.columns for one in passes] == windows_of(lacking, prefill.CAUGHT_UP)
-    expected = {
-        (row, place, int(sequences.tokens[row, place]))
-        for row, tokens in enumerate(sequences.lens[:2].tolist())
-        for place in range(max(0, tokens - sum(one.columns for one in passes)), tokens)
-    }
-    assert len(drafter.tokens) == len(expected)
-    assert {*drafter.tokens} == expected
+    assert bool(graphs.captured) == logs
+    if logs:
+        passes = graphs.feed([Part(2, [*range(200)], 3, 190), Part(0, [7] * 9, 0, 8)])
+        assert [one.columns for one in passes] == [prefill.SEGMENT]
+        assert sorted(drafter.tokens) == [
+            *((0, i, 7) for i in range(8)), *((2, i, i) for i in range(3, 190))
+        ]  # fmt: skip
 
 
 def test_a_users_part_runs_in_no_graph_that_is_dropped(silent_pair: Pair) -> None:
@@ -150,14 +149,6 @@ def test_a_users_part_runs_in_no_graph_that_is_dropped(silent_pair: Pair) -> Non
     assert not keeps(stop_rule="confidence", drafter="ensemble")
     assert keeps(verifier=Mine())
     assert keeps(None, drafter=Scripted({}, lambda *_: False, 53), num_speculative_tokens=2)
-
-
-@given(tokens=st.integers(1, 500))
-def test_windows_of_a_catch_up_are_few_and_little_is_fed_in_vain(tokens: int) -> None:
-    windows = windows_of(tokens, prefill.CAUGHT_UP)
-    assert sum(windows) >= tokens > sum(windows) - windows[-1]
-    smaller = [size for size in prefill.CAUGHT_UP if size < windows[-1]]
-    assert all(sum(windows[:-1]) + size < tokens for size in smaller)
 
 
 def test_a_users_drafter_and_cache_have_no_graphs_of_prefills(
@@ -196,10 +187,9 @@ def test_a_users_drafter_or_cache_is_fed_without_graphs(graphs: bool) -> None:
     sequences, store = Sequences.empty(2, 64, [], CPU), Fed()
     step: Any = object.__new__(GraphedStep)
     vars(step).update(
-        own_drafter=True, sequences=sequences, target=store, drafter=NoDrafter(), log=PassLog(),
-        prefills=PrefillGraphs(store, NoDrafter(), sequences) if graphs else None,
-        here=nullcontext(), catch_ups=CatchUpGraphs(NoDrafter(), sequences, PassLog(), (64,)),
-        _captures=nullcontext, _replayed=repeated,
+        sequences=sequences, target=store, drafter=NoDrafter(), log=PassLog(),
+        prefills=PrefillGraphs(*(graphs_of(store, sequences),) * 2) if graphs else None,
+        here=nullcontext(), _captures=nullcontext, _replayed=repeated,
     )  # fmt: skip
     step.prepare_windows()
     store.windows.clear()
@@ -208,10 +198,26 @@ def test_a_users_drafter_or_cache_is_fed_without_graphs(graphs: bool) -> None:
     assert store.windows == ([(1, 32, 0)] if graphs else [(1, 1, 1)])
 
 
+def test_a_draft_is_fed_nothing_of_rows_that_never_draft(
+    silent_pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy, pair = Cycle((3, 0), 1), (silent_pair.target, silent_pair.draft)
+    llm = bass.load(*pair, policy=policy, device="cpu", max_batch_size=2)
+    fed, fill = list[int](), ModelScorer.fill
+
+    def recorded(scorer: ModelScorer, window: Window) -> Any:
+        fed.append(int(scorer.decoder is llm.models.draft) * int((window.positions >= 0).sum()))
+        return fill(scorer, window)
+
+    monkeypatch.setattr(ModelScorer, "fill", recorded)
+    llm.generate([[3] * 9, [4] * 7], max_new_tokens=1)
+    assert sum(fed) == 8  # of the first row
+
+
 @pytest.mark.parametrize("prompt", [[4], [4, 5]])
 def test_a_prompt_of_one_token_is_not_fed(prompt: list[int]) -> None:
     store, sequences = Fed(), Sequences.empty(1, 64, [], CPU)
-    graphs = PrefillGraphs(store, NoDrafter(), sequences)
+    graphs = graphs_of(store, sequences)
     graphs.prepare(repeated)
     before = len(store.windows)
     graphs.feed([Part(0, prompt, 0, len(prompt) - 1)])

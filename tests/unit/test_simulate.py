@@ -152,6 +152,17 @@ def test_auto_lengths_stay_near_the_best_where_acceptance_differs(acceptance: Ac
         assert (run.milliseconds.mean() * of_rows(run.accepted) < 1.02 * best).all()
 
 
+def test_auto_tries_drafts_in_a_few_rows_of_a_large_batch() -> None:
+    """And drafts in all of them once it knows that drafts pay."""
+    cost = CostModel.from_ratio(0.5)
+    few = (simulate(Auto(), Constant(0.2), 64, cost, steps=400).lengths > 0).sum(1)
+    assert set(few) == {0, 16}
+    assert (few > 0).mean() < 0.05
+    rows = (simulate(Auto(), Constant(0.9), 64, cost, steps=40).lengths > 0).sum(1)
+    assert rows[:2].tolist() == [16, 16]
+    assert (rows[4:] == 64).all()
+
+
 def test_auto_lengths_follow_a_drift_better_than_any_fixed_length() -> None:
     run = simulate(Auto(), Drifting(0.2, 0.95, 1000), 32, steps=3000).since(200)
     assert run.regret() < -0.03

@@ -26,7 +26,7 @@ from bass.engine.cost import (
     pass_cost,
 )
 from bass.engine.graphs import GraphedStep
-from bass.engine.prefill import PrefillGraphs
+from bass.engine.prefill import PrefillGraphs, SegmentGraphs, feeds_drafter, feeds_target
 from bass.engine.requests import RunStatus
 from bass.engine.scorer import CachedLayers, ModelScorer, WidenedScorer
 from bass.engine.shapes import StepShape, StepShapes, doubled
@@ -309,13 +309,18 @@ class Storage:
 
     @functools.cached_property
     def prefills(self) -> PrefillGraphs | None:
-        """The graphs that feed prompts, for all engines; None if a part of a user's needs the host:
-        a drafter, or a cache without `selected`.
+        """The graphs that feed prompts and what a drafter lacks, for all engines; None if a part of
+        a user's needs the host: a drafter, which may read what it is fed, or a cache without
+        `selected`.
         """
         context = RunContext(self, self.sequences)
         if not (selects(context.target) and is_ours(self.parts.drafter)):
             return None
-        return PrefillGraphs(context.target, built(self.parts.drafter, context), self.sequences)
+        drafter, log = built(self.parts.drafter, context), context.log
+        return PrefillGraphs(
+            SegmentGraphs(feeds_target(context.target, drafter), self.sequences, log),
+            SegmentGraphs(feeds_drafter(drafter), self.sequences, log, optional=True),
+        )
 
     @functools.cached_property
     def sequences(self) -> Sequences:
@@ -395,7 +400,7 @@ class Storage:
         lengths, attention = captured_lengths(parts.policy), parts.attention
         rows = len(sequences.lens) if attention.packs and selects(context.target) else 0
         shapes = StepShapes.of(lengths, sequences.capacity, attention.reads_lengths, rows)
-        how = shapes, self.pool, is_ours(parts.drafter), self.prefills
+        how = shapes, self.pool, self.prefills
         return Engine(sequences, GraphedStep(step, sequences, *how))
 
     def scorer(

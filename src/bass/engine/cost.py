@@ -266,7 +266,7 @@ class LoggedScorer(ForwardingRowStore, Scorer):
 
 def work_of(
     passes: tuple[Pass, ...],
-    caught_up: tuple[Pass, ...],
+    caught_up: tuple[tuple[Pass, ...], Int[np.ndarray, " batch"]] | None,
     target: PassCost | None,
     lens: Int[np.ndarray, " batch"],
     drafted: Int[np.ndarray, " batch"],
@@ -277,14 +277,16 @@ def work_of(
     """Work of a step; `lens` are the committed tokens of each row before it, `trimmed` the drafted
     tokens beyond the verified ones, which are `drafted`.
 
-    passes: those of the drafter in the step. caught_up: those just before it, which feed the last
-    committed tokens of each row, the earliest first. The target's pass covers each row's window.
+    passes: those of the drafter in the step. caught_up: those just before it, and how many tokens
+    of each row they feed, the last ones; of each row, one reads the keys. The target's pass covers
+    each row's window.
     """
     work = NO_WORK
-    after = sum(one.columns for one in caught_up)
-    for one in caught_up:
-        after -= one.columns
-        work += one.cost.work(one.columns, lens - after, active)
+    if caught_up is not None:
+        fed, tokens = caught_up
+        for cost, passes_of_it in Counter(one.cost for one in fed).items():
+            again = (passes_of_it - 1) * cost.weight_bytes
+            work += cost.work(tokens, lens - 1, active) + Work(again, 0)
     same: dict[PassCost, list[Pass]] = {}
     for one in passes:
         same.setdefault(one.cost, []).append(one)

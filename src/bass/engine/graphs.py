@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bass.engine.cost import Pass
-from bass.engine.prefill import CatchUpGraphs, Part, PrefillGraphs
+from bass.engine.prefill import Part, PrefillGraphs
 from bass.engine.shapes import StepShape, StepShapes
 from bass.engine.step import SpeculativeStep, Step, StepReport
 from bass.errors import OptionError, is_out_of_memory
@@ -87,8 +87,8 @@ class GraphedStep(Step):
     the rows' device, whichever device is current.
 
     pool: the memory pool of graphs that are never replayed at the same time.
-    own_drafter: whether no user's class drafts: one may read what it is fed on the host. prefills:
-    the graphs of prefills, which the engines of a storage share; None: the host launches them.
+    prefills: the graphs of prefills and catch-ups, which the engines of a storage share; None: the
+    host launches them.
     """
 
     overlaps: ClassVar[bool] = True
@@ -99,10 +99,8 @@ class GraphedStep(Step):
         sequences: Sequences,
         shapes: StepShapes,
         pool: Any,
-        own_drafter: bool,
         prefills: PrefillGraphs | None,
     ) -> None:
-        self.own_drafter = own_drafter
         self.inner, self.sequences, self.shapes = step, sequences, shapes
         self.target, self.drafter, self.verifier = step.target, step.drafter, step.verifier
         self.warp, self.vocab_size, self.log = step.warp, step.vocab_size, step.log
@@ -124,30 +122,26 @@ class GraphedStep(Step):
         self.captured: dict[StepShape, Captured] = {}
         self.tried: set[tuple[int, int | None]] = set()  # draft lengths and packed sizes
         self.prefills = prefills
-        spans = shapes.spans if shapes.lengths[-1] else ()  # of a policy that drafts
-        self.catch_ups = CatchUpGraphs(self.drafter, sequences, self.log, spans)
 
     def prefill(self, sequences: Sequences, parts: list[Part]) -> None:
         assert sequences is self.sequences, "a graph works only with its own sequences"
         with self.here:
-            if self.prefills is not None and self.prefills.captured:
-                self.prefills.feed(parts)
+            if self.prefills is not None and self.prefills.target.captured:
+                self.prefills.target.feed(parts)
             else:
                 super().prefill(sequences, parts)
 
-    def catch_up(self, sequences: Sequences, lacking: int, span: int) -> tuple[Pass, ...]:
-        if not self.catch_ups.captured:
-            return super().catch_up(sequences, lacking, span)
+    def catch_up(self, sequences: Sequences, parts: list[Part]) -> tuple[Pass, ...]:
         with self.here:
-            return self.catch_ups.feed(lacking, span)
+            if self.prefills is not None and self.prefills.drafter.captured:
+                return self.prefills.drafter.feed(parts)
+            return super().catch_up(sequences, parts)
 
     def prepare_windows(self) -> None:
-        if self.own_drafter:
+        if self.prefills is not None:
             with self._captures():
-                if self.prefills is not None:
-                    self.prefills.prepare(self._replayed)
-                self.catch_ups.prepare(self._replayed)
-            self.log.take()  # a catch-up counts when it is replayed
+                for graphs in self.prefills:
+                    graphs.prepare(self._replayed)
 
     def prepare(self, sequences: Sequences, shape: StepShape) -> None:
         if not self.prepared(shape):

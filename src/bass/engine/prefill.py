@@ -1,11 +1,11 @@
-"""Feeds prompts to target and drafter, and to a drafter the tokens of steps without drafts: in
-windows launched by the host, or by CUDA graphs.
+"""Feeds prompts to the target, and to a drafter what it lacks: in windows launched by the host, or
+by CUDA graphs.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import NamedTuple, final
 
 import numpy as np
@@ -16,7 +16,6 @@ from torch import Tensor
 from bass.engine import shapes
 from bass.engine.cost import Pass, PassLog
 from bass.interfaces import Drafter, RowStore
-from bass.ops import batch_state
 from bass.records import Observation, Sequences, Window
 
 # prompt tokens per row and pass, if the host launches it: bounds the memory of a long prompt's
@@ -30,19 +29,20 @@ WEIGHT_TOKENS = 128  # tokens that take as long as reading the weights of a pass
 # Prompt tokens between two steps of running rows: of all rows together, and on a GPU at least
 # ROW_TOKENS for each row. They take about as long as a step.
 CHUNK_TOKENS, ROW_TOKENS = {"cpu": 64, "cuda": 256}, 8
-CAUGHT_UP = [32, 8]  # columns of the windows that are captured for a drafter that catches up
+LEAST_CAUGHT_UP = 8  # columns of the windows of a drafter that catches up, if the host launches it
 
 Record = Callable[[Callable[[], None]], Callable[[], None]]
+Feed = Callable[[Window, Int[Tensor, "batch window"]], object]  # a window, the tokens after its own
 
 
 class Part(NamedTuple):
-    """The tokens `first` to `last - 1` of a prompt, to be fed to a row.
+    """The tokens `first` to `last - 1` of a row, to be fed to it.
 
-    The last token of a prompt is not fed.
+    The last token of a row is not fed.
     """
 
     row: int
-    prompt: list[int]
+    prompt: list[int]  # and what follows it
     first: int
     last: int
 
@@ -65,16 +65,6 @@ def equal_windows(tokens: int, most: int) -> int:
     return -(-tokens // -(-tokens // most)) if tokens else most
 
 
-def windows_of(tokens: int, columns: list[int]) -> list[int]:
-    """The fewest captured windows, the last as small as possible, that hold `tokens` tokens.
-
-    columns: descending.
-    """
-    full, left = divmod(tokens, columns[0])
-    last = [next(size for size in reversed(columns) if size >= left)] if left else []
-    return [columns[0]] * full + last
-
-
 @cache
 def segment_windows(segments: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
     """The captured windows that hold this number of segments in the least time, by their sizes.
@@ -90,14 +80,13 @@ def segment_windows(segments: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def caught_up_columns(tokens: int, device: torch.device) -> int:
-    """Columns of the windows that feed a drafter the last `tokens` tokens of each row.
+    """Columns of the windows, without graphs, that feed a drafter up to `tokens` tokens of a row.
 
-    On a GPU they are a power of two, because kernels are compiled for numbers of columns; a token
-    that is fed again changes nothing.
+    On a GPU they are a power of two, because kernels are compiled for numbers of columns.
     """
     if device.type != "cuda":
         return tokens
-    return max(CAUGHT_UP[-1], 1 << (tokens - 1).bit_length())
+    return max(LEAST_CAUGHT_UP, 1 << (tokens - 1).bit_length())
 
 
 def empty_window(rows: int, columns: int, span: int, device: torch.device) -> Window:
@@ -121,14 +110,20 @@ def on_device(array: np.ndarray, device: torch.device) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
-def feed(
-    target: RowStore, drafter: Drafter, window: Window, following: Int[Tensor, "batch window"]
-) -> None:
-    """Feed a window of prompts, and the tokens after its own, to the target and to the drafter."""
-    features = target.fill(window)
-    drafter.fill(window)
-    if drafter.observes:
-        drafter.observe(Observation(window, following, features))
+def feeds_target(target: RowStore, drafter: Drafter) -> Feed:
+    """What feeds a window of prompts to the target, and its states to the drafter."""
+
+    def feed(window: Window, following: Int[Tensor, "batch window"]) -> None:
+        features = target.fill(window)
+        if drafter.observes:
+            drafter.observe(Observation(window, following, features))
+
+    return feed
+
+
+def feeds_drafter(drafter: Drafter) -> Feed:
+    """What feeds a window to the drafter."""
+    return lambda window, following: drafter.fill(window)
 
 
 def padded(parts: list[Part], rows: int, start: int, width: int) -> np.ndarray:
@@ -145,16 +140,22 @@ def padded(parts: list[Part], rows: int, start: int, width: int) -> np.ndarray:
     return found
 
 
-def feed_prompts(target: RowStore, drafter: Drafter, rows: Sequences, parts: list[Part]) -> None:
-    """Feed parts of prompts to their rows, in windows of adjacent rows."""
+def feed_parts(feed: Feed, rows: Sequences, parts: list[Part], catches_up: bool = False) -> None:
+    """Feed parts to their rows, in windows of adjacent rows.
+
+    catches_up: the parts are of any length and begin anywhere, but are not of prompts in chunks.
+    """
     ordered, device = sorted(parts), rows.tokens.device
     breaks = [i for i in range(1, len(parts)) if ordered[i].row > ordered[i - 1].row + 1]
     for i, j in pairwise((0, *breaks, len(parts))):
         own, start, count = ordered[i:j], ordered[i].row, j - i
         most, before = max(p.last - p.first for p in own), max(p.first for p in own)
         least = CHUNK_TOKENS["cuda"] if before and device.type == "cuda" else 0
-        staged = padded(own, count, start, max(most, least))
         size = max(equal_windows(most, prefill_window(count, device)), least)
+        if catches_up:
+            least = caught_up_columns(most, device)
+            size = min(least, PREFILL_WINDOW)
+        staged = padded(own, count, start, max(most, least))
         for first in range(0, most, size):
             last = min(first + size, staged.shape[2])
             tokens, positions, following = (
@@ -162,7 +163,7 @@ def feed_prompts(target: RowStore, drafter: Drafter, rows: Sequences, parts: lis
                 for part in staged[:, :, first:last]
             )
             window = Window(tokens, positions, shapes.bucket(before + last, rows.capacity), start)
-            feed(target, drafter, window, following)
+            feed(window, following)
 
 
 def in_segments(parts: list[Part], segments: int) -> tuple[np.ndarray, np.ndarray]:
@@ -182,8 +183,9 @@ def in_segments(parts: list[Part], segments: int) -> tuple[np.ndarray, np.ndarra
 
 
 @final
-class PrefillGraphs:
-    """Prefill as CUDA graphs, one for each number of segments, which serve any rows of a storage.
+class SegmentGraphs:
+    """Windows of segments as CUDA graphs, one for each number of segments, which serve any rows of
+    a storage.
 
         prompts -> parts of SEGMENT tokens -> device -> window of segments -> graph
                                                    -> window of segments -> graph
@@ -194,12 +196,17 @@ class PrefillGraphs:
     Prompts of any lengths thus fill a window, and the device takes a fraction of the time that the
     host takes to launch the kernels one by one. A window stores all keys and values of a layer
     before its queries attend.
+
+    log: of the drafter's passes. optional: nothing is captured if a window takes none of them.
     """
 
-    def __init__(self, target: RowStore, drafter: Drafter, sequences: Sequences) -> None:
-        self.target, self.drafter, self.sequences = target, drafter, sequences
-        # by the number of segments: the window, the tokens after its own, what replays its graph
-        self.captured: dict[int, tuple[Window, Tensor, Callable[[], None]]] = {}
+    def __init__(
+        self, run: Feed, sequences: Sequences, log: PassLog, optional: bool = False
+    ) -> None:
+        self.run, self.sequences, self.log, self.optional = run, sequences, log, optional
+        # by the number of segments: the window, the tokens after its own, what replays its graph,
+        # and the passes in it
+        self.captured: dict[int, tuple[Window, Tensor, Callable[[], None], tuple[Pass, ...]]] = {}
 
     @torch.inference_mode()
     def prepare(self, record: Record) -> None:
@@ -214,75 +221,37 @@ class PrefillGraphs:
             windows = [(window, torch.zeros_like(window.tokens)) for window in kinds]
         captured = {}
         for window, following in windows:
-            replay = record(partial(feed, self.target, self.drafter, window, following))
-            captured[len(window.tokens)] = window, following, replay
+            replay = record(partial(self._logged, window, following))
+            passes = self.log.take()
+            if self.optional and not passes:
+                return
+            captured[len(window.tokens)] = window, following, replay, passes
         self.captured = captured
 
-    def feed(self, parts: list[Part]) -> None:
-        """Feed parts of prompts to their rows."""
-        device = self.sequences.tokens.device
+    def _logged(self, window: Window, following: Int[Tensor, "batch window"]) -> None:
+        self.log.take()  # drops the passes of a first run
+        self.run(window, following)
+
+    def feed(self, parts: list[Part]) -> tuple[Pass, ...]:
+        """Feed parts to their rows; returns the passes."""
+        device, passes = self.sequences.tokens.device, tuple[Pass, ...]()
         segments = sum(-(-(part.last - part.first) // SEGMENT) for part in parts)
         sizes = segment_windows(segments, SEGMENTS)
         rows, tokens = (on_device(array, device) for array in in_segments(parts, sum(sizes)))
         each = zip(sizes, rows.split(sizes), tokens.split(sizes, 1), strict=True)
         for size, rows_of_segments, columns in each:
-            window, following, replay = self.captured[size]
+            window, following, replay, fed = self.captured[size]
             assert window.rows is not None
             own = window.tokens, window.positions, following, window.rows
             for tensor, value in zip(own, (*columns, rows_of_segments), strict=True):
                 tensor.copy_(value)
             replay()
-
-
-@final
-class CatchUpGraphs:
-    """What a drafter lacks after steps without drafts, fed by CUDA graphs, one for each number of
-    columns and each span.
-
-        skipped -> device -> the last tokens of each row but `skipped` -> window -> graph
-
-    Windows include tokens that the drafter has: to feed them again changes nothing.
-    """
-
-    def __init__(
-        self, drafter: Drafter, sequences: Sequences, log: PassLog, spans: tuple[int, ...]
-    ) -> None:
-        self.drafter, self.sequences, self.log = drafter, sequences, log
-        self.shapes = [*product(CAUGHT_UP, spans)]
-        self.skipped = torch.zeros_like(sequences.lens[:1])  # device
-        # what replays each graph, and the passes in it
-        self.captured: dict[tuple[int, int], tuple[Callable[[], None], tuple[Pass, ...]]] = {}
-
-    @torch.inference_mode()
-    def prepare(self, record: Record) -> None:
-        """Capture the windows once, if the drafter keeps something of them.
-
-        record: as of `PrefillGraphs.prepare`.
-        """
-        if self.captured:
-            return
-        captured = {}
-        for shape in self.shapes:
-            replay = record(partial(self.fill, *shape))
-            if not (passes := self.log.take()):
-                return
-            captured[shape] = replay, passes
-        self.captured = captured
-
-    def fill(self, columns: int, span: int) -> None:
-        """Feed the last `columns` tokens of each row but the last `skipped`."""
-        self.log.take()  # drops the passes of a first run
-        rows = replace(self.sequences, lens=self.sequences.lens - self.skipped)
-        self.drafter.fill(Window(*batch_state.last(rows, columns), span))
-
-    def feed(self, lacking: int, span: int) -> tuple[Pass, ...]:
-        """Feed the last `lacking` tokens of each row; returns the passes."""
-        sizes = windows_of(lacking, CAUGHT_UP)
-        left, passes = sum(sizes), tuple[Pass, ...]()
-        for columns in sizes:
-            left -= columns
-            replay, fed = self.captured[columns, span]
-            self.skipped.fill_(left)  # in the order of the stream: the launch holds the number
-            replay()
             passes += fed
         return passes
+
+
+class PrefillGraphs(NamedTuple):
+    """Those that feed prompts to the target, and what the drafter lacks to it."""
+
+    target: SegmentGraphs
+    drafter: SegmentGraphs

@@ -10,6 +10,7 @@ from typing import Any, final
 
 import numpy as np
 import torch
+from jaxtyping import Int
 
 from bass.drafters.validity import invalid_draft, invalid_target
 from bass.engine.cost import Pass, work_of
@@ -39,8 +40,8 @@ class PendingStep:
 
     collect: Callable[[], StepReport]
     plan: StepPlan
-    # the drafter's passes over tokens committed in steps in which it did not run
-    caught_up: tuple[Pass, ...] = ()
+    # the drafter's passes over tokens that it lacked, and their number of each row
+    caught_up: tuple[tuple[Pass, ...], Int[np.ndarray, " batch"]] | None = None
     host_seconds: float = 0.0  # time for which the device was idle before the launch
     started: float | None = None  # None: launched while the previous step was in flight
 
@@ -90,8 +91,6 @@ class EngineRun:
         weakref.finalize(self, setattr, self.status, "over", True)
         self.schedule = Schedule(self.requests, self.sequences, self.step)
         self.batch = len(self.sequences.lens)
-        # steps since the drafter last ran: those in which no row drafted
-        self.behind = 0
         self.began = self.idle = 0.0
 
     @property
@@ -154,7 +153,8 @@ class EngineRun:
                 state = self._admitted(state)
                 lengths = checked_lengths(self.policy, self.policy.lengths(state), self.batch)
                 pending = self._launched(self.schedule.plan(lengths))
-            self.behind = 0 if pending.plan.shape.k else self.behind + 1
+            if not pending.plan.shape.k:
+                self.schedule.undrafted()
             ahead = self._launched_ahead(pending.plan, state)
             yield emissions  # while the device works; the consumer may end requests
             serving = self.schedule.serving.copy()
@@ -205,7 +205,8 @@ class EngineRun:
         """
         if not self.schedule.admits:
             return state
-        admitted = self.schedule.admit()
+        lengths = checked_lengths(self.policy, self.policy.lengths(state), self.batch)
+        admitted = self.schedule.admit(lengths)
         if (device := self.sequences.tokens.device).type == "cuda":
             torch.cuda.current_stream(device).synchronize()  # not a part of the next step's time
         if len(admitted):
@@ -219,16 +220,14 @@ class EngineRun:
         host_seconds = time.perf_counter() - self.idle
         self._capture(plan.shape)
         started = time.perf_counter()
-        caught_up = self._caught_up(plan.shape.span) if plan.shape.k and self.behind else ()
+        caught_up = None
+        if lacked := self.schedule.lacked(plan.lengths):
+            tokens = np.zeros(self.batch, dtype=np.int64)
+            for part in lacked:
+                tokens[part.row] = part.last - part.first
+            caught_up = self.step.catch_up(self.sequences, lacked), tokens
         collect = self.step.launch(self.sequences, plan.lengths, plan.shape)
         return PendingStep(collect, plan, caught_up, host_seconds, started)
-
-    def _caught_up(self, span: int) -> tuple[Pass, ...]:
-        """Feed the drafter the tokens of the steps in which it did not run, and the two that its
-        last draft may not have fed. Returns the passes.
-        """
-        lacking = min(self.behind, self.schedule.most_generated) + 2
-        return self.step.catch_up(self.sequences, lacking, span)
 
     def _launched_ahead(self, plan: StepPlan, state: Any) -> PendingStep | None:
         """Launch the next step while this one is in flight, or return None.
@@ -243,7 +242,7 @@ class EngineRun:
             return None
         lengths = checked_lengths(self.policy, given, self.batch)
         after = self.schedule.plan_ahead(plan, lengths)
-        if after is None or (after.shape.k and self.behind):
+        if after is None or any(after.lengths[row] for row in self.schedule.lacking):
             return None
         return PendingStep(self.step.launch(self.sequences, after.lengths, after.shape), after)
 

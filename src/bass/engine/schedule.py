@@ -39,7 +39,8 @@ class Schedule:
 
     A request waits in `queue`, has its row in `prefilling` while its prompt is fed, then in
     `serving`, which holds the index of each row's request, -1 for a row that is idle in steps. The
-    limit of a row without a request is 0. `known`: the requests that have not ended.
+    limit of a row without a request is 0. `known`: the requests that have not ended. `lacking`: by
+    row, the first token that its drafter has not been fed; other drafters lack none.
     """
 
     requests: list[Request]
@@ -54,6 +55,7 @@ class Schedule:
         self.arrived = len(self.known)
         self.queue = deque(self.known)
         self.prefilling: dict[int, Prefill] = {}  # by row, in the order of their admission
+        self.lacking: dict[int, int] = {}
         self.chunk, self.segment = chunk_tokens(batch, self.sequences.tokens.device)
 
     @property
@@ -65,12 +67,6 @@ class Schedule:
         """Whether there is something to feed, or a request and an idle row for it."""
         return bool(self.prefilling) or (bool(self.queue) and min(self.serving) < 0)
 
-    @property
-    def most_generated(self) -> int:
-        """The number of tokens that the row with the most has after its prompt."""
-        rows = zip(self.lens, self.serving, strict=True)
-        return max(tokens - len(self.known[r].prompt) for tokens, r in rows if r >= 0)
-
     def add(self, requests: list[Request]) -> None:
         """Let requests wait for a row; they have the next indices."""
         for request in requests:
@@ -78,10 +74,11 @@ class Schedule:
             self.queue.append(self.arrived)
             self.arrived += 1
 
-    def admit(self) -> np.ndarray:
+    def admit(self, lengths: list[int] | None = None) -> np.ndarray:
         """Assign idle rows to waiting requests and feed prompts: as many tokens as take about as
         long as a step, or all of them if no row runs. Returns the rows that begin to decode.
 
+        lengths: of the next drafts. The drafter of a row of length 0 is fed before its first draft.
         Samples of one prompt share a prefill: the first is fed, or copied from a row that already
         serves the prompt; the others are copies, and wait for that row.
         """
@@ -91,13 +88,17 @@ class Schedule:
             for p in self.prefilling.values()
         )
         idle = [i for i, r in enumerate(self.serving) if r < 0 and i not in self.prefilling]
-        assignment, copies = self._assigned(idle, left) if self.queue and idle else (None, {})
+        assignment, copies = None, dict[int, int]()
+        if self.queue and idle:
+            assignment, copies = self._assigned(idle, left, lengths or [1] * len(self.lens))
         stores = self.step.target, self.step.drafter
         if assignment is not None:
             for store in stores:
                 store.reserve(copied(assignment) if store.writes_inputs else assignment)
         if parts := self._parts(budget):
             self.step.prefill(self.sequences, parts)
+            if parts := [part for part in parts if part.row not in self.lacking]:
+                self.step.catch_up(self.sequences, parts)
         if assignment is not None:
             for store in stores:
                 store.copy_rows(copied(assignment) if store.writes_inputs else assignment)
@@ -119,7 +120,9 @@ class Schedule:
         """The tokens of the segments that a part of a prompt takes."""
         return -(-tokens // self.segment) * self.segment
 
-    def _assigned(self, idle: list[int], left: int) -> tuple[RowAssignment, dict[int, int]]:
+    def _assigned(
+        self, idle: list[int], left: int, lengths: list[int]
+    ) -> tuple[RowAssignment, dict[int, int]]:
         """Assign idle rows to the first requests of the queue; also returns the request of each row
         that copies its prompt.
 
@@ -152,10 +155,15 @@ class Schedule:
         for row, request in zip(idle, leaders + followers, strict=False):
             prompt, self.limits[row] = self._prompt(request), self.known[request].limit
             source[row] = donors.setdefault(tuple(prompt), row)
+            self.lacking.pop(row, None)
             if source[row] == row:
                 self.prefilling[row] = Prefill(request)
+                if not lengths[row]:
+                    self.lacking[row] = 0
             else:
                 shared[row], copies[row] = len(prompt) - 1, request
+                if source[row] in self.lacking:
+                    self.lacking[row] = min(self.lacking[source[row]], len(prompt) - 1)
         return RowAssignment(np.array(self.limits), source, shared), copies
 
     def _parts(self, budget: int) -> list[Part]:
@@ -198,6 +206,24 @@ class Schedule:
         s.prompt_lens[index], s.end_tokens[index], s.sampling[index] = numbers[:, 0], ends, sampling
         s.steps[index] = 0
         s.active[index] = True
+
+    def undrafted(self) -> None:
+        """Note that no row drafts in the next step: its drafter is fed the last two tokens of a row
+        when it drafts.
+        """
+        for row, request in enumerate(self.serving):
+            if request >= 0:
+                self.lacking.setdefault(row, max(self.lens[row] - 2, 0))
+
+    def lacked(self, lengths: list[int]) -> list[Part]:
+        """What the drafters of rows that draft now lack; it counts as fed."""
+        rows = [row for row in self.lacking if lengths[row]]
+        if not rows:
+            return []
+        tokens = self.sequences.tokens[:, : max(self.lens[row] for row in rows)].tolist()
+        firsts = [(row, self.lacking.pop(row)) for row in rows]
+        parts = [Part(row, tokens[row], first, self.lens[row] - 1) for row, first in firsts]
+        return [part for part in parts if part.first < part.last]
 
     def plan(self, requested: list[int]) -> StepPlan:
         """The next step; each draft has its requested length, or what its request, its row's limit

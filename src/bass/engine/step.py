@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bass.drafters.validity import check_answer, in_int64, invalid_draft
 from bass.engine.cost import Pass, PassLog
-from bass.engine.prefill import PREFILL_WINDOW, Part, caught_up_columns, feed_prompts
+from bass.engine.prefill import Part, feed_parts, feeds_drafter, feeds_target
 from bass.engine.shapes import StepShape, StepShapes
 from bass.engine.trimming import Trimming
 from bass.errors import StrategyError
@@ -24,7 +24,6 @@ from bass.ops.batch_state import (
     ReportedTokens,
     clipped,
     commit_and_report,
-    last,
     unpack_numbers,
     unpack_tokens,
     valid_part,
@@ -91,16 +90,12 @@ class Step(Protocol):
     shapes: StepShapes = StepShapes()
 
     def prefill(self, sequences: Sequences, parts: list[Part]) -> None:
-        """Feed parts of prompts to their rows."""
-        feed_prompts(self.target, self.drafter, sequences, parts)
+        """Feed parts of prompts to their rows of the target, and its states to the drafter."""
+        feed_parts(feeds_target(self.target, self.drafter), sequences, parts)
 
-    def catch_up(self, sequences: Sequences, lacking: int, span: int) -> tuple[Pass, ...]:
-        """Feed the drafter the last `lacking` tokens of each row; returns the passes."""
-        columns = caught_up_columns(lacking, sequences.tokens.device)
-        tokens, positions = last(sequences, columns)
-        for start in range(0, columns, PREFILL_WINDOW):
-            part = slice(start, start + PREFILL_WINDOW)
-            self.drafter.fill(Window(tokens[:, part], positions[:, part], span))
+    def catch_up(self, sequences: Sequences, parts: list[Part]) -> tuple[Pass, ...]:
+        """Feed the drafter what it lacks of prompts and later tokens; returns the passes."""
+        feed_parts(feeds_drafter(self.drafter), sequences, parts, catches_up=True)
         return self.log.take()
 
     def prepare_windows(self) -> None:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from bass.engine.assembly import Engine, ModelPair, Storage, Strategies
 from bass.engine.cost import timed
+from bass.engine.prefill import Part
 from bass.engine.requests import Request
 from bass.engine.run import EngineRun
 from bass.files import digests
@@ -193,9 +194,10 @@ class StepTimes:
     @torch.inference_mode()
     def caught_up(self, engine: Engine) -> float:
         """The least seconds of some catch-ups of the rows as `measured` leaves them."""
-        rows = engine.sequences
-        span = engine.step.shapes.span(min(PROMPT, rows.capacity), rows.capacity)
-        feed = partial(engine.step.catch_up, rows, CAUGHT_UP, span)
+        rows, tokens = engine.sequences, [0] * (CAUGHT_UP + 1)
+        last = min(CAUGHT_UP, rows.capacity)
+        parts = [Part(row, tokens, 0, last) for row in range(len(rows.lens))]
+        feed = partial(engine.step.catch_up, rows, parts)
         return min(timed(feed, rows.tokens.device) for _ in range(CATCH_UPS))
 
     def steps(self, engine: Engine, order: tuple[int, ...]) -> Iterator[tuple[int, float]]:

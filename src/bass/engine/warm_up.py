@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain, product
+from itertools import product
 
 import torch
 
@@ -11,11 +11,11 @@ from bass.engine.assembly import Storage
 from bass.engine.engines import EngineCache
 from bass.engine.graphs import GraphedStep, trial
 from bass.engine.prefill import (
-    CAUGHT_UP,
     CHUNK_TOKENS,
+    LEAST_CAUGHT_UP,
     PREFILL_WINDOW,
     empty_window,
-    feed,
+    feeds_target,
     prefill_window,
     segment_kinds,
 )
@@ -52,25 +52,28 @@ def first_prefills(cache: EngineCache, steps: Iterable[Step]) -> None:
 
 def first_windows(storage: Storage, step: Step, rows: int) -> Iterator[Callable[[], object]]:
     """What feeds windows of the kinds that requests need to the first `rows` rows, where no graph
-    does: of prompts, and of what a user's drafter is fed after steps without drafts.
+    does: of prompts, and of what a drafter lacks.
 
     All rows are idle and have no token in them (position -1), so nothing is stored: they compile
     kernels.
     """
     capacity, device = storage.capacity, storage.models.device
-    for columns, span in () if storage.prefills else prompt_shapes(rows, capacity, device):
+    if storage.prefills is not None:
+        return
+    feed = feeds_target(step.target, step.drafter)
+    for columns, span in prompt_shapes(rows, capacity, device):
         window = empty_window(rows, columns, span, device)
-        yield partial(feed, step.target, step.drafter, window, window.tokens)
-    if not is_ours(storage.parts.drafter):
-        for columns, span in caught_up_shapes(capacity):
-            yield partial(step.catch_up, storage.sequences.first(rows), columns, span)
+        yield partial(feed, window, window.tokens)
+    for columns, span in caught_up_shapes(capacity):
+        yield partial(step.drafter.fill, empty_window(rows, columns, span, device))
 
 
 def first_segments(storage: Storage) -> Iterator[Callable[[], object]]:
     """What feeds windows without a token of the kinds that are captured, as `first_windows`."""
-    if (graphs := storage.prefills) is not None:
+    if storage.prefills is not None:
         for window in segment_kinds(storage.capacity, storage.models.device):
-            yield partial(feed, graphs.target, graphs.drafter, window, window.tokens)
+            for graphs in storage.prefills:
+                yield partial(graphs.run, window, window.tokens)
 
 
 def compiled(storage: Storage) -> Iterator[int]:
@@ -83,8 +86,10 @@ def compiled(storage: Storage) -> Iterator[int]:
         return
     with torch.inference_mode():  # a pass of each model, which makes its tables of positions
         rows = storage.sizes[0]
-        first = first_segments(storage), first_windows(storage, storage.engine(rows).step, rows)
-        next(chain(*first))()
+        step = storage.engine(rows).step
+        windows = [*first_segments(storage), *first_windows(storage, step, rows)]
+        windows[0]()  # the target's
+        windows[-1]()  # the drafter's
     rehearsals = [*rehearsals_of(storage)]
     for some in (rehearsals[:1], rehearsals[1:]):
         with launch.compiled_ahead() as compiler, torch.inference_mode():
@@ -96,15 +101,14 @@ def compiled(storage: Storage) -> Iterator[int]:
 
 
 def rehearsals_of(storage: Storage) -> Iterator[Callable[[], None]]:
-    """What launches the kernels of steps, the largest first, of prefills and of catch-ups."""
+    """What launches the kernels of steps, the largest first, and of prefills and catch-ups."""
     for engine, shape in storage.shapes():
         if isinstance(step := engine.step, GraphedStep):
             yield partial(step.rehearse, partial(trial, step.inner, engine.sequences, shape))
     for size in storage.sizes:
         if isinstance(step := storage.engine(size).step, GraphedStep):
-            catch_ups = (partial(step.catch_ups.fill, *shape) for shape in step.catch_ups.shapes)
             segments = first_segments(storage) if size == storage.sizes[0] else ()
-            for fill in (*segments, *first_windows(storage, step, size), *catch_ups):
+            for fill in (*segments, *first_windows(storage, step, size)):
                 yield partial(step.rehearse, fill)
 
 
@@ -137,6 +141,6 @@ def prompt_shapes(rows: int, capacity: int, device: torch.device) -> Iterator[tu
 
 
 def caught_up_shapes(capacity: int) -> list[tuple[int, int]]:
-    """Columns and spans of what a drafter is fed after steps without drafts, without graphs."""
-    columns = doubled(CAUGHT_UP[-1], min(PREFILL_WINDOW, capacity))
+    """Columns and spans of the windows of a drafter that catches up, without graphs."""
+    columns = doubled(LEAST_CAUGHT_UP, min(PREFILL_WINDOW, capacity))
     return [*product(columns, doubled(SPLIT_SPAN, capacity))]

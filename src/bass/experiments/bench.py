@@ -182,7 +182,7 @@ class Timing:
         """Seconds in which a step without drafts can move its bytes, in the middle of the rows."""
         lens, models = np.full(self.llm.max_batch_size, self.middle), self.llm.models
         target, none = cost.pass_cost(models.target), np.zeros_like(lens)
-        work = cost.work_of((), (), target, lens, none, none + 1, lens > 0)
+        work = cost.work_of((), None, target, lens, none, none + 1, lens > 0)
         return work.bytes / cost.measure_peaks(models.device, models.dtype).bandwidth
 
     def parts(self) -> dict[str, float]:

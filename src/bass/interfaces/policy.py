@@ -57,7 +57,10 @@ class DraftLengthPolicy(Ranged, ABC, Generic[State]):
 
     @abstractmethod
     def lengths(self, state: State) -> np.ndarray:
-        """Draft length of each row, int32 [B] in 0..max_length; 0 is autoregressive decoding."""
+        """Draft length of each row, int32 [B] in 0..max_length; 0 is autoregressive decoding.
+
+        A draft model is fed the prompt of a row whose length is 0 only before its first draft.
+        """
 
     def lengths_ahead(self, state: State) -> np.ndarray | None:
         """If `lengths(state)` is for step t, the lengths of step t + 1, where the feedback of step

@@ -16,7 +16,7 @@ from bass.option import within
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)  # between two of them rates differ by less than 2 %
 # Least ratio of rates for drafting: for one row, and what each doubling of the batch adds, since a
 # call ends with the slowest of its rows.
-ONE, DOUBLED, MOST_DOUBLED = 1.02, 0.02, 0.06
+ONE, DOUBLED, MOST_DOUBLED = 1.02, 0.02, 0.12
 # The weight of the prior of a position, in tokens: PRIOR, and this share of the tokens drafted at
 # the position before. So old counts of a position that is no longer drafted do not outweigh it.
 PRIOR, SIMILAR = 4.0, 0.15
@@ -25,7 +25,7 @@ UNCERTAIN = 2.0  # after n drafts, rates with drafts count as 1 + UNCERTAIN / (1
 LAG = 8.0  # tokens by which a row is ahead of the last one where its weight is 1 / e
 FILLED = 16.0  # steps that the estimate of the share of a request that is drafted remembers
 # Drafts of the first two steps: TRIAL tokens of all rows together and MOST of a row, or up to
-# MOST_CHEAP of a row where a step takes at most CHEAP times one without drafts.
+# MOST_CHEAP of a row where a step takes at most CHEAP times one without drafts. At most TRIAL rows.
 TRIAL, MOST, CHEAP, MOST_CHEAP = 16, 3, 1.5, 8
 EACH, EVERY = 8, 4  # steps at first that each have a decision, and later steps for one decision
 MOST_PASSES = 2  # that a probe is priced with: without an end, savings might never reach it
@@ -44,6 +44,8 @@ class AutoState(NamedTuple):
     rows: np.ndarray  # float [3, B, K]
     done: np.ndarray  # float [B]: accepted tokens of the row's request
     active: np.ndarray  # bool [B]
+    drafting: np.ndarray  # bool [B]: the rows that draft in the coming step, if any does
+    drafting_then: np.ndarray  # and in the step after it
     length: int = 0  # of the coming step
     following: int = 0  # of the step after it
     filled: float = 1.0  # the longest draft of a step over the requested length, on average
@@ -52,7 +54,8 @@ class AutoState(NamedTuple):
     lacking: int = 0  # steps since a draft
     steps: int = 0
     queued: bool = False  # whether requests wait for a row
-    uncounted: tuple[Feedback, ...] = ()  # of steps of the same length
+    # of steps of the same length, and the rows that drafted
+    uncounted: tuple[tuple[Feedback, np.ndarray], ...] = ()
 
 
 @final
@@ -89,9 +92,13 @@ class Auto(DraftLengthPolicy[AutoState]):
     of its time, and once the savings cover what the best of the longer drafts may lose, it is
     taken for a step: rarely if it is far from paying off, often if it nearly does.
 
-    All rows have the same length, since a step takes as long as its longest draft. The feedback of
-    step t decides the length of step t + 2, so that a GPU need not wait for the host. New prompts
-    begin with the estimate of all rows.
+    All rows have the same length, since a step takes as long as its longest draft. But in the first
+    two steps, and in probes from no drafts, only `TRIAL` rows draft: before a row drafts, a draft
+    model is fed all that it lacks of it, at first the prompt. After such a step a rate with drafts
+    counts as 1 + 2 / (1 + n) times lower, not higher.
+
+    The feedback of step t decides the length of step t + 2, so that a GPU need not wait for the
+    host. New prompts begin with the estimate of all rows.
     """
 
     paper: ClassVar[str] = "this project"
@@ -127,33 +134,32 @@ class Auto(DraftLengthPolicy[AutoState]):
 
     def init(self, batch_size: int) -> AutoState:
         k = self.max_length
-        state = AutoState(
-            np.zeros((3, k)),
-            np.zeros((3, batch_size, k)),
-            np.zeros(batch_size),
-            np.ones(batch_size, dtype=bool),
-        )
+        rows, done, all_rows = (3, batch_size, k), np.zeros(batch_size), np.ones(batch_size, bool)
+        counts = np.zeros((3, k)), np.zeros(rows)
+        state = AutoState(*counts, done, all_rows, all_rows, all_rows)
         wanted = self._decided(state).following
         most = CHEAP * self._seconds(0, state)
         cheap = sum(self._seconds(i, state) <= most for i in range(1, min(k, MOST_CHEAP) + 1))
         first = min(wanted, max(cheap, min(MOST, max(1, TRIAL // batch_size))))
-        return state._replace(length=first, following=first)
+        some = np.arange(batch_size) < TRIAL
+        return state._replace(length=first, following=first, drafting=some, drafting_then=some)
 
     def lengths(self, state: AutoState) -> np.ndarray:
-        return np.full(len(state.active), state.length, dtype=np.int32)
+        return (state.length * state.drafting).astype(np.int32)
 
     def lengths_ahead(self, state: AutoState) -> np.ndarray:
-        return np.full(len(state.active), state.following, dtype=np.int32)
+        return (state.following * state.drafting_then).astype(np.int32)
 
     def update(self, state: AutoState, feedback: Feedback) -> AutoState:
         k = state.length
         state = state._replace(
             length=state.following,
+            drafting=state.drafting_then,
             savings=state.savings + self.exploration * self._seconds(k, state),
             lacking=0 if k else state.lacking + 1,
             steps=state.steps + 1,
             queued=feedback.queued > 0,
-            uncounted=(*state.uncounted, feedback) if k else (),
+            uncounted=(*state.uncounted, (feedback, state.drafting)) if k else (),
         )
         early = state.steps % EVERY if k else state.savings < state.loss
         if early and state.steps > EACH and state.length == k:
@@ -169,18 +175,19 @@ class Auto(DraftLengthPolicy[AutoState]):
 
     def _counted(self, state: AutoState, k: int) -> AutoState:
         """The state with the steps counted whose length was k."""
-        steps = [one for one in state.uncounted if one.active.any()]
+        steps = [one for one in state.uncounted if one[0].active.any()]
         state = state._replace(uncounted=())
         if not steps:
             return state
         drafted, accepted, active = (
-            np.array([getattr(one, name) for one in steps])
+            np.array([getattr(one, name) for one, _ in steps])
             for name in ("drafted", "accepted", "active")
         )  # [steps, B]
+        drafting = active & np.array([rows for _, rows in steps])
         reached = np.minimum(accepted + 1, k)
-        ends = np.array((reached, np.minimum(reached, drafted), accepted)) * active
+        ends = np.array((reached, np.minimum(reached, drafted), accepted)) * drafting
         step = (np.arange(self.max_length) < ends[..., None]).sum(1)  # [3, B, K]
-        memory = max(12.0, self.memory / int(active[-1].sum()))
+        memory = max(12.0, self.memory / max(int(drafting[-1].sum()), 1))
         longest = float((drafted * active).max(1).mean()) / k
         return state._replace(
             counts=state.counts * (1 - 1 / memory) ** len(steps) + step.sum(1),
@@ -197,11 +204,15 @@ class Auto(DraftLengthPolicy[AutoState]):
         rates = [tokens[k] / t for k, t in zip(choices, seconds, strict=True)]
         best = max(range(1, len(choices)), key=rates.__getitem__)
         margin = ONE + min(DOUBLED * math.log2(len(state.active)), MOST_DOUBLED)
-        if state.length:
-            margin /= 1 + UNCERTAIN / (1 + float(state.counts[0, 0]))
+        some = state.active & (state.active.cumsum() <= TRIAL)
+        doubt = 1 + UNCERTAIN / (1 + float(state.counts[0, 0]))
+        if (state.active & ~state.drafting).any():
+            margin *= doubt
+        elif state.length:
+            margin /= doubt
         if rates[best] < margin * rates[0]:
             best = 0
-        state = state._replace(following=choices[best])
+        state = state._replace(following=choices[best], drafting_then=np.ones_like(some))
         longer = range(best + 1, len(choices))
         if not longer:
             return state
@@ -218,7 +229,8 @@ class Auto(DraftLengthPolicy[AutoState]):
         state = state._replace(following=choices[probe], savings=0.0)
         if best:
             return state
-        return state._replace(counts=PAUSED * state.counts, rows=PAUSED * state.rows)
+        counts, rows = PAUSED * state.counts, PAUSED * state.rows
+        return state._replace(drafting_then=some, counts=counts, rows=rows)
 
     def _tokens(self, state: AutoState) -> list[float]:
         """Expected tokens of the active rows by draft length [K+1]: their mean if ended rows are

@@ -87,17 +87,10 @@ MUTANTS = (
     ),
     Mutant(
         "graphs feed the first part of a prompt again",
-        "prefill.PrefillGraphs.feed",
+        "prefill.SegmentGraphs.feed",
         "tokens.split(sizes, 1)",
         "[tokens[:, :size] for size in sizes]",
         (f"{PREFILL}::test_graphs_feed_what_windows_feed",),
-    ),
-    Mutant(
-        "all graphs of a catch-up feed the last tokens",
-        "prefill.CatchUpGraphs.feed",
-        "self.skipped.fill_(left)",
-        "self.skipped.fill_(0)",
-        (f"{PREFILL}::test_graphs_feed_a_drafter_the_tokens_that_it_lacks",),
     ),
     Mutant(
         "a user's drafter is fed by graphs",

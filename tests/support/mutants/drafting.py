@@ -292,7 +292,11 @@ MUTANTS = (
         (OBSERVED,),
     ),
     Mutant(
-        "a drafter observes no prompt", "prefill.feed", "drafter.observes", "False", (OBSERVED,)
+        "a drafter observes no prompt",
+        "prefill.feeds_target",
+        "drafter.observes",
+        "False",
+        (OBSERVED,),
     ),
     Mutant(
         "a state is that of the layer after",

@@ -58,17 +58,17 @@ MUTANTS = (
     ),
     Mutant(
         "after plain steps the draft is fed one token too few",
-        "EngineRun._caught_up",
-        "min(self.behind, self.schedule.most_generated) + 2",
-        "min(self.behind, self.schedule.most_generated) + 1",
+        "Schedule.undrafted",
+        "max(self.lens[row] - 2, 0)",
+        "max(self.lens[row] - 1, 0)",
         (WITNESS,),
         trap=8,
     ),
     Mutant(
         "after plain steps the draft is not told what was committed",
         "EngineRun._launched",
-        "plan.shape.k and self.behind",
-        "plan.shape.k and self.behind > 99",
+        "self.schedule.lacked(plan.lengths)",
+        "self.schedule.lacked(plan.lengths)[:0]",
         (EQUAL,),
         trap=8,
     ),
@@ -180,7 +180,7 @@ MUTANTS = (
     ),
     Mutant(
         "a later window of a prefill starts again at 0",
-        "prefill.feed_prompts",
+        "prefill.feed_parts",
         "staged[:, :, first:last]",
         (
             "np.stack([staged[0][:, first:last], staged[1][:, : last - first], "
@@ -194,6 +194,27 @@ MUTANTS = (
         "shared[row], copies[row] = len(prompt) - 1, request",
         "source[row], shared[row], copies[row] = 0, len(prompt) - 1, request",
         (SHARED, WITNESS),
+    ),
+    Mutant(
+        "a sample lacks nothing of a prompt that its donor's drafter was not fed",
+        "Schedule._assigned",
+        "source[row] in self.lacking",
+        "False",
+        (EQUAL,),
+    ),
+    Mutant(
+        "of a row that drafts late the first token is not fed",
+        "Schedule.lacked",
+        "Part(row, tokens[row], first, self.lens[row] - 1)",
+        "Part(row, tokens[row], max(first, 1), self.lens[row] - 1)",
+        (EQUAL, WITNESS),
+    ),
+    Mutant(
+        "a draft is fed prompts of rows that never draft",
+        "Schedule._assigned",
+        "not lengths[row]",
+        "False",
+        ("unit/test_prefill.py::test_a_draft_is_fed_nothing_of_rows_that_never_draft",),
     ),
     Mutant(
         "a new prompt inherits the steps of the last",
@@ -218,7 +239,7 @@ MUTANTS = (
     ),
     Mutant(
         "a prefill's span is one window short",
-        "prefill.feed_prompts",
+        "prefill.feed_parts",
         "shapes.bucket(before + last, rows.capacity)",
         "shapes.bucket(max(before + first, 1), rows.capacity)",
         (WITNESS, LAYOUTS),
