@@ -53,6 +53,16 @@ def test_times_are_measured_once_for_a_setting_and_read_from_disk_afterwards(
     assert all(json.loads(file.read_text("utf-8"))["catch_up"] > 0 for file in files)
 
 
+def test_times_that_other_processes_disturb_are_not_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BASS_CACHE", str(tmp_path))
+    monkeypatch.setattr(step_times, "ALONE", 2.0)
+    with pytest.warns(RuntimeWarning, match="used the cores"):
+        generated(Auto(max_length=4))
+    assert not [*tmp_path.iterdir()]
+
+
 def test_times_of_a_users_class_are_those_of_its_source(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

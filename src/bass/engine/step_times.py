@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,6 +42,11 @@ LEAST_TIMED = 2  # lengths, whatever the time
 # the beginning of a round, and the last steps that count.
 SETTLED, COUNTED = 3, 3
 CATCH_UPS = 3
+ALONE = 0.95  # share of the time in which this thread runs if no other process holds its core
+BUSY = (
+    "Other processes used the cores while the times of steps were measured, by which `auto` "
+    "chooses draft lengths. They may be wrong, and are measured again by the next process."
+)
 
 
 def folder() -> Path:
@@ -98,7 +104,8 @@ class StepTimes:
         catch-up, as `DraftLengthPolicy.timed`.
 
         They are measured with the engine's graphs; on storage of their own without graphs, and for
-        a batch-wide drafter, which would keep something of the measured steps.
+        a batch-wide drafter, which would keep something of the measured steps. They are not kept on
+        disk if other processes held the cores meanwhile.
         """
         batch = len(engine.sequences.lens)
         if batch not in self.known:
@@ -111,11 +118,16 @@ class StepTimes:
             except (OSError, ValueError, KeyError):
                 if not (self.graphs and self.parts.drafter.batch_invariant):
                     engine = self.scratch(batch)
+                began, worked = time.perf_counter(), time.thread_time()
                 seconds, catch_up = self.measured(engine), self.caught_up(engine)
+                share = (time.thread_time() - worked) / (time.perf_counter() - began)
                 found = {"seconds": seconds, "catch_up": catch_up}
-                with contextlib.suppress(OSError):  # a folder that cannot be written
-                    file.parent.mkdir(parents=True, exist_ok=True)
-                    file.write_text(json.dumps(setting | found), encoding="utf-8")
+                if self.models.device.type == "cpu" and share < ALONE:
+                    warnings.warn(BUSY, RuntimeWarning, stacklevel=2)
+                else:
+                    with contextlib.suppress(OSError):  # a folder that cannot be written
+                        file.parent.mkdir(parents=True, exist_ok=True)
+                        file.write_text(json.dumps(setting | found), encoding="utf-8")
             self.known[batch] = tuple(seconds), catch_up
         return self.known[batch]
 
