@@ -123,6 +123,9 @@ EXACT: dict[str, Trim] = {
     "top M by the survival, a slot for each row": Survival(1.0, LIVE),
     "top M by the survival, one slot": Survival(0.5, LIVE),
     "top M by the past": Survival(1.0),
+    "a budget by the cost of a slot": Survival(9.0, LIVE, cost=0.5),
+    "the same, of at most M slots": Survival(1.5, LIVE, cost=0.5),
+    "the same by the past": Survival(9.0, cost=0.5),
     "top M by the least confidence so far": lambda d: top(d, confidence(d).cummin(1).values, 3),
     "the tokens before the slot": lambda d: top(d, before(d), 3),
     "a budget at the first fall": first_fall(RISING),
@@ -134,6 +137,7 @@ BIASED: dict[str, tuple[Trim, float]] = {
     "top M by the raw confidence": (lambda d: top(d, confidence(d), 2), 0.0984),
     "the best budget at costs with steps": (most_rate(STEPPED), 0.0816),
     "the token of the slot": (Tetris(1.0), 0.0720),
+    "the token of the slot, and its cost": (Tetris(9.0, cost=0.5), 0.1536),
     "the next slot's distribution": (lambda d: if_sure(d, confidence(d)), 0.1536),
     "the next slot of another row": (lambda d: if_sure(d, confidence(d).flip(0)), 0.0288),
     "later slots first": (lambda d: top(d, live(d), 1, later_first=True), 0.0480),
@@ -201,13 +205,23 @@ def test_a_verifier_that_ignores_the_draft_makes_every_trim_exact(claim: str) ->
         assert distance(trim, one, WITNESS) < TOLERANCE
 
 
-@pytest.mark.parametrize("claim", [name for name in BIASED if name != "the token of the slot"])
+@pytest.mark.parametrize("claim", [name for name in BIASED if "the token" not in name])
 def test_drafts_that_do_not_read_their_own_tokens_make_trims_by_distributions_exact(
     claim: str,
 ) -> None:
     """As those of Medusa and of blocks: all distributions are known before any token is drawn."""
     parallel = [witness((0.5, 0.5)), witness((0.5, 0.5))]
     assert distance(BIASED[claim][0], BY_STEP["rejection"], parallel) < TOLERANCE
+
+
+def test_the_budget_at_the_first_fall_is_the_best_of_all_at_linear_costs() -> None:
+    """So that it is found without the slots that come later. No cost makes two budgets equal."""
+    for cost in (0.11, 0.31, 0.47, 0.68):
+        best = most_rate([2 + cost * n for n in range(7)])
+        for problems in (WITNESS, drawn(3), drawn(4), [LONG, LONG]):
+            for *_, drafted in trim_inputs(problems, 3):
+                found = Survival(9.0, LIVE, cost=cost)(drafted)
+                assert found.tolist() == best(drafted).tolist()
 
 
 def test_the_marginal_distributions_of_rows_hide_a_bias() -> None:

@@ -49,6 +49,18 @@ def test_survival_gives_its_budget_to_the_best_slots_of_all_rows() -> None:
     assert kept(Survival(1.0)) == [1, 1, 0, 1]  # equal slots: the earlier ones first
 
 
+def test_a_slot_that_lowers_the_rate_is_not_kept() -> None:
+    """The same slots. After n of them the next one must have c (3 + their sum) / (3 + c n): for
+    c = 0.6 these are 0.6, 0.65, 0.66, for c = 0.4 0.4, 0.459, 0.486, 0.497, 0.506.
+    """
+    by: Any = {"estimate": "confidence"}
+    for cost, expected in ((0.0, [3, 2, 0, 3]), (0.3, [3, 2, 0, 1]), (0.4, [2, 2, 0, 0])):
+        assert kept(Survival(9.0, **by, cost=cost), probs=PROBS) == expected
+    assert kept(Survival(9.0, **by, cost=0.6), probs=PROBS) == [2, 0, 0, 0]
+    assert kept(Survival(1.0, **by, cost=0.4), probs=PROBS) == [2, 1, 0, 0]
+    assert kept(Survival(9.0, **by, cost=1.0), probs=PROBS) == [0] * 4
+
+
 def test_tetris_ranks_by_the_probabilities_of_the_drafted_tokens() -> None:
     tokens = torch.tensor([[0, 1, 0], [0, 0, 0], [0, 0, 0], [1, 1, 0]])
     assert kept(Tetris(1.0), probs=PROBS, tokens=tokens) == [1, 2, 0, 0]

@@ -64,6 +64,20 @@ MUTANTS = (
         (TRIM_REPORT,),
     ),
     Mutant(
+        "the budget of a trim counts drafted tokens, which a stop rule decides",
+        "trims.trims.best",
+        "(drafted.lengths > 0).sum()",
+        "drafted.lengths.sum()",
+        (TRIM_LAWS,),
+    ),
+    Mutant(
+        "the time of a budget is that of one slot for each row",
+        "trims.trims.best",
+        "rows + cost * n",
+        "rows + cost * rows",
+        ("unit/test_trims.py::test_a_slot_that_lowers_the_rate_is_not_kept", TRIM_LAWS),
+    ),
+    Mutant(
         "a trim reads the past of the row's earlier requests",
         "Trimming.__call__",
         "torch.where(rows.steps > 0, KEPT, 0.0)",
