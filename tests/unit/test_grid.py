@@ -16,6 +16,7 @@ from bass.experiments.grid import CONFIGS, Plan, plan, read_config
 from bass.experiments.runner import turns, work_of
 from bass.experiments.settings import Settings, request_of
 from bass.policies import POLICIES, Auto, Fixed, Lagged
+from bass.trims import TRIMS
 from bass.verifiers import VERIFIERS
 from unit.checkpoints import Pair, write_checkpoint
 
@@ -171,11 +172,13 @@ def test_every_packaged_config_has_autoregressive_decoding_of_each_work(name: st
     assert {work_of(cell) for cell in plains} == {work_of(cell) for cell in found.cells}
 
 
-def test_the_packaged_configs_have_every_policy_and_every_verifier() -> None:
+def test_the_packaged_configs_have_every_policy_verifier_and_trim() -> None:
     policies = {cell.labels["policy"] for cell in plan(read_config("policies")).cells}
     assert policies - {"plain"} == set(POLICIES) - {"lagged"}  # which wraps another
     verifiers = {cell.labels["method"] for cell in plan(read_config("verifiers")).cells}
     assert verifiers - {"plain", "plain-coupled"} == set(VERIFIERS) - {"synthetic"}
+    trims = {type(cell.load_plan.parts.trim) for cell in plan(read_config("trims")).cells}
+    assert trims - {type(None)} == set(TRIMS.values())
 
 
 def test_the_embedded_target_has_heads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
