@@ -296,7 +296,7 @@ def block_logits(
     return whole.index_copy(1, ids, logits), sure
 
 
-SURE = 0.3
+SURE, ALL_SURE = 0.3, 0.2
 MIXED = ("sliding_attention", "full_attention")
 FORMS: dict[str, dict[str, Any]] = {
     "FasterDecoding": {},
@@ -334,7 +334,7 @@ def published(form: str, vocab: int, of_target: int) -> Published:
 class WithHead(DraftMethod):
     """A head of a form, made for the run's target, of three layers or more; made: its drafters.
 
-    A confidence head ends drafts below `SURE`.
+    A confidence head ends drafts below `SURE`, and where the product is below `ALL_SURE`.
     """
 
     form: str
@@ -355,6 +355,6 @@ class WithHead(DraftMethod):
         method = module.method().with_head(module, context.layers)
         assert method.target_features == self.target_features
         if isinstance(method, Block):
-            method = replace(method, confidence=SURE)
+            method = replace(method, confidence=SURE, survival=ALL_SURE)
         self.made.append(method.build(context))
         return self.made[-1]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 import bass
@@ -17,6 +18,7 @@ from bass.caches import PaddedCache
 from bass.checkpoints.heads import read_head
 from bass.checkpoints.weights import load_decoder
 from bass.drafters import record_states
+from bass.drafters.block import Block
 from bass.drafters.eagle import ChainDrafter
 from bass.drafters.whole_texts import WholeTexts, states_of_texts, unrolled
 from bass.engine.scorer import CachedLayers
@@ -26,10 +28,10 @@ from bass.policies import Fixed
 from bass.records import AttentionRule, CacheBudget, Projection, Window
 from bass.testing.small_models import SmallLlama
 from bass.training.data import Rows, read_rows
-from bass.training.heads import Eagle3
+from bass.training.heads import Blocks, Eagle3
 from bass.training.options import TrainOptions
 from bass.training.train import TRAINEES, train_draft
-from bass.training.trainee import Lesson
+from bass.training.trainee import TEMPERATURES, Lesson, at
 from support.engines import FIRST_PAIRING
 from support.heads import FORMS, loaded, published
 from support.matrix import night
@@ -154,6 +156,38 @@ def test_a_run_accepts_what_the_training_says(
             assert accepted == expected
             at, seen, total = at + accepted + 1, seen + drafted, total + accepted
     assert 0.05 * seen < total < seen
+
+
+def test_a_confidence_head_learns_the_acceptance_of_each_slot(
+    options: TrainOptions, llm: bass.LLM, pair: Pair, tmp_path: Path
+) -> None:
+    """On average over the texts, what it expects is within 0.15 of the acceptance; a run ends
+    drafts by it.
+    """
+    options = replace(options, method="block", confidence=True, output=str(tmp_path / "draft"))
+    train_draft(options, llm, nothing)
+    index = read_head(Path(options.output))
+    assert index is not None
+    head: Any = index.load(CPU, torch.float32, 64)
+    rows = Rows(**load_file(Path(options.output, "training", "rows.safetensors")))
+    lesson = Lesson.of(Blocks(head, DRAFTS, head.config.features), llm.models.target, rows)
+    probs = {t: lesson.probs(t) for t in TEMPERATURES}
+    for behind, own, expected in lesson.drafts():
+        assert expected is not None
+        common = [
+            torch.minimum(at(p, lesson.anchors + behind), (own / t).softmax(-1)).sum(-1)
+            for t, p in probs.items()
+        ]
+        counted = rows.trained(lesson.anchors, 1, behind)
+        apart = torch.stack(common).mean(0) - expected.sigmoid()
+        assert abs(float(apart[counted].mean())) < 0.15
+    drafted = [
+        bass.load(
+            pair.target, draft=options.output, policy=Fixed(DRAFTS), drafter=method, device="cpu"
+        ).generate(PROMPTS[0], max_new_tokens=24, temperature=0).stats.drafted
+        for method in (Block(), Block(survival=0.9))
+    ]  # fmt: skip
+    assert drafted[1] < drafted[0]
 
 
 def test_a_continued_training_is_that_of_one_call(

@@ -233,7 +233,9 @@ class Block(NamedDraft):
 
     `features` (as of `DraftMethod.target_features`), `sample_from_anchor`, `causal`: instead of the
     head's own, which follow from its producer. `confidence`: a draft ends before the first token
-    that DSpark's confidence head expects to be accepted less often; 0: never.
+    that DSpark's confidence head expects to be accepted less often; 0: never. `survival`: the same
+    of the token and all before it, the rule of SpecDec++ (Huang et al., 2024): a draft ends where a
+    rejection is more probable than 1 - `survival`. That paper's own head reads the token too.
     """
 
     paper: ClassVar[str] = "Chen et al., 2026 (DFlash); DSpark"
@@ -242,6 +244,7 @@ class Block(NamedDraft):
     sample_from_anchor: bool | None = None
     causal: bool | None = None
     confidence: float = within("[0, 1]", 0.0)
+    survival: float = within("[0, 1]", 0.0)
 
     @property
     def target_features(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -258,7 +261,8 @@ class Block(NamedDraft):
         causal = c.causal if self.causal is None else (self.causal,) * len(c.causal)
         anchor = c.sample_from_anchor if anchor is None else anchor
         chain = Chain.of(context)
-        return BlockDrafter(head, context, chain, cache, causal, anchor, self.confidence)
+        ends = self.confidence, self.survival
+        return BlockDrafter(head, context, chain, cache, causal, anchor, *ends)
 
 
 @final
@@ -267,7 +271,7 @@ class BlockDrafter(ForwardingRowStore, Drafter):
     """Drafts by one pass over a block, on the cached context.
 
     causal: of each layer. anchor: whether the slot of the last committed token drafts.
-    confidence: as of `Block`.
+    confidence, survival: as of `Block`.
     """
 
     head: BlockHead
@@ -277,6 +281,7 @@ class BlockDrafter(ForwardingRowStore, Drafter):
     causal: tuple[bool, ...]
     anchor: bool
     confidence: float = 0.0
+    survival: float = 0.0
 
     @property
     def label(self) -> str:
@@ -305,9 +310,10 @@ class BlockDrafter(ForwardingRowStore, Drafter):
         hidden, ends = self.states(sequences, lengths, k, span), lengths
         logits = self.context.unembed(hidden, head.head)
         last, markov = batch_state.last(sequences, 1), head.modules_of(MARKOV)
+        survival = torch.ones(len(lengths), device=lengths.device)
 
         def logits_after(fed: Fed | None) -> Tensor:
-            nonlocal i, ends, state
+            nonlocal i, ends, state, survival
             i += 1
             own, x, before = logits[:, i : i + 1], hidden[:, i : i + 1], None
             if head.markov_in is not None:
@@ -316,9 +322,11 @@ class BlockDrafter(ForwardingRowStore, Drafter):
                 state = torch.zeros_like(before) if state is None else state
                 added, state = head.markov(before, x, state)
                 own = own + added
-            if self.confidence and head.confidence is not None:
+            if (self.confidence or self.survival) and head.confidence is not None:
                 self.context.count((head.confidence,), range(i, i + 1))
-                doubtful = self._confidence(x, before) < self.confidence
+                sure = self._confidence(x, before)
+                survival = survival * sure
+                doubtful = (sure < self.confidence) | (survival < self.survival)
                 ends = torch.where(doubtful, ends.clamp(max=i), ends)
             return over_vocabulary(own, head.token_ids, self.context.vocab_size)
 

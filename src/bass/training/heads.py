@@ -214,18 +214,26 @@ class Blocks(HeadTrainee):
             **fields, block_size=options.unroll, sample_from_anchor=True,
             causal=(True,) * layers, windows=(target.config.context,) * layers,
             mask_token_id=int(counts.argmin()), markov_rank=options.markov_rank,
+            confidence=(fields["hidden_size"] + options.markov_rank) * options.confidence,
         )  # fmt: skip
         head = started(BlockHead(config), target, options, counts)
         return cls(head, options.unroll, config.features)
 
     def drafts(self, lesson: Lesson) -> Iterator[Float[Tensor, "batch anchors ids"]]:
+        return (own for own, _ in self.judged(lesson))
+
+    def judged(
+        self, lesson: Lesson
+    ) -> Iterator[tuple[Float[Tensor, "batch anchors ids"], Float[Tensor, "batch anchors"] | None]]:
         head, tokens, anchors = self.head, lesson.rows.tokens, lesson.anchors
         states = blocks_of(head, lesson.target.embed, tokens, lesson.features, anchors)
         for i, x in enumerate(states.unbind(2)):
-            own = self.logits(lesson.target, x)
+            own, known = self.logits(lesson.target, x), x
             if head.markov_in is not None:
-                own = own + head.markov_out(embedding(at(tokens, anchors + i), head.markov_in))
-            yield own
+                before = embedding(at(tokens, anchors + i), head.markov_in)
+                own, known = own + head.markov_out(before), torch.cat((x, before), -1)
+            sure = None if head.confidence is None else head.confidence(known.detach())[..., 0]
+            yield own, sure
 
     def config(self) -> dict[str, Any]:
         c = self.head.config
@@ -236,8 +244,8 @@ class Blocks(HeadTrainee):
         }  # fmt: skip
         kind = ("dspark", "DSparkDraftModel") if c.markov_rank else ("dflash", "DFlashDraftModel")
         markov = {"markov_rank": c.markov_rank, "markov_head_type": "vanilla"}
-        markov |= {"enable_confidence_head": False}
-        return config_of(*kind, c, **layer) | (markov if c.markov_rank else {}) | {
+        has = {"enable_confidence_head": c.confidence > 0, "confidence_head_with_markov": True}
+        return config_of(*kind, c, **layer) | (markov | has if c.markov_rank else {}) | {
             "block_size": c.block_size, "sample_from_anchor": True,
             "mask_token_id": c.mask_token_id, "aux_hidden_state_layer_ids": [*c.features],
             "sliding_window_non_causal": False,

@@ -11,7 +11,7 @@ METHODS = ("eagle3", "mtp", "block", "model")
 HEADS = ("eagle3", "block")
 OF_METHODS = {  # options that the other methods do not read
     "layers": (*HEADS, "model"), "hidden_size": (*HEADS, "model"), "features": HEADS,
-    "draft_vocab_size": HEADS, "markov_rank": ("block",),
+    "draft_vocab_size": HEADS, "markov_rank": ("block",), "confidence": ("block",),
 }  # fmt: skip
 _COUNT = "[1, inf)"
 
@@ -42,6 +42,7 @@ class TrainOptions:
         None, "of the draft, by default the target's; an MTP layer has the target's", within=_COUNT
     )
     markov_rank: int = option(64, "of a block's Markov head; 0: without", within="[0, inf)")
+    confidence: bool = option(False, "train a block's confidence head too")
     features: list[int] | None = option(
         None, "states of the target that the head reads, the inputs of these layers"
     )

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, final
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from bass.drafters.heads import over_vocabulary
 from bass.drafters.whole_texts import states_of_texts
@@ -54,6 +55,12 @@ class Trainee(ABC):
     @abstractmethod
     def drafts(self, lesson: "Lesson") -> Iterator[Float[Tensor, "batch anchors ids"]]:
         """The logits of each of the successive drafts, from the anchors."""
+
+    def judged(
+        self, lesson: "Lesson"
+    ) -> Iterator[tuple[Float[Tensor, "batch anchors ids"], Float[Tensor, "batch anchors"] | None]]:
+        """The same, with the logits of the acceptance that a confidence head expects, if any."""
+        return ((own, None) for own in self.drafts(lesson))
 
     @abstractmethod
     def save(self, folder: Path, target: CausalDecoder, name: str) -> None:
@@ -100,14 +107,14 @@ class Lesson:
         wide = tuple(state.float() for state in features)
         return cls(trainee, target, rows, anchors, wide, target.unembed(final))
 
-    def drafts(self) -> Iterator[tuple[int, Tensor]]:
+    def drafts(self) -> Iterator[tuple[int, Tensor, Tensor | None]]:
         """Of each draft: how far the logits that decide the same token are behind its anchor,
-        and its own logits. On a GPU, products are in bfloat16.
+        its own logits, and those of its expected acceptance. On a GPU, products are in bfloat16.
         """
         kind, first = self.logits.device.type, self.trainee.first
         with torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda"):
-            for behind, own in enumerate(self.trainee.drafts(self), first - 1):
-                yield behind, own.float()
+            for behind, (own, expected) in enumerate(self.trainee.judged(self), first - 1):
+                yield behind, own.float(), None if expected is None else expected.float()
 
     def probs(self, temperature: float) -> Float[Tensor, "batch length ids"]:
         """The target's probabilities of the trainee's token ids, after each token."""
@@ -122,21 +129,27 @@ class Lesson:
             acceptance = Σ_x min(p(x), q(x)),  cross-entropy = -Σ_x p(x) log q(x)
 
         p: the target's distribution; q: the trainee's. The cross-entropy is at temperature 1, the
-        acceptance the mean over `TEMPERATURES`.
+        acceptance the mean over `TEMPERATURES`. A confidence head learns the acceptance of each
+        draft by its cross-entropy, as in DSpark (2026); the draft gets no gradient of it.
         """
         probs = {temperature: self.probs(temperature) for temperature in {*TEMPERATURES, 1.0}}
         total, weights = self.logits.new_zeros((), dtype=torch.float32), 0.0
-        for behind, own in islice(self.drafts(), self.trainee.rounds):
+        for behind, own, expected in islice(self.drafts(), self.trainee.rounds):
             p = {t: at(x, self.anchors + behind) for t, x in probs.items()}
             counts = self.rows.trained(self.anchors, self.trainee.first, behind).float()
             counts = counts / counts.sum().clamp(min=1)  # a batch of short texts may have none
             cross_entropy = -((p[1.0] * own.log_softmax(-1)).sum(-1) * counts).sum()
             common = [torch.minimum(p[t], (own / t).softmax(-1)).sum(-1) for t in TEMPERATURES]
-            accepted = (torch.stack(common).mean(0) * counts).sum()
+            each = torch.stack(common).mean(0)
+            accepted = (each * counts).sum()
             share = (-ETA * accepted.detach()).exp()
             own_weight = LATER ** (behind + 1 - self.trainee.first)
             total = total + own_weight * (share * cross_entropy + (1 - share) * (1 - accepted))
             weights += own_weight
+            if expected is not None:
+                aim = each.detach().clamp(max=1.0)  # sums may round up
+                apart = binary_cross_entropy_with_logits(expected, aim, reduction="none")
+                total = total + own_weight * (apart * counts).sum()
         return total / weights
 
     @torch.no_grad()
@@ -148,7 +161,7 @@ class Lesson:
         """
         probs, best = self.logits.float().softmax(-1), self.logits.argmax(-1)
         found, greedy, sampled, behind = list[Tensor](), 1.0, 1.0, 0
-        for behind, logits in self.drafts():
+        for behind, logits, _ in self.drafts():
             logits = over_vocabulary(logits, self.trainee.token_ids, probs.shape[-1])
             decided = self.anchors + behind
             p, q = at(probs, decided), logits.softmax(-1)

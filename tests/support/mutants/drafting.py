@@ -127,6 +127,13 @@ MUTANTS = (
         (BLOCKS,),
     ),
     Mutant(
+        "a draft survives by the confidence of its last token alone",
+        "BlockDrafter.propose",
+        "survival = survival * sure",
+        "survival = sure",
+        (BLOCKS,),
+    ),
+    Mutant(
         "a recurrent Markov head forgets the first of the tokens",
         "BlockHead.markov",
         "torch.lerp(new.tanh(), state, gate.sigmoid())",
