@@ -219,13 +219,14 @@ class SegmentGraphs:
         with torch.inference_mode(False):  # writable inside and outside of it
             kinds = [*segment_kinds(self.sequences.capacity, self.sequences.tokens.device)]
             windows = [(window, torch.zeros_like(window.tokens)) for window in kinds]
+        if self.optional:  # an empty graph has a warning
+            self._logged(*windows[-1])
+            if not self.log.take():
+                return
         captured = {}
         for window, following in windows:
             replay = record(partial(self._logged, window, following))
-            passes = self.log.take()
-            if self.optional and not passes:
-                return
-            captured[len(window.tokens)] = window, following, replay, passes
+            captured[len(window.tokens)] = window, following, replay, self.log.take()
         self.captured = captured
 
     def _logged(self, window: Window, following: Int[Tensor, "batch window"]) -> None:
