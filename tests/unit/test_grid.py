@@ -244,6 +244,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "nothing left": ({"axes": {"batch": [1]}, "exclude": [{"batch": 1}]}, "leaves out every cell"),
     "an axis of one value": ({"axes": {"batch": 3}}, "`axes.batch: 3` must be a list"),
     "an axis without settings": ({"axes": {"how": {"a": 1}}}, "to mappings of settings"),
+    "samples of a queue": ({"base": {"queue": 4, "samples": 2}}, "leave `samples` out"),
     "arrivals without a queue": ({"base": {"rate": 4.0}}, "`rate` is for `queue`: give it too"),
     "an unknown axis": ({"axes": {"bach": [1]}}, "Did you mean `batch`"),
     "layers of a cell after a plain one": (

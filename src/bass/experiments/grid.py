@@ -277,6 +277,8 @@ def _cells(
         cell = Cell(f"{slug}-{identity(settings)[:6]}", labels, settings)
         with _noted(own):
             check_needed(settings, "queue", "rate")
+            if settings.queue is not None and settings.samples is not None:
+                own.append("A `queue` has one sample of each request: leave `samples` out.")
         for part, own_names in (("settings.entries", _OF_PROMPTS), ("load_plan", STRATEGIES)):
             try:
                 attrgetter(part)(cell)
