@@ -21,7 +21,7 @@ ONE, DOUBLED, MOST_DOUBLED = 1.02, 0.02, 0.12
 # the position before. So old counts of a position that is no longer drafted do not outweigh it.
 PRIOR, SIMILAR = 4.0, 0.15
 OF_ROWS = 8.0  # tokens that the estimate of all rows counts as, for one row
-UNCERTAIN = 2.0  # after n drafts, rates with drafts count as 1 + UNCERTAIN / (1 + n) times as high
+UNCERTAIN = 1.0  # after n drafts, rates with drafts count as 1 + UNCERTAIN / (1 + n) times as high
 LAG = 8.0  # tokens by which a row is ahead of the last one where its weight is 1 / e
 FILLED = 16.0  # steps that the estimate of the share of a request that is drafted remembers
 # Drafts of the first two steps: TRIAL tokens of all rows together and MOST of a row, or up to
@@ -75,10 +75,10 @@ class Auto(DraftLengthPolicy[AutoState]):
     counted where that was so (Kaplan and Meier, 1958: a draft that is accepted whole says nothing
     of the next token), with counts that decay over `memory` tokens. d_i is the chance that the
     token is drafted then: `ngram` finds no match, or a stop rule ends the draft. The estimate of
-    all rows counts as a few tokens of each row, and `acceptance`, or h_(i-1) if it is higher, as a
-    few of all rows and a seventh of those of h_(i-1): it is high, so that drafts are tried. While
-    there were few drafts, n, a rate with drafts counts as 1 + 2 / (1 + n) times as high: without
-    drafts nothing is learned.
+    all rows counts as a few tokens of each row, and h_(i-1) as a few of all rows and a seventh of
+    its own: first `acceptance`, which is high, so that drafts are tried. While there were few
+    drafts, n, a rate with drafts counts as 1 + 1 / (1 + n) times as high: without drafts nothing is
+    learned.
 
     *Cost.* `times` are the seconds of a step of 0, 1, 2 ... drafted tokens; without them the engine
     measures them once for a machine, a pair, its strategies and a batch size, and keeps them on
@@ -95,7 +95,7 @@ class Auto(DraftLengthPolicy[AutoState]):
     All rows have the same length, since a step takes as long as its longest draft. But in the first
     two steps, and in probes from no drafts, only `TRIAL` rows draft: before a row drafts, a draft
     model is fed all that it lacks of it, at first the prompt. After such a step a rate with drafts
-    counts as 1 + 2 / (1 + n) times lower, not higher.
+    counts as 1 + 1 / (1 + n) times lower, not higher.
 
     The feedback of step t decides the length of step t + 2, so that a GPU need not wait for the
     host. New prompts begin with the estimate of all rows.
@@ -240,7 +240,7 @@ class Auto(DraftLengthPolicy[AutoState]):
         before = 0.0
         for reached, drafted, accepted in state.counts.T.tolist():
             weight = PRIOR + SIMILAR * before
-            chance = (accepted + weight * max(chance, self.acceptance)) / (drafted + weight)
+            chance = (accepted + weight * chance) / (drafted + weight)
             before = drafted
             chances.append(chance)
             shares.append((drafted + PRIOR) / (reached + PRIOR))
