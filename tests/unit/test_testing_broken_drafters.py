@@ -3,6 +3,8 @@ verifier, or the sampling options of rows.
 """
 
 from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bass.drafters import ModelDrafter
+from bass.drafters import Block, Eagle, ModelDrafter
 from bass.engine.assembly import shared_draw
 from bass.errors import PairingError
 from bass.interfaces import Drafter, DraftMethod, ForwardingRowStore, RowStore
@@ -19,10 +21,13 @@ from bass.records import Draft, Window
 from bass.testing import ExactnessError, check_drafter
 from bass.testing import properties_of_drafters as drafters
 from bass.testing.checking import NO_ERROR
+from support.block_heads import published
+from support.heads import eagle
 from support.matrix import night
 from unit.checkpoints import Pair
 
 pytestmark = pytest.mark.usefixtures("unchecked")
+IDS = "eagle_aux_hidden_state_layer_ids"
 MOST = 32  # tokens of a vocabulary of the kit, at most
 
 
@@ -315,6 +320,24 @@ def test_a_drafter_is_checked_on_a_given_pair(pair: Pair) -> None:
     check_drafter(Model, examples=1, target=pair.target, draft=pair.target)
     with pytest.raises(PairingError, match="needs a draft: give `draft`"):
         check_drafter("model", target=pair.target)
+
+
+@pytest.mark.parametrize("method", [Eagle(), Block(), "model"], ids=str)
+def test_a_head_is_checked_on_its_target(
+    method: DraftMethod | str, silent_pair: Pair, tmp_path: Path
+) -> None:
+    """With the states that the head reads; `model` stands for what the folder holds."""
+    block = method == Block()
+    head = published("z-lab", 50, 32) if block else eagle(50, 32).but(**{IDS: [0, 2, 1]})
+    paths: dict[str, Any] = {"target": silent_pair.target, "draft": head.write(tmp_path / "head")}
+    check_drafter(method, examples=1, **paths)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("head", ["eagle3", "block"])
+def test_the_embedded_heads_keep_the_contract(head: str) -> None:
+    pair = files("bass") / "pair"
+    check_drafter(head, examples=1, target=f"{pair}/target", draft=f"{pair}/{head}")
 
 
 @pytest.mark.nightly

@@ -128,7 +128,8 @@ class Setup:
         cache, backend = self.model.pairing or self.pairing
         parts = Poisoned(cache), backend(), self.verifier, self.drafter, self.stop_rule, self.trim
         ends = max(len(request.end_tokens) for request in requests)
-        storage = Storage(models, Strategies(self.policy, *parts), budget, ends, self.graphs)
+        strategies = Strategies(self.policy, *parts).for_models(models)
+        storage = Storage(models, strategies, budget, ends, self.graphs)
         engine = storage.engine_for(budget, ends)
         step = engine.step
         if self.wrap is not None:
