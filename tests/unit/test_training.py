@@ -27,10 +27,11 @@ from bass.models.decoder import FINAL
 from bass.policies import Fixed
 from bass.records import AttentionRule, CacheBudget, Projection, Window
 from bass.testing.small_models import SmallLlama
-from bass.training.data import Rows, read_rows
+from bass.training.data import Rows, read_data, rows_of
 from bass.training.heads import Blocks, Eagle3
+from bass.training.model import SmallModel
 from bass.training.options import TrainOptions
-from bass.training.train import TRAINEES, train_draft
+from bass.training.train import TRAINEES, Training, train_draft
 from bass.training.trainee import TEMPERATURES, Lesson, at
 from support.engines import FIRST_PAIRING
 from support.heads import FORMS, loaded, published
@@ -101,7 +102,7 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> TrainOptions:
 
 WHOLE = {"draft_vocab_size": 32_000}  # all token ids
 FORMS_TRAINED: list[tuple[str, dict[str, int]]] = [
-    ("eagle3", {}),
+    ("eagle3", {"intermediate_size": 24}),
     ("mtp", WHOLE),
     ("block", {}),
     ("model", WHOLE),
@@ -128,11 +129,13 @@ def test_a_run_accepts_what_the_training_says(
     losses = [json.loads(line)["loss"] for line in log.splitlines()]
     assert len(losses) == 3
     assert losses[2] < losses[0]
-    assert figures["tau"]["0"] > 1.2
+    assert figures["tau"]["0"] > 1  # on answers to a prompt that was not trained
     trainee: Any = TRAINEES[method].new(
         target, options, torch.ones(target.shape.vocab_size, dtype=torch.int64)
     )
     index = read_head(Path(options.output))
+    own = index and index.raw["transformer_layer_config"]["intermediate_size"]
+    assert method == "model" or own == (options.intermediate_size or 64)
     if index is None:
         assert Path(options.output, "tokenizer.json").exists()
         head: Any = load_decoder(Path(options.output), CPU, torch.float32)
@@ -147,7 +150,7 @@ def test_a_run_accepts_what_the_training_says(
         result = pair_of_both.generate(prompt, max_new_tokens=24, temperature=0)
         [done] = result.completions
         ids = [*llm.models.tokenizer.encode(prompt), *done.token_ids]
-        rows = Rows.of([(0, ids)])
+        rows = Rows.of([(0, 0, ids)])
         _, survived = Lesson.of(trainee, target, rows).survival()
         at = done.prompt_tokens
         for step in result.trace:
@@ -221,7 +224,8 @@ def test_data_of_each_kind(options: TrainOptions, llm: bass.LLM, tmp_path: Path)
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
     (tmp_path / "b.txt").write_text("for item in items: print(item) " * 9, encoding="utf-8")
     data = [str(tmp_path / name) for name in ("a.jsonl", "b.txt")]
-    rows = read_rows(replace(options, data=data), llm)
+    own = replace(options, data=data)
+    rows = rows_of(*read_data(own), own, llm, tmp_path / "answers.jsonl", nothing)
     texts = [
         llm.models.tokenizer.decode(ids[:length].tolist())
         for ids, length in zip(rows.tokens, rows.lens, strict=True)
@@ -232,11 +236,86 @@ def test_data_of_each_kind(options: TrainOptions, llm: bass.LLM, tmp_path: Path)
     assert rows.lens[2:-2].tolist() == [48] * (len(texts) - 4)
     assert texts[-1].startswith("User: print")
     assert rows.starts.tolist() == [0] * (len(texts) - 1) + [int(rows.starts[-1])]
+    assert rows.records.tolist() == [0, 1, *[2] * (len(texts) - 3), 3]
     assert int(rows.starts[-1]) < int(rows.lens[-1]) <= int(rows.starts[-1]) + 24
     counts = rows.counts(llm.models.target.shape.vocab_size)
     assert int(counts.sum()) == int((rows.lens - rows.starts).sum())
     with pytest.raises(OptionError, match=r"`data: .*missing.txt` cannot be read"):
-        read_rows(replace(options, data=[str(tmp_path / "missing.txt")]), llm)
+        read_data(replace(options, data=[str(tmp_path / "missing.txt")]))
+
+
+def test_answers_outlive_a_kill(options: TrainOptions, llm: bass.LLM, tmp_path: Path) -> None:
+    """The target answers the other prompts alone, and what it had said is trained."""
+    own = replace(options, output=str(tmp_path / "head"), steps=1, temperature=[0.0, 1.0])
+    folder, totals = tmp_path / "head" / "training", list[int]()
+
+    def kill(text: str, done: int, total: int) -> None:
+        totals.append(total)
+        if done == 5 and total == 24:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_draft(own, llm, kill)
+    with pytest.raises(OptionError, match="another `max_new_tokens` "):
+        train_draft(replace(own, max_new_tokens=8), llm, nothing)
+    kept = (folder / "answers.jsonl").read_text(encoding="utf-8")
+    assert kept.count("\n") == 5
+    (folder / "answers.jsonl").write_text(kept + kept[:20], encoding="utf-8")  # half a line
+    train_draft(own, llm, kill)
+    assert totals == [24] * 5 + [19] * 19 + [1]
+    lines = (folder / "answers.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    assert "".join(lines[:5]) == kept
+    answers = {i: ids for _, i, ids, _ in map(json.loads, lines)}
+    rows = Rows(**load_file(folder / "rows.safetensors"))
+    assert [answers[i] for i in range(24)] == [
+        ids[start:end].tolist()
+        for ids, start, end in zip(rows.tokens, rows.starts, rows.lens, strict=True)
+    ]
+
+
+def held_out(options: TrainOptions, llm: bass.LLM, records: list[int], answers: int) -> Training:
+    """A training on texts of these records, the last ones of which are answers."""
+    target, count = llm.models.target, len(records)
+    starts = [0] * (count - answers) + [2] * answers
+    rows = Rows.of((record, starts[i], [1, 2, 3, 4]) for i, record in enumerate(records))
+    trainee = Eagle3.new(target, options, rows.counts(target.shape.vocab_size))
+    return Training(trainee, target, rows, options, Path(options.output))
+
+
+def test_whole_records_are_held_out(options: TrainOptions, llm: bass.LLM) -> None:
+    """Of answers, if there are some; a record of more than a quarter of the texts is split."""
+    records = [i // 3 for i in range(60)]
+    for answers in (0, 30):
+        found = held_out(options, llm, records, answers)
+        apart = {*found.held_out.records.tolist()}
+        assert (len(found.held_out.lens), len(found.rows.lens)) == (3, 57)
+        assert not apart & {*found.rows.records.tolist()}
+        assert bool(found.held_out.starts.all()) == bool(answers)
+    whole = held_out(options, llm, [0] * 40, 0)
+    assert (len(whole.held_out.lens), len(whole.rows.lens)) == (2, 38)
+
+
+def test_rates_are_probabilities_on_texts_that_the_target_did_not_write(
+    options: TrainOptions, llm: bass.LLM
+) -> None:
+    """At temperature 1, of each draft the overlap of both distributions, after the text's tokens,
+    which may be improbable in the one and probable in the other.
+    """
+    target: Any = llm.models.target
+    vocab, random = target.shape.vocab_size, torch.Generator().manual_seed(0)
+    counts = torch.ones(vocab, dtype=torch.int64)
+    trainee: Any = SmallModel.new(target, replace(options, method="model", **WHOLE), counts)
+    rows = Rows.of([(0, 0, torch.randint(vocab, (24,), generator=random).tolist())])
+    lesson = Lesson.of(trainee, target, rows)
+    _, survived = lesson.survival()
+    drafts = next(iter(lesson.drafts()))[1]
+    p, q = (logits[0].double().softmax(-1) for logits in (lesson.logits, drafts))
+    overlap = torch.minimum(p, q).sum(-1)
+    torch.testing.assert_close(survived[1, 0, 0].double(), overlap, atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        survived[1, 1, 0, :-1].double(), overlap[:-1] * overlap[1:], atol=1e-5, rtol=0
+    )
+    assert (survived[:, 1:] <= survived[:, :-1]).all()
 
 
 def test_attention_of_whole_texts_is_in_the_type_of_the_layer_though_its_sums_are_wider() -> None:
@@ -270,6 +349,8 @@ def test_mistakes_are_errors_and_leave_no_training_behind(
 ) -> None:
     with pytest.raises(OptionError, match="`markov_rank` has no effect on `method=eagle3`"):
         TrainOptions(markov_rank=8)
+    with pytest.raises(OptionError, match="`intermediate_size` has no effect on `method=mtp`"):
+        TrainOptions(method="mtp", intermediate_size=24)
     own = replace(options, output=str(tmp_path / "head"), steps=1)
     with pytest.raises(OptionError, match="`features` has state 9, and the target has 2 layers"):
         train_draft(replace(own, features=[1, 9]), llm, nothing)
@@ -283,7 +364,7 @@ def test_a_batch_of_texts_that_are_too_short_has_a_loss(
 ) -> None:
     """Of answers of one token, only the first drafts count."""
     target = llm.models.target
-    rows = Rows.of([(4, [1, 2, 3, 4, 5]), (3, [6, 7, 8, 9])])
+    rows = Rows.of([(0, 4, [1, 2, 3, 4, 5]), (1, 3, [6, 7, 8, 9])])
     counts = torch.ones(target.shape.vocab_size, dtype=torch.int64)
     trainee = Eagle3.new(target, replace(options, unroll=6), counts)
     lesson = Lesson.of(trainee, target, rows)

@@ -1,6 +1,5 @@
 """`bass train-draft`: trains a draft for a target."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
@@ -47,6 +46,6 @@ def run(argv: Sequence[str]) -> int:
                 said.add(text)
                 say(text)
 
-        figures = train_draft(options, llm, watch, sys.stderr.isatty())
+        figures = train_draft(options, llm, watch)
     console().print(in_words(figures))
     return 0

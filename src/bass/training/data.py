@@ -7,7 +7,8 @@
 | any other record or set of prompts (`bass.experiments.prompts`) | the target's answers |
 """
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -20,41 +21,46 @@ from bass.api.llm import LLM
 from bass.api.requests import needed, prompt_ids
 from bass.errors import OptionError
 from bass.experiments import prompts as sets
-from bass.files import reason
+from bass.files import reason, write_atomically
 from bass.text import Tokenizer
 from bass.text.conversation import plain_text
 from bass.training.options import TrainOptions
 
 SHORTEST = 4  # tokens of a text
 Text = str | list[dict[str, Any]]
+Watch = Callable[[str, int, int], object]  # receives a text, what is done, and of how many
 
 
 @final
 @dataclass(frozen=True)
 class Rows:
     """Texts of equal length, on the CPU: row b is `tokens[b, : lens[b]]`, and what follows is
-    padding. Its tokens from `starts[b]` on are trained; those before are a prompt.
+    padding. Its tokens from `starts[b]` on are trained; those before are a prompt. Rows of one of
+    `records` are of one document, conversation or prompt.
     """
 
     tokens: Int[Tensor, "rows length"]
     lens: Int[Tensor, " rows"]
     starts: Int[Tensor, " rows"]
+    records: Int[Tensor, " rows"]
 
     @classmethod
-    def of(cls, texts: Iterable[tuple[int, list[int]]]) -> "Rows":
-        """Of texts, each with the index of its first token that is trained."""
-        found = [(start, ids) for start, ids in texts if len(ids) >= max(SHORTEST, start + 1)]
+    def of(cls, texts: Iterable[tuple[int, int, list[int]]]) -> "Rows":
+        """Of texts, each with its record and the index of its first token that is trained."""
+        found = [one for one in texts if len(one[2]) >= max(SHORTEST, one[1] + 1)]
         if not found:
             raise OptionError("`data` has no text of 4 tokens: give more.")
-        lens = torch.tensor([len(ids) for _, ids in found])
-        tokens = torch.zeros(len(found), int(lens.max()), dtype=torch.int64)
-        for row, (_, ids) in zip(tokens, found, strict=True):
-            row[: len(ids)] = torch.tensor(ids)
-        return cls(tokens, lens, torch.tensor([start for start, _ in found]))
+        records, starts, ids = zip(*found, strict=True)
+        lens = torch.tensor([*map(len, ids)])
+        tokens = torch.zeros(len(ids), int(lens.max()), dtype=torch.int64)
+        for row, own in zip(tokens, ids, strict=True):
+            row[: len(own)] = torch.tensor(own)
+        return cls(tokens, lens, torch.tensor(starts), torch.tensor(records))
 
     def __getitem__(self, index: Int[Tensor, " some"]) -> "Rows":
         lens = self.lens[index]
-        return Rows(self.tokens[index, : int(lens.max())], lens, self.starts[index])
+        of_rows = lens, self.starts[index], self.records[index]
+        return Rows(self.tokens[index, : int(lens.max())], *of_rows)
 
     def to(self, device: torch.device) -> "Rows":
         return Rows(*(sent(x, device) for x in vars(self).values()))
@@ -80,8 +86,8 @@ def sent(x: Tensor, device: torch.device) -> Tensor:
     return pinned.to(device, non_blocking=True)
 
 
-def read_rows(options: TrainOptions, llm: LLM, progress: bool = False) -> Rows:
-    """The texts of `options.data`; the target answers prompts. Raises `OptionError`."""
+def read_data(options: TrainOptions) -> tuple[list[Text], list[sets.Entry]]:
+    """The texts and prompts of `options.data`. Raises `OptionError`."""
     texts, prompts = list[Text](), list[sets.Entry]()
     for name in options.data:
         try:
@@ -91,10 +97,27 @@ def read_rows(options: TrainOptions, llm: LLM, progress: bool = False) -> Rows:
                 f"`data: {name}` cannot be read ({reason(error)}): give a file of text, of JSON "
                 "lines with `text`, `messages` or `prompt`, or the name of a set of prompts."
             ) from error
+    return texts, prompts
+
+
+def rows_of(
+    texts: list[Text], prompts: list[sets.Entry], options: TrainOptions, llm: LLM, answers: Path,
+    watch: Watch,
+) -> Rows:  # fmt: skip
+    """The rows of the texts, and of the target's answers to the prompts, which are kept in the file
+    `answers` as they end, and read from it. Raises `OptionError`.
+    """
     most, tokenizer = min(options.max_length, llm.max_model_len), llm.models.tokenizer
     encoded = [_encoded(needed(tokenizer, "A text is"), text) for text in texts]
-    pieces = [(0, ids[at : at + most]) for ids in encoded for at in range(0, len(ids), most)]
-    return Rows.of([*pieces, *_answered(prompts, options, llm, most, progress)])
+    pieces = [
+        (record, 0, ids[at : at + most])
+        for record, ids in enumerate(encoded)
+        for at in range(0, len(ids), most)
+    ]
+    records = [len(texts) + own for own in sets.numbers(prompts)]
+    numbered, count = zip(records, prompts, strict=True), options.num_return_sequences
+    every = [one for one in numbered for _ in range(count)]
+    return Rows.of([*pieces, *_answered(every, options, llm, most, answers, watch)])
 
 
 def _read(name: str, texts: list[Text], prompts: list[sets.Entry]) -> None:
@@ -124,22 +147,44 @@ def _encoded(tokenizer: Tokenizer, text: Text) -> list[int]:
 
 
 def _answered(
-    prompts: list[sets.Entry], options: TrainOptions, llm: LLM, most: int, progress: bool
-) -> Iterable[tuple[int, list[int]]]:
-    """Each turn of each prompt with the target's answer; long prompts lose their beginning."""
+    every: list[tuple[int, sets.Entry]], options: TrainOptions, llm: LLM, most: int, file: Path,
+    watch: Watch,
+) -> Iterator[tuple[int, int, list[int]]]:  # fmt: skip
+    """Each turn of each prompt with the target's answer; long prompts lose their beginning. every:
+    each with its record.
+    """
     new, known = min(options.max_new_tokens, most // 2), llm.models.tokenizer
     vocabulary, temperatures = llm.models.target.shape.vocab_size, options.temperature or [1.0]
-    under_way = [(one, list[str]()) for one in prompts for _ in range(options.num_return_sequences)]
-    for turn in range(max((one.turns for one in prompts), default=0)):
-        under_way = [(one, answers) for one, answers in under_way if turn < one.turns]
-        texts = [sets.rendered(known, one, turn, answers) for one, answers in under_way]
-        ids = [prompt_ids(known, vocabulary, text, i) for i, text in enumerate(texts)]
-        given = [one[-(most - new) :] for one in ids]
-        by_row = [temperatures[i % len(temperatures)] for i in range(len(given))]
-        result = llm.generate(
-            given, max_new_tokens=new, temperature=by_row, seed=options.seed + turn,
-            progress=progress,
-        )  # fmt: skip
-        for (_, answers), ids, one in zip(under_way, given, result.completions, strict=True):
-            answers.append(one.text or "")
-            yield len(ids), [*ids, *one.token_ids]
+    done = _kept(file)
+    for turn in range(max((one.turns for _, one in every), default=0)):
+        given: dict[int, list[int]] = {}
+        for i, (_, one) in enumerate(every):
+            if turn < one.turns:
+                before = [done[earlier, i][1] for earlier in range(turn)]
+                ids = prompt_ids(known, vocabulary, sets.rendered(known, one, turn, before), i)
+                given[i] = ids[-(most - new) :]
+        if left := [i for i in given if (turn, i) not in done]:
+            running = llm.stream(
+                [given[i] for i in left], max_new_tokens=new, seed=options.seed + len(done),
+                temperature=[temperatures[i % len(temperatures)] for i in left],
+            )  # fmt: skip
+            with file.open("a", encoding="utf-8") as lines:
+                for ended, one in enumerate(running.completions(), 1):
+                    own = turn, left[one.prompt_index]
+                    done[own] = one.token_ids, one.text or ""
+                    lines.write(json.dumps([*own, *done[own]]) + "\n")
+                    lines.flush()
+                    watch("the target answers prompts", ended, len(left))
+        for i, ids in given.items():
+            yield every[i][0], len(ids), [*ids, *done[turn, i][0]]
+
+
+def _kept(file: Path) -> dict[tuple[int, int], tuple[list[int], str]]:
+    """The tokens and texts of the answers in a file, by turn and number. A last line that was not
+    finished is removed.
+    """
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        write_atomically(file, whole)
+    return {(t, i): (ids, text) for t, i, ids, text in map(json.loads, whole.splitlines())}

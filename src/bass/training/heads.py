@@ -56,7 +56,8 @@ def shared_fields(target: CausalDecoder, options: TrainOptions) -> dict[str, Any
     return fields | {
         "hidden_size": width, "num_hidden_layers": options.layers, "num_attention_heads": heads,
         "num_key_value_heads": math.gcd(heads, fields["num_key_value_heads"]),
-        "intermediate_size": fields["intermediate_size"] * width // of_target,
+        "intermediate_size":
+            options.intermediate_size or fields["intermediate_size"] * width // of_target,
     }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ HEADS = ("eagle3", "block")
 OF_METHODS = {  # options that the other methods do not read
     "layers": (*HEADS, "model"), "hidden_size": (*HEADS, "model"), "features": HEADS,
     "draft_vocab_size": HEADS, "markov_rank": ("block",), "confidence": ("block",),
+    "intermediate_size": (*HEADS, "model"),
 }  # fmt: skip
 _COUNT = "[1, inf)"
 
@@ -40,6 +41,9 @@ class TrainOptions:
     layers: int = option(1, "of the draft; of an MTP layer, 1", within=_COUNT)
     hidden_size: int | None = option(
         None, "of the draft, by default the target's; an MTP layer has the target's", within=_COUNT
+    )
+    intermediate_size: int | None = option(
+        None, "of the draft's MLPs, by default in proportion as the target's", within=_COUNT
     )
     markov_rank: int = option(64, "of a block's Markov head; 0: without", within="[0, inf)")
     confidence: bool = option(False, "train a block's confidence head too")

@@ -3,20 +3,19 @@
 import json
 import math
 import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, final
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from bass.api.llm import LLM
 from bass.errors import OptionError
 from bass.files import write_atomically
 from bass.models.decoder import CausalDecoder
-from bass.training.data import Rows, read_rows
+from bass.training.data import Rows, Watch, read_data, rows_of
 from bass.training.heads import Blocks, Eagle3, Mtp
 from bass.training.model import SmallModel
 from bass.training.options import TrainOptions
@@ -25,11 +24,11 @@ from bass.training.trainee import Lesson, Trainee
 TRAINEES = {"eagle3": Eagle3, "mtp": Mtp, "block": Blocks, "model": SmallModel}  # by method
 HELD_OUT, SHARE = 64, 16  # texts that are held out at most, and one of how many
 WARM_UP = 0.04  # share of the steps in which the learning rate rises
-STATE, ROWS, LOG = "state.pt", "rows.safetensors", "log.jsonl"  # in `output`/training
-Watch = Callable[[str, int, int], object]
+# in `output`/training
+STATE, ROWS, LOG, ANSWERS = "state.pt", "rows.safetensors", "log.jsonl", "answers.jsonl"
 
 
-def train_draft(options: TrainOptions, llm: LLM, watch: Watch, progress: bool = False) -> Any:
+def train_draft(options: TrainOptions, llm: LLM, watch: Watch) -> Any:
     """Train a draft for the target of `llm`, and write its folder; continue what is in
     `options.output`. Returns the last line of the log: held-out acceptance at temperatures 0 and 1
     by position (of the drafts whose predecessors were accepted), and tau. Raises `OptionError`.
@@ -43,11 +42,12 @@ def train_draft(options: TrainOptions, llm: LLM, watch: Watch, progress: bool = 
     own, path = json.loads(json.dumps(asdict(options) | {"output": ""})), folder / "options.json"
     if path.exists():
         _check_same(options, own, json.loads(path.read_text(encoding="utf-8")))
-    else:
-        rows = read_rows(options, llm, progress)
+    if not (folder / ROWS).exists():
+        read = read_data(options)
         folder.mkdir(parents=True, exist_ok=True)
-        save_file(vars(rows), folder / ROWS)
         write_atomically(path, json.dumps(own, indent=2) + "\n")
+        rows = rows_of(*read, options, llm, folder / ANSWERS, watch)
+        write_atomically(folder / ROWS, save(vars(rows)))
     rows = Rows(**load_file(folder / ROWS))
     trainee = TRAINEES[options.method].new(target, options, rows.counts(target.shape.vocab_size))
     figures = Training(trainee, target, rows, options, folder).run(watch)
@@ -75,7 +75,8 @@ def _check_same(options: TrainOptions, own: dict[str, Any], before: dict[str, An
 class Training:
     """A training of a trainee on texts. Batches depend on the seed and the step alone.
 
-    Held-out texts are answers, if there are some: the target's own texts.
+    Held-out texts are answers, if there are some: the target's own texts. They are all of some
+    records, or the first ones of a record that has more than a quarter of the texts.
     """
 
     def __init__(
@@ -83,12 +84,16 @@ class Training:
         folder: Path,
     ) -> None:  # fmt: skip
         self.trainee, self.target, self.options, self.folder = trainee, target, options, folder
-        random = torch.Generator().manual_seed(options.seed)
-        order = torch.randperm(len(rows.lens), generator=random)
+        count, random = len(rows.lens), torch.Generator().manual_seed(options.seed)
+        places = torch.randperm(int(rows.records.max()) + 1, generator=random)
+        order = places[rows.records].argsort(stable=True)
         order = order[(rows.starts[order] == 0).int().argsort(stable=True)]  # answers first
-        count = min(HELD_OUT, len(order) // SHARE) or 1
-        train = order[count:] if count < len(order) else order
-        self.held_out, self.rows = rows[order[:count]], rows[train]
+        least, records = min(HELD_OUT, count // SHARE) or 1, rows.records[order]
+        ends = 1 + (records[1:] != records[:-1]).nonzero()[:, 0]
+        whole = ends[(ends >= least) & (ends <= count // 4)]
+        apart = int(whole[0]) if len(whole) else least
+        self.held_out = rows[order[: min(apart, HELD_OUT)]]
+        self.rows = rows[order[apart:] if apart < count else order]
         weights = [p for p in trainee.head.parameters() if p.is_floating_point()]
         rate, betas = options.learning_rate, (0.9, 0.95)
         fused = target.embed.device.type == "cuda"

@@ -155,20 +155,18 @@ class Lesson:
     @torch.no_grad()
     def survival(self) -> tuple[Bool[Tensor, "batch anchors"], Tensor]:
         """Anchors from which all drafts count, and [2, drafts, batch, anchors]: whether the draft
-        and all before it are accepted at temperature 0 if the text is greedy; and an unbiased
-        estimate of the probability at temperature 1 if the target sampled the text: the product of
-        min(1, q / p) of the tokens before, times Σ min(p, q).
+        and all before it are the target's greedy tokens; and the product of Σ min(p, q) of these
+        drafts at temperature 1, each after the tokens of the text. It is the probability that all
+        are accepted but for the tokens, which are the text's and not those of the draft.
         """
         probs, best = self.logits.float().softmax(-1), self.logits.argmax(-1)
         found, greedy, sampled, behind = list[Tensor](), 1.0, 1.0, 0
         for behind, logits, _ in self.drafts():
             logits = over_vocabulary(logits, self.trainee.token_ids, probs.shape[-1])
             decided = self.anchors + behind
-            p, q = at(probs, decided), logits.softmax(-1)
             greedy = greedy * (logits.argmax(-1) == at(best, decided)).float()
-            found.append(torch.stack((greedy, sampled * torch.minimum(p, q).sum(-1))))
-            drafted = at(self.rows.tokens, decided + 1)[..., None]
-            ratio = q.gather(-1, drafted) / p.gather(-1, drafted).clamp(min=1e-30)
-            sampled = sampled * ratio.clamp(max=1)[..., 0]
+            common = torch.minimum(at(probs, decided), logits.softmax(-1)).sum(-1)
+            sampled = sampled * common
+            found.append(torch.stack((greedy, sampled)))
         counted = self.rows.trained(self.anchors, self.trainee.first, behind)
         return counted, torch.stack(found, 1)
