@@ -12,7 +12,7 @@ import torch
 from bass.checkpoints.heads import read_head
 from bass.checkpoints.shards import TensorFiles
 from bass.cli.info import in_words
-from bass.drafters import Eagle, EagleHead
+from bass.drafters import Block, Eagle, EagleHead
 from bass.engine.assembly import own_draw
 from bass.errors import CheckpointError, PairingError
 from bass.interfaces import DrafterContext, LayerCache, Warp
@@ -74,6 +74,16 @@ def test_the_anchor_rule_of_a_block_is_open_if_its_files_lack_it() -> None:
     heads = [loaded(block_head(form, 50, 16), torch.device("cpu"), torch.float32) for form in forms]
     found = [[rule.options for rule in head.open_rules(2)] for head in heads]
     assert found == [[], [], ["--drafter block --drafter.sample_from_anchor true"]]
+
+
+def test_a_threshold_needs_a_confidence_head() -> None:
+    with_one, without_one = (
+        loaded(block_head(form, 50, 16), torch.device("cpu"), torch.float32)
+        for form in ("DeepSpec, DSpark", "z-lab")
+    )
+    assert Block(confidence=0.5).with_head(with_one, 2).features
+    with pytest.raises(PairingError, match=r"confidence=0.5.* no effect: the head has no"):
+        Block(confidence=0.5).with_head(without_one, 2)
 
 
 @pytest.mark.parametrize("case", READ)

@@ -10,8 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import bass
+from bass.checkpoints.heads import kind_of_head
 from bass.checkpoints.weights import save_decoder
-from bass.drafters import Ensemble, Mtp, Ngram
+from bass.drafters import Ensemble, Mtp, MtpHead, Ngram
 from bass.errors import CheckpointError, OptionError
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
 from bass.models import FAMILIES
@@ -74,6 +75,18 @@ def test_a_layer_is_read_from_its_target_s_folder_or_alone(producer: str, tmp_pa
     )
     assert [c.token_ids for c in result.completions] == [c.token_ids for c in plain.completions]
     assert result.stats.drafted > 0
+
+
+@pytest.mark.parametrize("producer", ["mimo", "qwen"])
+def test_a_folder_with_nothing_but_a_layer_is_a_head(producer: str, tmp_path: Path) -> None:
+    """The names of a layer in a whole model make it no head."""
+    head = published(f"mtp of {producer}", VOCAB, WIDTH)
+    target, own = target_of(head, tmp_path / "target"), head.write(tmp_path / "head")
+    llm = bass.load(target, draft=own, device="cpu", num_speculative_tokens=3)
+    assert isinstance(llm.models.head, MtpHead)
+    assert llm.generate(PROMPTS, max_new_tokens=8, ignore_eos=True).stats.drafted > 0
+    names = {*load_file(target / "model.safetensors"), *head.tensors}
+    assert kind_of_head(head.raw, names) is None
 
 
 def test_a_target_without_the_layer_is_named(tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ def test_a_set_is_found_by_each_of_its_files(
 
 WRONG: dict[str, Any] = {
     "no form": {"x": 1},
+    "conversations": {"conversations": [{"from": "human", "value": "x"}]},
     "an empty prompt": {"prompt": ""},
     "nothing to answer": {
         "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
@@ -114,6 +115,7 @@ def test_what_is_no_prompt_is_named_with_its_record(tmp_path: Path, case: str) -
     with pytest.raises(OptionError, match=r"record 2: .*") as raised:
         read_prompts(wrote(tmp_path / "a.jsonl", {"prompt": "good"}, WRONG[case]))
     assert "\n" not in str(raised.value)
+    assert ("write `conversations` as `messages`" in str(raised.value)) == (case == "conversations")
 
 
 ENTRIES = st.lists(st.tuples(st.integers(0, 3), st.sampled_from("abc")), min_size=1, max_size=12)

@@ -41,6 +41,7 @@ KINDS: dict[str, tuple[str, str, type[DraftHead] | None]] = {
         EagleHead,
     ),
 }
+_MTP_LAYER = r"(model\.)?mtp(_layers)?\..*"  # by Qwen or MiMo; whole models may have one too
 
 
 def kind_of_head(raw: Mapping[str, Any], tensors: Iterable[str] = ()) -> str | None:
@@ -48,7 +49,10 @@ def kind_of_head(raw: Mapping[str, Any], tensors: Iterable[str] = ()) -> str | N
     of them.
     """
     words = str([raw.get(field) for field in _CLASSES]).lower()
-    marks = [name for name, value in raw.items() if value is not None] + [*tensors]
+    tensors = [*tensors]
+    if tensors and all(re.fullmatch(_MTP_LAYER, one) for one in tensors):
+        return "MTP"
+    marks = [name for name, value in raw.items() if value is not None] + tensors
     for kind, (word, mark, _) in KINDS.items():
         if re.search(word, words) or any(re.fullmatch(mark, one) for one in marks):
             return kind

@@ -37,7 +37,7 @@ from bass.drafters.heads import (
     layers_of,
     over_vocabulary,
 )
-from bass.errors import CheckpointError
+from bass.errors import CheckpointError, PairingError
 from bass.interfaces import (
     Attend,
     Drafter,
@@ -251,7 +251,14 @@ class Block(NamedDraft):
         return self.features
 
     def with_head(self, head: nn.Module | None, layers: int) -> "Block":
-        if self.features or not isinstance(head, BlockHead):
+        if not isinstance(head, BlockHead):
+            return self
+        if self.confidence and not head.config.confidence:
+            raise PairingError(
+                f"`Block(confidence={self.confidence})` would have no effect: the head has no "
+                "confidence head. Leave it out, or give a stop rule."
+            )
+        if self.features:
             return self
         return replace(self, features=head.config.features)
 

@@ -222,7 +222,8 @@ def entry_of(record: Any) -> Entry:
         given["prompt"] = mbpp_prompt(text, given["test_list"])
     name = next((name for name in FORMS if name in given), None)
     if name is None:
-        raise ValueError(f"it has none of {', '.join(FORMS)}")
+        hint = ": write `conversations` as `messages` of `role` and `content`"
+        raise ValueError(f"it has none of {', '.join(FORMS)}{hint * ('conversations' in given)}")
     prompt, messages, value = None, (), given[name]
     match name:
         case "turns":
