@@ -258,9 +258,7 @@ class Block(NamedDraft):
                 f"`Block(confidence={self.confidence})` would have no effect: the head has no "
                 "confidence head. Leave it out, or give a stop rule."
             )
-        if self.features:
-            return self
-        return replace(self, features=head.config.features)
+        return replace(self, features=self.features or head.config.features)
 
     def build(self, context: DrafterContext) -> Drafter:
         head = self.own_head(context, BlockHead, "a head of DFlash or DSpark")

@@ -150,9 +150,7 @@ def _answered(
     every: list[tuple[int, sets.Entry]], options: TrainOptions, llm: LLM, most: int, file: Path,
     watch: Watch,
 ) -> Iterator[tuple[int, int, list[int]]]:  # fmt: skip
-    """Each turn of each prompt with the target's answer; long prompts lose their beginning. every:
-    each with its record.
-    """
+    """Record, start and ids of each turn with its answer; long prompts lose their beginning."""
     new, known = min(options.max_new_tokens, most // 2), llm.models.tokenizer
     vocabulary, temperatures = llm.models.target.shape.vocab_size, options.temperature or [1.0]
     done = _kept(file)
