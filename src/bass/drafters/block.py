@@ -253,10 +253,10 @@ class Block(NamedDraft):
     def with_head(self, head: nn.Module | None, layers: int) -> "Block":
         if not isinstance(head, BlockHead):
             return self
-        if self.confidence and not head.config.confidence:
+        if (self.confidence or self.survival) and not head.config.confidence:
             raise PairingError(
-                f"`Block(confidence={self.confidence})` would have no effect: the head has no "
-                "confidence head. Leave it out, or give a stop rule."
+                f"`Block(confidence={self.confidence}, survival={self.survival})` would have no "
+                "effect: the head has no confidence head. Leave both out, or give a stop rule."
             )
         return replace(self, features=self.features or head.config.features)
 
