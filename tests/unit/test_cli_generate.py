@@ -5,15 +5,20 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import bass
 from bass.analysis.statistics import compare
 from bass.api.generation import Generation
-from bass.cli.generate import EXAMPLE_STOPS, FIGURES, warnings
+from bass.api.results import Completion, Result
+from bass.cli.generate import EXAMPLE_STOPS, FIGURES, print_completions, share_drafted, warnings
+from bass.cli.options import console
 from bass.experiments.prompts import PYTHON
+from bass.policies import Auto, Fixed
 from bass.text.conversation import plain_text
 from unit.checkpoints import Pair, Said
 
@@ -97,17 +102,50 @@ def test_a_slower_run_has_a_warning_and_latency_may_win_where_throughput_loses()
     assert [*warnings({})] == []
     assert [*warnings({"tokens_per_second": fast, "all": slow})] == []
     [both] = warnings({"tokens_per_second": slow, "all": slow})
-    assert both.startswith("WARNING: mean latency and throughput lose, compared")
+    assert both.startswith("WARNING: mean latency loses and throughput loses, compared")
     [one] = warnings({"tokens_per_second": slow, "all": fast})
     assert "mean latency wins and throughput loses" in one
-    assert f"tokens/s {slow.text} times as good (median 0.50), mean latency {fast.text}." in one
-    maybe = compare([1.0, 1.2, 1.0], [1.1, 1.1, 1.15])
-    assert maybe.ratio < 1 < maybe.high
-    assert [*warnings({"tokens_per_second": maybe, "all": slow})] == []
-    [noisy] = warnings({"tokens_per_second": compare([1.0, 3.0], [4.0, 4.0]), "all": maybe})
-    assert "undecided (n = 2) times as good (median 0.50)" in noisy
+    for words in ("0.50 times as high in the median of 3 runs", slow.text, f"{fast.text}."):
+        assert words in one
+    even = compare([1.0, 1.2, 1.0], [1.02, 1.1, 1.04])
+    assert even.low < 0.96 < even.median < 1 < even.high
+    assert [*warnings({"tokens_per_second": even, "all": slow})] == []
+    maybe = compare([1.0, 1.4, 1.0], [1.2, 1.3, 1.2])
+    assert maybe.median < 0.95 < 1 < maybe.high
+    for undecided in (maybe, compare([1.0, 3.0], [4.0, 4.0])):
+        [noisy] = warnings({"tokens_per_second": undecided, "all": maybe})
+        assert noisy.startswith("WARNING: throughput probably loses (undecided), compared")
+        assert f"the means: {undecided.text}" in noisy
     [unsure] = warnings({"tokens_per_second": slow, "all": maybe})
     assert unsure.startswith("WARNING: throughput loses")
+
+
+@pytest.mark.parametrize(
+    ("drafted", "words"),
+    [
+        ((1, 0, 0), "in 33 % of the steps: at this batch size a draft costs more than it gains."),
+        ((2, 1, 4, 0), "in 75 % of the steps."),
+    ],
+)
+def test_a_comparison_says_how_often_auto_drafted(drafted: tuple[int, ...], words: str) -> None:
+    steps = [SimpleNamespace(drafted=np.array([k, 0])) for k in drafted]
+    runs: Any = [SimpleNamespace(trace=steps)] * 2
+    assert [*share_drafted(runs, Auto())] == [f"NOTE: `auto` drafted {words}"]
+    assert [*share_drafted(runs, Fixed())] == []
+
+
+def test_a_comparison_shows_the_beginnings_of_several_texts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    texts = ["a\nb\nc\nd\n", "e\nf\ng"]
+    result = Result([Completion(0, i, x, [1], [0], "eos", 1) for i, x in enumerate(texts)], [])
+    for short, first in ((True, "a\nb\nc\n..."), (False, texts[0])):
+        print_completions(console(), result, ["p"], short)
+        assert [x.partition("===\n")[2] for x in capsys.readouterr().out.split("\n=== ")] == [
+            first, f"{texts[1]}\n",
+        ]  # fmt: skip
+    print_completions(console(), Result(result.completions[:1], []), ["p"], True)
+    assert capsys.readouterr().out == f"{texts[0]}\n"
 
 
 # Sources of prompts

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from bass.api.options import LoadOptions, RequestOptions, TemplateOptions
 from bass.cli.options import Parser, build, console
-from bass.errors import OptionError, RequestError, flag, printable
+from bass.errors import OptionError, RequestError, counted, flag, printable
 from bass.experiments.prompts import PYTHON, Entry, plain_turns, read_prompts, rendered
 from bass.files import reason
 from bass.option import called, check_options, option
@@ -28,6 +28,8 @@ if TYPE_CHECKING:  # what loads torch or pandas
     from bass.api.results import Result
 
 REPEATS, WARM_UP_TOKENS = 3, 8  # of a comparison
+LINES = 3  # of each of several texts before a comparison
+LOST, SELDOM = 0.95, 0.5  # a median that loses; a share of steps with drafts that is small
 SOURCES = ("prompt", "token_ids", "example", "messages", "prompts")
 EXAMPLE_STOPS = ("\nclass ", "\ndef ", "\n@", "\nif ", "\n#")  # a class ends before these
 FIGURES = (
@@ -87,16 +89,17 @@ def run(argv: list[str]) -> int:
     ratios = speedups(own, plain)
     losses = [*warnings(ratios)]
     losses += [why_slower(own, plain, llm.parts.policy)] if losses else []
+    notes = [*share_drafted(own, llm.parts.policy)] if plain else []
     below = out if live else console(stderr=True)
     if config.json:
         lines = json_lines(own, plain, ratios, losses)
         sys.stdout.writelines(f"{json.dumps(line)}\n" for line in lines)
     else:
         if not streams:
-            print_completions(out, own[0], prompts)
+            print_completions(out, own[0], prompts, config.compare_plain)
         below.print(figures(own, plain, ratios), soft_wrap=False)
         below.print(ran_with(llm, interrupted), style="dim")
-    for sentence in [*caveats(llm, given), *losses]:
+    for sentence in [*caveats(llm, given), *notes, *losses]:
         below.print(printable(sentence), style="bold red")
     return 130 if interrupted else 0
 
@@ -217,14 +220,27 @@ def warnings(ratios: "Mapping[str, Comparison]") -> Iterator[str]:
     if not ratios:
         return
     speed, latency = ratios["tokens_per_second"], ratios["all"]
-    if speed.bounds[1] < 1 or (speed.undecided and speed.median < 1):
-        wins = "mean latency wins and " if latency.bounds[0] > 1 else ""
-        loses = "mean latency and " if latency.bounds[1] < 1 else ""
+    decided = speed.bounds[1] < 1
+    if decided or (speed.median < LOST and not speed.bounds[0] > 1):
+        throughput = "throughput loses" if decided else "throughput probably loses (undecided)"
+        ends = {"wins": latency.bounds[0] > 1, "loses": latency.bounds[1] < 1}
+        before = "".join(f"mean latency {end} and " for end, holds in ends.items() if holds)
         yield (
-            f"WARNING: {wins}{loses}throughput {'lose' if loses else 'loses'}, compared with "
-            f"autoregressive decoding: tokens/s {speed.text} times as good (median "
-            f"{speed.median:.2f}), mean latency {latency.text}."
+            f"WARNING: {before}{throughput}, compared with autoregressive decoding: tokens/s are "
+            f"{speed.median:.2f} times as high in the median of {counted(speed.n, 'run')}; "
+            f"ratio of the means: {speed.text}, of mean latency: {latency.text}."
         )
+
+
+def share_drafted(own: "list[Result]", policy: Any) -> Iterator[str]:
+    """In what share of the steps `auto` drafted."""
+    from bass.policies import Auto
+
+    drafted = [step.drafted.any() for one in own for step in one.trace]
+    if isinstance(policy, Auto) and drafted:
+        share = fmean(drafted)
+        why = ": at this batch size a draft costs more than it gains" * (share < SELDOM)
+        yield f"NOTE: `auto` drafted in {100 * share:.0f} % of the steps{why}."
 
 
 def why_slower(own: "list[Result]", plain: "list[Result]", policy: Any) -> str:
@@ -288,15 +304,20 @@ def json_lines(
     yield stats
 
 
-def print_completions(out: Console, result: "Result", prompts: list[Any]) -> None:
-    """Print the completions; on a terminal, each after its prompt."""
+def print_completions(out: Console, result: "Result", prompts: list[Any], short: bool) -> None:
+    """Print the completions, of several only the beginning if `short`; on a terminal, each after
+    its prompt, unless `short`.
+    """
+    short = short and len(result.completions) > 1
     for one in result.completions:
         text = " ".join(map(str, one.token_ids)) if one.text is None else one.text
         which = f"prompt {one.prompt_index}, sample {one.sample_index}"
         if len(result.completions) > 1:
             print(f"=== {which}: {len(one.token_ids)} tokens, {one.finish_reason} ===")
+        if short and len(lines := text.split("\n")) > LINES:
+            text = "\n".join([*lines[:LINES], "..."])
         if out.is_terminal:
-            out.print(_shown(prompts[one.prompt_index]), end="", style="dim")
+            out.print("" if short else _shown(prompts[one.prompt_index]), end="", style="dim")
             text = _shown(text)
         print(text)
 
@@ -308,7 +329,7 @@ def ran_with(llm: "LLM", interrupted: bool) -> str:
     from bass.cli.info import kernels
 
     _, *words = map(str.strip, repr(llm).splitlines())
-    words += [f"{torch.get_num_threads()} threads", kernels(llm.models.device)]
+    words += [counted(torch.get_num_threads(), "thread"), kernels(llm.models.device)]
     return ", ".join(words) + ("; interrupted: figures up to there" if interrupted else "")
 
 
