@@ -97,8 +97,12 @@ def imported(called: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except Exception as error:
+        said = str(error)
+        if isinstance(error, AttributeError) and error.name:
+            near = nearest(error.name, (one for one in dir(error.obj) if one[0] != "_"))
+            said += f".{near}" if near else ""
         raise OptionError(
-            f"Cannot load {called} ({type(error).__name__}: {error}): give an importable "
+            f"Cannot load {called} ({type(error).__name__}: {said}): give an importable "
             "`package.module:Class`."
         ) from error
 
@@ -106,9 +110,20 @@ def imported(called: str, load: Callable[[], Any]) -> Any:
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> OptionError:
     """Error for a name that is not registered, with the nearest names and the whole list."""
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    hint = f" Did you mean {' or '.join(f'`{n}`' for n in near)}?" if near else ""
-    return OptionError(f"Unknown {kind} `{name}`.{hint} Known: {', '.join(known) or 'none'}.")
+    listed = ", ".join(known) or "none"
+    return OptionError(f"Unknown {kind} `{name}`.{nearest(name, known)} Known: {listed}.")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A question with the names that are nearly this one, whatever case and punctuation; or ""."""
+    spelled = {letters(one): one for one in known}
+    near = difflib.get_close_matches(letters(name), spelled, n=3, cutoff=0.5)
+    return f" Did you mean {' or '.join(f'`{spelled[one]}`' for one in near)}?" if near else ""
+
+
+def letters(name: str) -> str:
+    """A name's letters and digits, in lower case."""
+    return re.sub(r"[\W_]", "", name).lower()
 
 
 def check_number(name: str, value: object, interval: str, hint: Any = int) -> None:

@@ -65,6 +65,7 @@ OPTIONS = {
     "class that is no policy": (["--policy", "unit.test_bad_input:NoPolicy"], "DraftLengthPolicy"),
     "incomplete policy": (["--policy", "unit.test_bad_input:Incomplete"], "lengths"),
     "learned head": (["--drafter", "medusa"], "give the folder of a head"),
+    "name of a head as SGLang has it": (["--drafter", "EAGLE3"], "target are `--draft eagle3`"),
     "cache and backend that don't pair": (
         ["--cache", "padded", "--attention", "per-row"],
         "Cannot pair `PerRow` with `PaddedCache`",

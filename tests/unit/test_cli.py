@@ -107,6 +107,7 @@ def test_a_wrong_command_is_one_sentence(
     [
         (OptionError("One\nsentence."), 2, "bass: One sentence.\n"),
         (ProblemsError("Two:", ["a", "b"]), 2, "bass: Two:\n  a\n  b\n"),
+        (OptionError('Give `draft="x"`.'), 2, "bass: Give `--draft x`.\n"),
         (OptionError("\x1b[2J"), 2, "bass: \\x1b[2J\n"),
         (KeyboardInterrupt(), 130, "bass: Interrupted.\n"),
         (MemoryError("full"), 2, "bass: Out of memory (full): lower"),
@@ -196,6 +197,11 @@ policy.policy.k: 3
 WRONG: dict[str, tuple[list[str], str]] = {
     "an unknown option": (["--temprature", "1"], "Did you mean `--temperature`"),
     "the name of another library": (["--max-tokens", "8"], "give `--max-new-tokens` (most new"),
+    "the symbol of the papers": (["-k", "3"], "`-k`: give `--num-speculative-tokens` (short"),
+    "it with two hyphens": (["--k=3"], "`--k`: give `--num-speculative-tokens` (short"),
+    "an option of llama.cpp": (["--temp", "1"], "`--temp`: give `--temperature` (0 is greedy)"),
+    "a letter": (["-b", "2"], "`-b`: give `--max-batch-size` (rows that decode together; more"),
+    "an unknown letter": (["-x"], "Unknown option `-x`. `bass"),
     "a wrong type": (["--top-p", "hot"], "`--top-p hot` is of the wrong type: expected <class 'fl"),
     "an unknown policy": (["--policy", "fixd"], "Unknown policy `fixd`. Did you mean `fixed`"),
     "a wrong type inside": (

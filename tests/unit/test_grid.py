@@ -202,7 +202,9 @@ quick: {base: {max_new_tokens: 4}, axes: {batch: [1]}}
 """
 
 
-def test_a_config_of_a_file_with_its_quick_part_and_overrides(tmp_path: Path) -> None:
+def test_a_config_of_a_file_with_its_quick_part_and_overrides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(CONFIG, encoding="utf-8")
     raw = read_config(str(path))
@@ -220,6 +222,9 @@ def test_a_config_of_a_file_with_its_quick_part_and_overrides(tmp_path: Path) ->
     for name in (str(path), "comparson", str(tmp_path / "no.yaml")):
         with pytest.raises(OptionError, match="comparison"):
             read_config(name)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OptionError, match=r"Did you mean `mine\.yaml`"):
+        read_config("mine")
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {

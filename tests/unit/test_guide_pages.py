@@ -12,6 +12,7 @@ from bass.option import help_of
 SOURCE = Path(bass.__file__).parent
 DOCS = Path(__file__).parents[2] / "docs"
 OPTIONS = help_of(LoadOptions) | help_of(ChatOptions)
+SHORT = ("gamma", "k", "b", "temp")  # symbols of papers, and letters
 ENGINES = ("## vLLM", "## SGLang", "## llama.cpp", "## transformers")
 
 
@@ -64,7 +65,7 @@ def test_every_foreign_name_that_has_an_error_of_its_own_is_on_the_engines_page(
     """Next to the option that the error gives."""
     rows = [*translated()]
     for foreign, ours in COUNTERPARTS.items():
-        if foreign in OPTIONS or foreign == "gamma":  # settings of ablations; the papers' symbol
+        if foreign in OPTIONS or foreign in SHORT:  # settings of ablations
             continue
         option = ours.partition("=")[0]
         assert any(

@@ -45,6 +45,24 @@ def test_a_class_of_one_s_own_is_found_after_everything_installed(
     assert not (here / "ran").exists()
 
 
+@pytest.mark.parametrize(
+    ("spec", "given"),
+    [
+        ("own_policy.py:OneMore", "own_policy:OneMore"),
+        ("own_policy", "own_policy:Class"),
+        ("own_policy.py", "own_policy:Class"),
+        ("own/inner.py:OneMore", "own.inner:OneMore"),
+    ],
+)
+def test_the_name_of_a_file_is_explained(
+    bass_command: Command, here: Path, spec: str, given: str
+) -> None:
+    (here / "own").mkdir()
+    (here / "own" / "inner.py").touch()
+    said = bass_command("generate", "def f(", "--policy", spec)
+    assert f"`policy={spec}` names a file: give its module and class, `{given}`." in said.err
+
+
 def test_a_module_that_cannot_be_found_is_explained(bass_command: Command, here: Path) -> None:
     said = bass_command("generate", "def f(", "--policy", "nowhere_at_all:Policy")
     assert f"put `nowhere_at_all.py` into the current folder, `{here}`" in said.err

@@ -45,8 +45,10 @@ def test_a_registered_name_makes_its_class_unless_a_parameter_has_to_be_given(ki
 
 
 def test_heads_have_the_names_of_vllm_too() -> None:
-    found = {name: type(make("drafter", name)) for name in ("eagle3", "dflash", "dspark")}
-    assert found == {"eagle3": Eagle, "dflash": Block, "dspark": Block}
+    found = {
+        name: type(make("drafter", name)) for name in ("eagle3", "EAGLE-3", "dflash", "dspark")
+    }
+    assert found == {"eagle3": Eagle, "EAGLE-3": Eagle, "dflash": Block, "dspark": Block}
     with pytest.raises(bass.BassError, match="Unknown verifier `dflash`"):
         make("verifier", "dflash")
 
@@ -96,6 +98,12 @@ def test_parameters_come_from_fields_and_signatures() -> None:
 
 WRONG: dict[str, tuple[str, Any, str]] = {
     "a name that nearly is one": ("policy", "baas", "Unknown policy `baas`. Did you mean `bass`"),
+    "a name in other letters": ("policy", "EMA_Tiers", "Did you mean `ema-tiers`?"),
+    "a name that its module nearly has": (
+        "policy",
+        f"{HERE}:Failin",
+        "has no attribute 'Failin'. Did you mean `Failing`",
+    ),
     "an object of another kind": ("stop_rule", Fixed(3), "`stop_rule=Fixed(k=3)` is no stop rule"),
     "an unknown parameter": (
         "policy",

@@ -266,3 +266,14 @@ def test_the_command_writes_the_page(
     assert "manifest.json" in capsys.readouterr().err
     with pytest.raises(RunFolderError):
         bass.open_run(tmp_path)
+
+
+def test_the_name_of_a_run_suggests_its_folder(
+    run: bass.Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "mine").symlink_to(run.folder.resolve())
+    monkeypatch.chdir(tmp_path)
+    for name, words in (("mine", r"too\. Did you mean `runs/mine`\?$"), ("other", r"too\.$")):
+        with pytest.raises(RunFolderError, match=words):
+            bass.open_run(name)

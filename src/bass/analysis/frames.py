@@ -147,9 +147,11 @@ class Run:
         path = self.folder / MANIFEST
         self.manifest: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
         if "axes" not in self.manifest:
+            own = Path("runs", folder)
+            found = f" Did you mean `{own}`?" if (own / MANIFEST).exists() else ""
             raise RunFolderError(
                 f"`{self.folder}` has no `{MANIFEST}` of an ablation: give a folder that `bass "
-                "ablate` wrote; `bass report` shows an evaluation too."
+                f"ablate` wrote; `bass report` shows an evaluation too.{found}"
             )
         self.entries: dict[str, Any] = {cell["id"]: cell for cell in self.manifest["cells"]}
         self._measurements: dict[str, Measurement] = {}  # of each cell that was read

@@ -6,10 +6,11 @@ import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any
 
 from bass.api.options import KINDS, typed
-from bass.errors import BassError, OptionError, flag, imported, unknown_name
+from bass.errors import BassError, OptionError, flag, imported, letters, unknown_name
 from bass.process import find_object
 
 REQUIRED = inspect.Parameter.empty  # the default of a parameter that has none
@@ -61,11 +62,15 @@ def find_class(kind: str, spec: Any) -> type:
             "`package.module:Class`, "
             f"or {form} of `bass.interfaces.{KINDS[kind].interface.__name__}`."
         )
-    if (name := ALSO_CALLED.get(kind, {}).get(spec, spec)) in registry:
+    if (name := ALSO_CALLED.get(kind, {}).get(letters(spec), spec)) in registry:
         return registry[name]
     if spec in (offered := plugins(KINDS[kind].group)):
         return plugin_class(kind, offered[spec])
     module, colon, name = spec.rpartition(":")
+    file, suffix, _ = (module or name).partition(".py")
+    if (suffix or not colon) and Path(f"{file}.py").is_file():
+        own = f"{file.replace('/', '.')}:{name if colon else 'Class'}"
+        raise OptionError(f"`{kind}={spec}` names a file: give its module and class, `{own}`.")
     if not colon:
         raise unknown_name(words, spec, names(kind))
     found = imported(f"{words} `{spec}`", lambda: find_object(module, name))

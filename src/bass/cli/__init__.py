@@ -2,12 +2,13 @@
 
 import importlib
 import os
+import re
 import sys
 import warnings
 from collections.abc import Sequence
 
 import bass
-from bass.errors import BassError, ProblemsError, is_out_of_memory, printable, unknown_name
+from bass.errors import BassError, ProblemsError, flag, is_out_of_memory, printable, unknown_name
 
 COMMANDS = {
     "generate": "continue prompts, with figures of the run",
@@ -96,5 +97,7 @@ def _dispatch(argv: list[str]) -> int:
 
 
 def _fail(message: str, status: int = WRONG) -> int:
+    # `draft="eagle3"` of Python is `--draft eagle3` here
+    message = re.sub(r'`(\w+)="([^"`]+)"`', lambda x: f"`{flag(x[1])} {x[2]}`", message)
     print(f"bass: {printable(message, keep=chr(10))}", file=sys.stderr)
     return status

@@ -6,7 +6,6 @@ parameters have a dot: `--policy lagged --policy.policy fixed --policy.policy.k 
 
 import argparse
 import dataclasses
-import difflib
 import re
 import sys
 import textwrap
@@ -20,7 +19,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 
 from bass.api.options import counterpart_error, overlaid, typed, wrong_type
-from bass.errors import OptionError, flag, hyphened
+from bass.errors import OptionError, flag, hyphened, nearest
 from bass.files import reason
 from bass.option import for_one_prompt
 
@@ -175,7 +174,9 @@ class Parser(ArgumentParser):
                 except (StopIteration, yaml.YAMLError) as error:
                     sentence = f"`{name}` needs a value, such as 4 or '[1, 2]' {error}."
                     raise OptionError(sentence) from error
-            elif not re.fullmatch(r"--\w[\w.-]*", name):
+            elif name in self._option_string_actions or not re.fullmatch(
+                r"--\w[\w.-]*|-[a-zA-Z]", name
+            ):
                 rest.append(word)
             elif hyphened(name) in self._option_string_actions:
                 rest.append(hyphened(name) + equals + text)
@@ -195,8 +196,7 @@ class Parser(ArgumentParser):
         if name.strip("-") in [a.dest for a in self._actions if not a.option_strings]:
             return OptionError(f"`{name}` is no option: give `{self.prog} VALUE` without it.")
         options = {a.dest: str(a.help) for a in self._actions if a.option_strings} | self.helps
-        near = difflib.get_close_matches(hyphened(name), map(flag, options), n=2)
-        hint = f" Did you mean {' or '.join(f'`{one}`' for one in near)}?" if near else ""
+        hint = nearest(name, map(flag, options))
         return counterpart_error(name, options) or OptionError(
             f"Unknown option `{hyphened(name)}`.{hint} `{self.prog} --help` lists the options."
         )

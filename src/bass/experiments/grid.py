@@ -93,7 +93,7 @@ def read_config(
     """
     path = CONFIGS.get(name, Path(name))
     if not path.suffix and not path.exists() and "/" not in name:
-        raise unknown_name("config", name, CONFIGS)
+        raise unknown_name("config", name, [*CONFIGS, *map(str, Path().glob("*.yaml"))])
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
         raw: dict[str, Any] = {"name": path.stem} | dict(content)
