@@ -217,7 +217,8 @@ class Auto(DraftLengthPolicy[AutoState]):
         if not longer:
             return state
         probe = max(longer, key=rates.__getitem__)
-        loss = seconds[probe] - tokens[choices[probe]] / rates[best]
+        share = 1.0 if best else some.sum() / max(state.active.sum(), 1)
+        loss = seconds[probe] - (1 + share * (tokens[choices[probe]] - 1)) / rates[best]
         if best:
             loss = max(loss, LEAST_LOSS * seconds[probe])
         else:  # and for passes over the tokens that the draft lacks
