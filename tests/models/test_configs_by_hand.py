@@ -159,6 +159,8 @@ def test_layers_without_rotary_embedding_are_those_of_the_file() -> None:
     windows = [rule.window for rule in config_of("exaone4", {**COMMON, **letters}).rules]
     assert windows == [4, 4, None, 4, 4, 4]
     assert all(rotated("exaone4", {"sliding_window": None, "sliding_window_pattern": None}))
+    with pytest.raises(CheckpointError, match="is 'LXG': write it with L"):
+        rotated("exaone4", letters | {"sliding_window_pattern": "LXG"})
 
 
 # Published files in small sizes, with the fields that no decoder reads; and the layers' windows.

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import bass
+from bass import pair as embedded
 from bass.api.options import KINDS
 from bass.api.resolve import REQUIRED, parameters
 from bass.cli.list_ import ABOUT, FAMILY, entries
@@ -162,6 +164,18 @@ def test_info_describes_a_checkpoint_and_its_draft(bass_command: Command, pair: 
     assert (draft["layers"], draft["checkpoint"]) == ("1", str(pair.draft))
     for value in target.values():
         assert str(value)[:20] in said.out
+
+
+def test_info_describes_the_embedded_heads_by_name_and_a_folder_without_weights(
+    bass_command: Command, tmp_path: Path
+) -> None:
+    assert f"{embedded.TARGET}" in bass_command("info", "--json").out
+    assert "`eagle3` can draft for" in bass_command("info", "--draft", "eagle3").out
+    shutil.copy(embedded.TARGET / "config.json", tmp_path)
+    assert "`load_format=dummy`" in bass_command("info", str(tmp_path)).err
+    read = bass_command("info", str(tmp_path), "--load-format", "dummy")
+    assert read.status == 0
+    assert "0 bytes in 0 files" in read.out
 
 
 def test_info_says_that_a_draft_does_not_fit_or_has_a_shorter_context(

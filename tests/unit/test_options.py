@@ -125,7 +125,7 @@ def test_results_and_pairs_are_short_in_a_notebook_and_their_text_is_no_markup()
     llm = bass.load(num_speculative_tokens=4, quantization="int8", device="cpu", verifier="typical")
     for words in ("/target, draft ", "cpu, float32, target by Int8, draft by Int8\n", "Fixed(k=4)"):
         assert words in repr(llm)
-    assert repr(llm).endswith(" GB; up to 8 rows of 1,024 tokens")
+    assert repr(llm).endswith(" MB; up to 8 rows of 1,024 tokens")
     found = repr(llm.generate("def " * 9, 2, max_new_tokens=40, ignore_eos=True)).splitlines()
     assert found[0].startswith("Result: 2 completions, 80 tokens, tau ")
     assert found[0].endswith(", NOT LOSSLESS")

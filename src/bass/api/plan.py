@@ -168,7 +168,6 @@ def _specs(options: LoadOptions, device: torch.device) -> tuple[ModelSpec, Model
     target, draft = options.target, options.draft
     if target is None:
         target, draft = pair.TARGET, pair.DRAFT if draft is None else draft
-        draft = draft if Path(draft).exists() else pair.HEADS.get(str(draft), draft)
     dtype = str(options.dtype).removeprefix("torch.")
     if dtype not in (known := [*DTYPES, "auto"]):
         raise unknown_name("dtype", dtype, known)
@@ -184,6 +183,8 @@ def _specs(options: LoadOptions, device: torch.device) -> tuple[ModelSpec, Model
             method = make("quantization", quantization)
             method.check(device)
         adapter = None if lora is None else str(lora)
+        if not Path(checkpoint).exists():
+            checkpoint = pair.HEADS.get(str(checkpoint), checkpoint)
         return ModelSpec(str(checkpoint), device, dtype, method, dummy, adapter, family)
 
     ours, theirs = options.quantization, options.draft_quantization

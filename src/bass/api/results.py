@@ -53,6 +53,10 @@ class Completion:
     first_token_seconds: float | None = None
     seed: int = 0
 
+    def __repr__(self) -> str:
+        about = f"{counted(len(self.token_ids), 'token')}, ended by {self.finish_reason}"
+        return f"Completion {self.prompt_index}.{self.sample_index}: {about}, {_text(self)!r}"
+
     @property
     def mean_logprob(self) -> float:
         """Mean log-probability per token; 0 for an empty completion."""
@@ -121,7 +125,7 @@ class Stats:
         return [*alone, *PROFILES, "lossless", "batch_invariant", "capture_seconds"]
 
     def __repr__(self) -> str:
-        return f"Stats({', '.join(f'{name}={value!r}' for name, value in self.as_dict().items())})"
+        return f"Stats: {', '.join(self._result._remarks())}; `as_dict()` has all figures"
 
 
 @final

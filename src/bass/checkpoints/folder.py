@@ -116,7 +116,8 @@ def weight_files(folder: Path) -> dict[Path, list[str]]:
     others = sorted(file_names(folder), key=lambda name: not name.endswith(".safetensors"))
     raise CheckpointError(
         f"`{folder}` has no weights, neither {SINGLE} nor shards of it; it holds {some(others)}: "
-        f"download the rest, or give the file with the weights the name {SINGLE}."
+        f"download the rest, name the file with the weights {SINGLE}, or give "
+        "`load_format=dummy`, for random weights."
     )
 
 

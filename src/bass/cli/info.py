@@ -54,8 +54,11 @@ NOTHING = 1.1  # tokens per target call of a head that does not draft well
 def run(argv: list[str]) -> int:
     """Describe a checkpoint, or a pair and whether it is compatible (exit status 1 if not)."""
     about = "Describes a checkpoint, and whether a draft is compatible with it; reads no weights."
-    command = Parser("info CHECKPOINT", about, EXAMPLES, skip=("config",))
-    command.add_argument("checkpoint", type=str, help="a folder, or a hub id (org/name[@revision])")
+    command = Parser("info [CHECKPOINT]", about, EXAMPLES, skip=("config",))
+    command.add_argument(
+        "checkpoint", type=str | None, nargs="?",
+        help="a folder, or a hub id (org/name[@revision]), else the embedded target",
+    )  # fmt: skip
     command.add_argument("--draft", type=str, help="a second checkpoint, as draft of the first")
     command.add_argument("--target", type=str, help="the target, if the checkpoint is the draft")
     command.add_argument(
@@ -64,6 +67,9 @@ def run(argv: list[str]) -> int:
     command.add_argument("--lora", type=str, help="LoRA adapter that is merged into the checkpoint")
     command.add_argument("--draft-lora", type=str, help="LoRA adapter of the draft")
     command.add_argument("--family", type=str, help='own decoder as "package.module:Class"')
+    command.add_argument(
+        "--load-format", default="auto", help="dummy: by config.json, where there are no weights"
+    )
     command.add_argument("--json", action="store_true", help="print one JSON object")
     config = command.read(argv)
     if config.draft_lora and not config.draft:
@@ -75,7 +81,7 @@ def run(argv: list[str]) -> int:
         names = (config.target, config.checkpoint)
     target, draft = names
     k = None if draft else 0  # autoregressive decoding needs no draft
-    loaded = {name: config[name] for name in ("lora", "draft_lora", "family")}
+    loaded = {name: config[name] for name in ("lora", "draft_lora", "family", "load_format")}
     options = LoadOptions(target, draft, **loaded, num_speculative_tokens=k)
     plan = LoadPlan.of(options)
     read, problem = plan.checkpoints(), ""
@@ -84,7 +90,11 @@ def run(argv: list[str]) -> int:
     except PairingError as error:
         problem = str(error)
     depth = 0 if problem else read[0].index.decoder.shape.layers
-    figures = [{"checkpoint": names[i]} | describe(c, i == 1, depth) for i, c in enumerate(read)]
+    specs = [spec for spec in plan.models if spec is not None]
+    figures = [
+        {"checkpoint": spec.checkpoint} | describe(one, spec is plan.draft, depth)
+        for spec, one in zip(specs, read, strict=True)
+    ]
     more, decoders = problem, [one.index.decoder for one in read]
     context, rules = decoders[-1].shape.max_positions, list[OpenRule]()
     if isinstance(decoders[-1], DraftHead):
@@ -96,7 +106,7 @@ def run(argv: list[str]) -> int:
         if not isinstance(head := decoders[-1], DraftHead):
             raise OptionError("`--measure` is for heads, and the draft is none: leave it out.")
         more += " " * bool(more) + measured(options, head.method(), rules)
-    own = f"draft for `{target}`.{more and f' {more}'}"
+    own = f"draft for `{plan.target.checkpoint}`.{more and f' {more}'}"
     verdict = f"`{draft}` {'cannot' if problem else 'can'} {own}" if draft else ""
     if config.json:
         print(json.dumps({"checkpoints": figures, "compatible": not problem, "about": verdict}))

@@ -43,7 +43,7 @@ class Memory:
     def __str__(self) -> str:
         names = {"keys_and_values": "keys and values", "graphs": "CUDA graphs"}
         sizes = ((names.get(name, name), size) for name, size in vars(self).items() if size)
-        return ", ".join(f"{name} {size / 1e9:.2f} GB" for name, size in sizes)
+        return ", ".join(f"{name} {size / 1e6:,.0f} MB" for name, size in sizes)
 
 
 @final

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
+from bass.errors import CheckpointError
 from bass.models.config import FULL, GLOBAL, SLIDING, LayerTypesConfig
 from bass.models.decoder import RotaryDecoder
 from bass.models.layers import Attention, GatedMLP, LayerFactory, ReorderedNorm
@@ -29,8 +30,13 @@ class Exaone4Config(LayerTypesConfig):
         pattern = self.sliding_window_pattern or "G"
         if isinstance(pattern, int):
             pattern = "L" * (pattern - 1) + "G"
+        if not set(pattern.upper()) <= {"L", "G"}:
+            raise CheckpointError(
+                f"`sliding_window_pattern` of the config is {pattern!r}: write it with L, a layer "
+                "with a window, and G, one without."
+            )
         letters = itertools.cycle("G" if self.sliding_window is None else pattern.upper())
-        by_letter = {"L": SLIDING, "G": FULL}  # another letter is an error
+        by_letter = {"L": SLIDING, "G": FULL}
         return self.layer_types or tuple(
             by_letter[letter] for letter in itertools.islice(letters, self.num_hidden_layers)
         )

@@ -162,7 +162,8 @@ class Layout:
     def _check_middle(self, points: Tensor, folder: Path | None) -> None:
         """Check zero points of a symmetric matrix, which is computed without them."""
         low, high, middle = int(points.min()), int(points.max()), 1 << self.bits - 1
-        if low != high:
+        other = middle - 1 + 2 * self.offset  # by the other `checkpoint_format`
+        if low != high or low not in (middle, other):
             raise CheckpointError(
                 f"`{folder}` has `sym: true` and zero points from {low} to {high}: correct `sym` "
                 "in its quantization config, or use another quantization of the model."
