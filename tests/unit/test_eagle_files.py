@@ -69,11 +69,15 @@ READ: dict[str, tuple[Published, str, tuple[int, ...], list[str]]] = {
 }  # fmt: skip
 
 
-def test_the_anchor_rule_of_a_block_is_open_if_its_files_lack_it() -> None:
-    forms = "z-lab", "DeepSpec, DSpark", "speculators"
-    heads = [loaded(block_head(form, 50, 16), torch.device("cpu"), torch.float32) for form in forms]
+def test_the_rules_of_a_block_are_open_if_its_files_lack_them() -> None:
+    forms = "z-lab", "DeepSpec, DSpark", "speculators", "z-lab, windows"
+    blocks = [block_head(form, 50, 16) for form in forms]
+    blocks.append(blocks[-1].but(is_causal=False))
+    heads = [loaded(block, torch.device("cpu"), torch.float32) for block in blocks]
     found = [[rule.options for rule in head.open_rules(2)] for head in heads]
-    assert found == [[], [], ["--drafter block --drafter.sample_from_anchor true"]]
+    anchor, causal = ("sample_from_anchor true", "causal false")
+    expected = [[], [], [anchor], [causal], []]
+    assert found == [[f"--drafter block --drafter.{x}" for x in rules] for rules in expected]
 
 
 def test_a_threshold_needs_a_confidence_head() -> None:

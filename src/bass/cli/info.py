@@ -51,8 +51,8 @@ MEASURED_TOKENS, MEASURED_DRAFT, MUCH_MORE = 64, 4, 1.1
 NOTHING = 1.1  # tokens per target call of a head that does not draft well
 
 
-def run(argv: list[str]) -> int:
-    """Describe a checkpoint, or a pair and whether it is compatible (exit status 1 if not)."""
+def parser() -> Parser:
+    """The options of `bass info`."""
     about = "Describes a checkpoint, and whether a draft is compatible with it; reads no weights."
     command = Parser("info [CHECKPOINT]", about, EXAMPLES, skip=("config",))
     command.add_argument(
@@ -71,7 +71,12 @@ def run(argv: list[str]) -> int:
         "--load-format", default="auto", help="dummy: by config.json, where there are no weights"
     )
     command.add_argument("--json", action="store_true", help="print one JSON object")
-    config = command.read(argv)
+    return command
+
+
+def run(argv: list[str]) -> int:
+    """Describe a checkpoint, or a pair and whether it is compatible (exit status 1 if not)."""
+    config = parser().read(argv)
     if config.draft_lora and not config.draft:
         raise OptionError("`--draft-lora` is for `--draft`: give it too, or leave this out.")
     names = (config.checkpoint, config.draft)

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from bass.drafters.chain import Chain, Fed
 from bass.drafters.heads import (
+    BOTH_WAYS,
     FamilyOf,
     HeadConfig,
     Hidden,
@@ -91,6 +92,7 @@ class BlockConfig(HeadConfig):
     sample_from_anchor: bool = False
     known_anchor: bool = True
     causal: tuple[bool, ...] = ()
+    known_causal: bool = True
     mask_token_id: int = 0
     has_mask: bool = False
     qk_norm: bool = True
@@ -137,9 +139,12 @@ class BlockHead(MappedHead):
         spark = "dspark" in words or "markov_rank" in raw
         if "mask_token_id" not in raw and "mask_embedding" not in shapes:
             raise CheckpointError("config.json has no `mask_token_id`: download the head again.")
+        _, causal = layers_of(raw)
         own = {
             "features": feature_ids_of(raw),
-            "causal": layers_of(raw)[1],
+            "causal": causal,
+            "known_causal": not any(causal)
+            or bool(raw.keys() & {"is_causal", "causal", BOTH_WAYS}),
             "sample_from_anchor": raw.get("sample_from_anchor", spark),
             # z-lab has one layout
             "known_anchor": spark or bool(raw.keys() & {"sample_from_anchor", "target_layer_ids"}),
@@ -171,10 +176,14 @@ class BlockHead(MappedHead):
         }
 
     def open_rules(self, layers: int) -> list[OpenRule]:
-        if self.config.known_anchor:
-            return []
-        text = "whether the slot of the last committed token drafts too (it does not here)"
-        return [OpenRule(text, Block(sample_from_anchor=True))]
+        found = list[OpenRule]()
+        if not self.config.known_anchor:
+            text = "whether the slot of the last committed token drafts too (it does not here)"
+            found.append(OpenRule(text, Block(sample_from_anchor=True)))
+        if not self.config.known_causal:
+            text = "whether its layers with a window are causal within a block (they are here)"
+            found.append(OpenRule(text, Block(causal=False)))
+        return found
 
     def context(self, features: Features) -> Hidden:
         """What the layers make keys and values of, from the target's states."""

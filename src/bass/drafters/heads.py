@@ -209,6 +209,9 @@ def flattened(raw: Mapping[str, Any], nested: str) -> dict[str, Any]:
     return {"num_hidden_layers": 1} | found | own | {"layer_type": kind}
 
 
+BOTH_WAYS = "sliding_window_non_causal"  # of speculators
+
+
 def layers_of(raw: Mapping[str, Any]) -> tuple[list[int], list[bool]]:
     """The window of each layer, 0 for none, and whether it is causal in a block: by default those
     with a window in `layer_types` are.
@@ -218,7 +221,7 @@ def layers_of(raw: Mapping[str, Any]) -> tuple[list[int], list[bool]]:
     if raw.get("use_sliding_window") and not kinds:
         raise CheckpointError("config.json has `use_sliding_window`, and no `layer_types`.")
     sliding = [kind == SLIDING for kind in kinds] or [False] * count
-    default = [one and not raw.get("sliding_window_non_causal") for one in sliding]
+    default = [one and not raw.get(BOTH_WAYS) for one in sliding]
     if raw.get("use_swa") and not any(sliding):
         sliding = [True] * count
     stated = [raw[name] for name in ("is_causal", "causal") if name in raw]
