@@ -38,6 +38,10 @@ def test_every_strategy_has_a_line_with_its_purpose(bass_command: Command, kind:
         assert first in line(said, name)
 
 
+def test_other_names_of_a_class_are_listed_with_it(bass_command: Command) -> None:
+    assert " (dflash, dspark) A head" in line(bass_command("list", "drafter"), "block")
+
+
 def test_all_kinds_and_families_are_listed(bass_command: Command) -> None:
     said = bass_command("list")
     heads = [text.partition(":")[0] for text in said.out.splitlines() if text[0] != " "]

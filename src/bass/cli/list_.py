@@ -50,6 +50,8 @@ class Listed:
         sentence = " ".join(self.doc.partition("\n\n")[0].split()).partition(". ")[0]
         lossless = "" if self.lossless else "NOT LOSSLESS: "
         origin = "; ".join(filter(None, (self.origin and f" from {self.origin}", self.problem)))
+        also = [x for x, name in ALSO_CALLED.get(self.kind, {}).items() if name == self.name]
+        sentence = f"({', '.join(also)}) {sentence}" if also else sentence
         return Text.assemble((lossless, "bold red"), printable(sentence), (origin, "yellow"))
 
     def described(self) -> str:
