@@ -229,6 +229,8 @@ class Drafted:
     and accepted it; a count fades by a tenth a step, and is 0 when a request begins. probs: the
     draft model's own distributions, before any warp, as a `StopRule` sees them; None of a drafter
     without, and unless the trim has `reads_probs`. tokens: None unless it has `reads_tokens`.
+    places: how many drafted tokens of all rows the step has room for, which was chosen before the
+    draft; None: all of them, or unless the trim has `reads_places`.
     """
 
     lengths: Int[Tensor, " batch"]
@@ -236,6 +238,7 @@ class Drafted:
     accepted: Float[Tensor, "batch k"]
     probs: Float[Tensor, "batch k vocab"] | None = None
     tokens: Int[Tensor, "batch k"] | None = None
+    places: Int[Tensor, ""] | None = None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ docs/correctness.md is a test here, and each biased variant one with its distanc
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -126,6 +127,9 @@ EXACT: dict[str, Trim] = {
     "a budget by the cost of a slot": Survival(9.0, LIVE, cost=0.5),
     "the same, of at most M slots": Survival(1.5, LIVE, cost=0.5),
     "the same by the past": Survival(9.0, cost=0.5),
+    "the same, of at most the places of the step": lambda d: Survival(9.0, LIVE, cost=0.2)(
+        replace(d, places=torch.tensor(3))
+    ),
     "top M by the least confidence so far": lambda d: top(d, confidence(d).cummin(1).values, 3),
     "the tokens before the slot": lambda d: top(d, before(d), 3),
     "a budget at the first fall": first_fall(RISING),

@@ -68,6 +68,17 @@ class Understates(DraftTrim):
         return drafted.lengths
 
 
+@dataclass(frozen=True)
+class OneOfEach(DraftTrim):
+    """Keeps a token of each row."""
+
+    def most(self, rows: int, k: int) -> int:
+        return rows
+
+    def __call__(self, drafted: Drafted) -> Int[Tensor, " batch"]:
+        return drafted.lengths.clamp(max=1)
+
+
 class Noted(Captured):
     """Notes the sizes of packed windows with drafts."""
 
@@ -85,7 +96,7 @@ def test_packed_windows_have_room_for_what_a_trim_keeps(
     """And not for what is drafted: three rows that keep a token each need six places of fifteen."""
     monkeypatch.setattr("bass.engine.shapes.PACKED", (3, 6, 9))
     requests = mixed_requests(LLAMA, count=6)
-    setup = Setup(LLAMA, device, policy=Fixed(4), batch=3, trim=Survival(1.0), graphs=False)
+    setup = Setup(LLAMA, device, policy=Fixed(4), batch=3, trim=OneOfEach(), graphs=False)
 
     def packed(run: EngineRun) -> EngineRun:
         shapes = StepShapes.of((0, 4), run.sequences.capacity, True, 3)
@@ -98,6 +109,30 @@ def test_packed_windows_have_room_for_what_a_trim_keeps(
     assert Noted.sizes == {3, 6}
     with pytest.raises(StrategyError, match="`Understates` keeps more drafted tokens than"):
         list(packed(replace(setup, trim=Understates()).engine(requests)))
+
+
+def test_packed_windows_are_as_large_as_the_last_steps_needed(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a trim that keeps no more than fit; the first has room for all that may be kept. Here the
+    later ones have less room than the last steps needed.
+    """
+    monkeypatch.setattr("bass.engine.schedule.ROOM", 0.5)
+    monkeypatch.setattr("bass.engine.shapes.PACKED", (4, 6, 9, 12))
+    monkeypatch.setattr(Noted, "sizes", set[int | None]())
+    requests = mixed_requests(TABLE, count=6)
+    trim, warp, verifier = Survival(3.0, cost=0.4), Sampling(temperature=1.0), LOSSLESS["coupled"]
+    setup = Setup(
+        TABLE, device, policy=Fixed(4), verifier=verifier, warp=warp, batch=3, trim=trim,
+        graphs=False,
+    )  # fmt: skip
+    run = setup.engine(requests)
+    shapes = StepShapes.of((0, 4), run.sequences.capacity, True, 3)
+    found: list[list[int]] = [[] for _ in requests]
+    for emission in replace(run, step=Noted(run.step, None, shapes, None)):
+        found[emission.request] += emission.tokens
+    assert found == setup.outcome(requests).tokens
+    assert Noted.sizes >= {4, 12}
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -60,6 +60,7 @@ BROKEN: dict[str, tuple[DraftTrim, str]] = {
     "more than drafted": (trim(lambda d: d.lengths + 1), "integers ["),
     "writes": (trim(written), "not written to"),
     "more than `most`": (trim(lambda d: d.lengths, most=lambda self, rows, k: rows), "`most"),
+    "more than the places": (trim(lambda d: d.lengths, reads_places=True), "`Drafted.places`"),
     "beyond its length": (trim(beyond), "beyond a row's own length"),
     "other rows": (trim(in_all_rows), "`batch_invariant`"),
     "a host read": (trim(read, batch_invariant=False), "on the host"),

@@ -253,6 +253,8 @@ class EngineRun:
         self.idle = time.perf_counter()
         check_counts(self.step, report, serving)
         before, self.schedule.lens = self.schedule.lens, report.lens
+        if pending.plan.shape.k:
+            self.schedule.kept.append(sum(report.drafted))
         return Outcome(report, before, serving, self.idle - started, self.now)
 
     def _reported(

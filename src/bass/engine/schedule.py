@@ -15,6 +15,10 @@ from bass.engine.shapes import StepShape
 from bass.engine.step import Step
 from bass.records import CacheBudget, RowAssignment, Sequences, copied
 
+# A packed window has room for ROOM times the most drafted tokens that one of the last STEPS
+# verified, and an eighth of the rows more, if the trim keeps no more than fit.
+ROOM, STEPS = 1.25, 8
+
 
 @dataclass
 class StepPlan:
@@ -56,6 +60,7 @@ class Schedule:
         self.queue = deque(self.known)
         self.prefilling: dict[int, Prefill] = {}  # by row, in the order of their admission
         self.lacking: dict[int, int] = {}
+        self.kept = deque[int](maxlen=STEPS)  # drafted tokens that each of the last steps verified
         self.chunk, self.segment = chunk_tokens(batch, self.sequences.tokens.device)
 
     @property
@@ -245,6 +250,8 @@ class Schedule:
         k, drafted, rows = max(lengths), sum(lengths), len(lengths) - self.serving.count(-1)
         if (trimming := self.step.trimming) is not None:
             drafted = min(drafted, trimming.trim.most(rows, k))
+            if trimming.trim.reads_places and self.kept:
+                drafted = min(drafted, int(max(self.kept) * ROOM) + rows // 8 + 1)
         return self.step.shapes.shape(k, longest, self.capacity, drafted + rows)
 
     def plan_ahead(self, plan: StepPlan, requested: list[int]) -> StepPlan | None:

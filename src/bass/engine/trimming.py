@@ -73,7 +73,10 @@ class Trimming:
         probs = None if self.recorder is None else self.recorder.take(k)
         tokens = draft.tokens if self.trim.reads_tokens else None
         tried, accepted = self.counts[:, :, :k]
-        kept = self.trim(Drafted(draft.lengths, tried, accepted, probs, tokens))
+        room = None
+        if packed is not None and self.trim.reads_places:
+            room = packed - rows.active.sum()
+        kept = self.trim(Drafted(draft.lengths, tried, accepted, probs, tokens, room))
         if is_first("trim"):
             what = f"The answer of `{type(self.trim).__name__}`"
             check_tensor(kept, what, "integers", draft.lengths.shape, draft.lengths.device)

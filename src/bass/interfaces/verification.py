@@ -46,6 +46,8 @@ class DraftTrim(Ranged, ABC):
     row's distributions up to slot j, its tokens before it, and what other rows reveal by slots that
     come earlier (docs/correctness.md has the theorem). `batch_invariant`: a row's length does not
     depend on other rows. `reads_probs`, `reads_tokens`: what it reads of `Drafted`.
+    `reads_places`: it keeps at most `Drafted.places` tokens, so that a GPU's packed window can be
+    as large as earlier steps needed, and not as `most` says.
     """
 
     paper: ClassVar[str] = ""
@@ -53,6 +55,7 @@ class DraftTrim(Ranged, ABC):
     batch_invariant: ClassVar[bool] = True
     reads_probs: ClassVar[bool] = False
     reads_tokens: ClassVar[bool] = False
+    reads_places: ClassVar[bool] = False
 
     def most(self, rows: int, k: int) -> int:
         """An upper bound on the tokens that all rows together keep of drafts of up to k tokens. A

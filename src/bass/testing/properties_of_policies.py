@@ -46,6 +46,7 @@ OWN = (
 )
 KEPT = "kept lengths are integers [batch] from 0 to the row's own, at most `most(rows, k)`."
 SAME_KEPT = "a trim is a function: the same draft gets the same answer, and is not written to."
+PLACES = "with `reads_places`, all rows together keep at most `Drafted.places` tokens."
 BEYOND = "what lies beyond a row's own length changes nothing."
 OWN_KEPT = "with `batch_invariant`, a row's answer depends on nothing of the other rows."
 DEVICE = "a trim reads no value on the host, and makes its tensors on the device of the draft."
@@ -276,6 +277,9 @@ def keeps(checker: Checker, trim: DraftTrim, batch: Batch) -> None:
         for value in (0.0, torch.nan, torch.inf):
             other = replace(drafted, probs=torch.where(own, drafted.probs, value))
             checker.equal(BEYOND, call(other), answer, f"with {value} there")
+    for places in range(3) if trim.reads_places else ():
+        kept = int(trim(replace(drafted, places=torch.tensor(places))).sum())
+        checker.require(PLACES, kept <= places, f"up to {places} tokens", kept)
     for order in (rows[::-1], *([row] for row in rows)) if trim.batch_invariant else ():
         found = call(mapped(drafted, lambda one, order=order: one[order]))
         checker.equal(OWN_KEPT, found, answer[order], f"from the rows {order}")

@@ -57,6 +57,8 @@ def best(
     # Whether one more raises the rate, tokens / (rows + cost n); what comes after it is not read.
     pays = (values * (rows + cost * n) >= cost * tokens).long().cumprod(0)
     budget = torch.minimum(rows * tokens_per_row, pays.sum())
+    if drafted.places is not None:
+        budget = torch.minimum(budget, drafted.places)
     chosen = (ordered.argsort() < budget).unflatten(0, scores.T.shape)  # by the rank of each
     return torch.minimum(chosen.sum(0), drafted.lengths)
 
@@ -122,11 +124,11 @@ class Budget(DraftTrim):
 
     `cost`: what a step takes longer if it verifies one more token of each row, as a share of its
     time without any: (b / a - 1) / 4 by steps of a and b seconds that draft 4 and keep 0 and 4. The
-    budget is that of DSpark (2026), algorithm 1, at linear costs. On a GPU the packed window has
-    room for `tokens_per_row` in any case. 0: each slot pays.
+    budget is that of DSpark (2026), algorithm 1, at linear costs. 0: each slot pays.
     """
 
     batch_invariant: ClassVar[bool] = False
+    reads_places: ClassVar[bool] = True
 
     tokens_per_row: float = within("[0, inf)", 2.0)
     _: KW_ONLY

@@ -106,6 +106,13 @@ MUTANTS = (
         ("laws/test_3_trims.py::test_packed_windows_have_room_for_what_a_trim_keeps",),
     ),
     Mutant(
+        "a trim keeps more drafted tokens than the step has room for",
+        "trims.trims.best",
+        "drafted.places is not None",
+        "drafted.places is not None and False",
+        ("laws/test_3_trims.py::test_packed_windows_are_as_large_as_the_last_steps_needed",),
+    ),
+    Mutant(
         "a report tells drafted tokens as trimmed",
         "Trimming.__call__",
         "draft.lengths - kept",
