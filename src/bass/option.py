@@ -4,9 +4,9 @@ import re
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, field, fields, is_dataclass
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from bass.errors import OptionError, check_number
+from bass.errors import OptionError, check_number, unknown_name
 
 T = TypeVar("T")
 PerPrompt = T | Sequence[T]  # one for all prompts, or one per prompt
@@ -39,8 +39,14 @@ class Ranged:
 
 def check_options(options: Any, prefix: str = "") -> None:
     """Raise `OptionError` for the first value of a dataclass that is out of its range, or has a
-    number that is.
+    number that is, or is none of its names.
     """
+    for one in fields(options):
+        hints = [hint for hint in (one.type, *typing.get_args(one.type)) if hint is not None]
+        names = [x for h in hints if typing.get_origin(h) is Literal for x in typing.get_args(h)]
+        value = getattr(options, one.name)
+        if names and isinstance(value, str) and value not in names:
+            raise unknown_name(f"`{prefix}{one.name}`", value, names)
     for one in (one for one in fields(options) if "within" in one.metadata):
         value = getattr(options, one.name)
         for own in value if value and isinstance(value, list | tuple) else (value,):

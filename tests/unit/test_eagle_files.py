@@ -258,3 +258,12 @@ def test_another_rule_is_named_if_it_accepts_much_more() -> None:
     assert "2.10 with `--drafter.ids input`, 3.00 with" in found
     assert found.endswith("give `--drafter.norm_output false`.")
     assert "probably" not in in_words(2.0, {"--drafter.ids input": 2.1})
+
+
+def test_tables_of_token_ids_that_differ_are_warned_of(tmp_path: Path) -> None:
+    head = eagle(30, 16, draft_vocab=20)
+    moved = head.tensors["t2d"].roll(1)
+    index = read_head(replace(head, tensors=head.tensors | {"t2d": moved}).write(tmp_path))
+    assert index is not None
+    with pytest.warns(UserWarning, match="`d2t` and `t2d` of .* name different token ids"):
+        index.load(torch.device("cpu"), torch.float32)

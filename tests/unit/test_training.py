@@ -3,6 +3,7 @@ a run accepts what the training says.
 """
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -279,7 +280,7 @@ def held_out(options: TrainOptions, llm: bass.LLM, records: list[int], answers: 
     starts = [0] * (count - answers) + [2] * answers
     rows = Rows.of((record, starts[i], [1, 2, 3, 4]) for i, record in enumerate(records))
     trainee = Eagle3.new(target, options, rows.counts(target.shape.vocab_size))
-    return Training(trainee, target, rows, options, Path(options.output))
+    return Training(trainee, target, rows, options, Path(options.output), "")
 
 
 def test_whole_records_are_held_out(options: TrainOptions, llm: bass.LLM) -> None:
@@ -356,7 +357,18 @@ def test_mistakes_are_errors_and_leave_no_training_behind(
         train_draft(replace(own, features=[1, 9]), llm, nothing)
     with pytest.raises(OptionError, match="cannot be read"):
         train_draft(replace(own, data=["missing.txt"]), llm, nothing)
+    (tmp_path / "few.txt").write_text("a", encoding="utf-8")
+    with pytest.raises(OptionError, match="no text of 4 tokens"):
+        train_draft(replace(own, data=[str(tmp_path / "few.txt")]), llm, nothing)
+    with pytest.raises(OptionError, match="holds a checkpoint that no training here began"):
+        train_draft(replace(own, output=llm.models.specs[0].checkpoint), llm, nothing)
     train_draft(own, llm, nothing)
+    assert (tmp_path / "head" / "model.safetensors").stat().st_mode & 0o044 == 0o044
+    copy = tmp_path / "other"
+    shutil.copytree(llm.models.specs[0].checkpoint, copy)
+    other = bass.load(copy, num_speculative_tokens=0, device="cpu")
+    with pytest.raises(OptionError, match="holds a training with another `target` "):
+        train_draft(own, other, nothing)
 
 
 def test_a_batch_of_texts_that_are_too_short_has_a_loss(

@@ -172,7 +172,8 @@ class LLM:
         lengths depend on the row's own past alone: requests of one prompt differ by their seeds.
 
         Rows have `max_model_len` tokens. Raises `RequestError` or `OptionError` when it reads an
-        invalid request.
+        invalid request, which ends the others. It decodes while its iterator is read, and waits for
+        an iterator of requests that blocks: live sources use `submit`.
         """
         samples = {"num_return_sequences": num_return_sequences}
         return self.arriving(requests, options | samples).completions()
@@ -314,6 +315,8 @@ class LLM:
         of_all = made(RequestOptions, options)
 
         def read(one: Arrival, index: int) -> list[Sample]:
+            if "time_budget" in one.options:
+                raise OptionError("`time_budget` is of the call of `serve`: give it there.")
             own = made(RequestOptions, {**options, **one.options}) if one.options else of_all
             return self._arrived([one.prompt], own, index, one.at)
 

@@ -47,8 +47,10 @@ class LoadPlan:
         check_options(options)
         policy = make("policy", _policy(options))
         check_max_length(policy)
-        rule = None if options.stop_rule is None else make("stop_rule", options.stop_rule)
-        trim = None if options.trim is None else make("trim", options.trim)
+        rule, trim = (
+            None if spec in (None, "none") else make(kind, spec)
+            for kind, spec in (("stop_rule", options.stop_rule), ("trim", options.trim))
+        )
         method = make("drafter", options.drafter)
         if policy.max_length == 0:  # autoregressive decoding loads no draft, even if one is named
             method = NoDrafter()

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from bass.checkpoints.folder import ADAPTER, INDEX, SINGLE, file_names, pickled_weights
+from bass.checkpoints.shards import save_tensors
 from bass.errors import CheckpointError
 
 INNER = ("state_dict", "model", "module", "model_state_dict")  # keys of the weights in a checkpoint
@@ -28,7 +28,7 @@ def convert(folder: Path, output: Path) -> list[Path]:
         shard = f"{Path(name).stem.removeprefix('pytorch_')}.safetensors"
         to = shard if len(pickles) > 1 else ADAPTER if name.startswith("adapter") else SINGLE
         tensors = tensors_of(folder / name)
-        save_file(tensors, output / to, metadata={"format": "pt"})
+        save_tensors(tensors, output / to)
         weight_map |= dict.fromkeys(tensors, to)
     if len(pickles) > 1:
         (output / INDEX).write_text(json.dumps({"weight_map": weight_map}, indent=2) + "\n")

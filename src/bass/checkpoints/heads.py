@@ -1,6 +1,7 @@
 """Folders of heads that draft from a target's hidden states."""
 
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -103,6 +104,15 @@ class HeadIndex:
             parts = [pickled[t] if t in pickled else reader[t] for t in tensors]
             sources[name].fill(parameter, parts)
         head.finish()
+        ids = getattr(head, "token_ids", None)
+        if ids is not None and "t2d" in self.files.stored and not self.dummy:
+            known = reader["t2d"].nonzero()[:, 0]
+            if not torch.equal(known, ids.sort().values):
+                warnings.warn(
+                    f"The tables `d2t` and `t2d` of `{self.folder}` name different token ids: "
+                    "drafts follow `d2t`, and are refused if it is the wrong one.",
+                    stacklevel=2,
+                )
         for module in head.modules():
             if isinstance(module, Rotary):
                 module.context = max(module.context, positions)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ CODES = {
     "U8": torch.uint8,
     "I32": torch.int32,
     "I64": torch.int64,
+    "BOOL": torch.bool,
     "F8_E4M3": torch.float8_e4m3fn,
     "F8_E8M0": torch.float8_e8m0fnu,
 }
@@ -122,6 +124,13 @@ def dtypes_of(tensors: Iterable[Stored], raw: Mapping[str, Any]) -> list[torch.d
     return [dtype for dtype, _ in bytes_of.most_common()] or [stored_dtype(raw) or torch.bfloat16]
 
 
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write a file of safetensors with the usual permissions; the library's are its owner's."""
+    save_file(tensors, path, metadata={"format": "pt"})
+    os.umask(mask := os.umask(0))
+    path.chmod(0o666 & ~mask)
+
+
 def write_folder(
     folder: Path, tensors: Mapping[str, Tensor], raw: Mapping[str, Any], dtype: torch.dtype
 ) -> None:
@@ -133,7 +142,7 @@ def write_folder(
     folder.mkdir(parents=True, exist_ok=True)
     kind = str(dtype).removeprefix("torch.")
     text = json.dumps({**raw, "dtype": kind, "torch_dtype": kind}, indent=2)
-    save_file(cast, folder / SINGLE, metadata={"format": "pt"})
+    save_tensors(cast, folder / SINGLE)
     (folder / "config.json").write_text(text + "\n", encoding="utf-8")
 
 

@@ -28,6 +28,7 @@ from bass.engine.cost import kv_bytes
 from bass.errors import BassError, OptionError, PairingError, counted, printable
 from bass.interfaces import DraftMethod
 from bass.ops.dispatch import cpu_kernels_in_words, unsupported
+from bass.pair import HEADS
 from bass.records import AttentionRule
 
 EXAMPLES = (
@@ -84,6 +85,8 @@ def run(argv: list[str]) -> int:
         if config.draft:
             raise OptionError("`--target` makes the checkpoint the draft: leave out `--draft`.")
         names = (config.target, config.checkpoint)
+    elif not config.draft and config.checkpoint in HEADS and not Path(config.checkpoint).exists():
+        names = (None, config.checkpoint)
     target, draft = names
     k = None if draft else 0  # autoregressive decoding needs no draft
     loaded = {name: config[name] for name in ("lora", "draft_lora", "family", "load_format")}

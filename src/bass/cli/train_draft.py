@@ -46,6 +46,10 @@ def run(argv: Sequence[str]) -> int:
                 said.add(text)
                 say(text)
 
-        figures = train_draft(options, llm, watch)
+        try:
+            figures = train_draft(options, llm, watch)
+        except KeyboardInterrupt:
+            say("The same command continues from the last checkpoint, or from the answers so far.")
+            raise
     console().print(in_words(figures))
     return 0

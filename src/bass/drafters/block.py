@@ -267,7 +267,13 @@ class Block(NamedDraft):
                 f"`Block(confidence={self.confidence}, survival={self.survival})` would have no "
                 "effect: the head has no confidence head. Leave both out, or give a stop rule."
             )
-        return replace(self, features=self.features or head.config.features)
+        c, anchor, causal = head.config, self.sample_from_anchor, self.causal
+        if causal is None and len({*c.causal}) == 1:
+            causal = c.causal[0]
+        return replace(
+            self, causal=causal, features=self.features or c.features,
+            sample_from_anchor=c.sample_from_anchor if anchor is None else anchor,
+        )  # fmt: skip
 
     def build(self, context: DrafterContext) -> Drafter:
         head = self.own_head(context, BlockHead, "a head of DFlash or DSpark")

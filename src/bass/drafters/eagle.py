@@ -235,7 +235,8 @@ class Eagle(NamedDraft):
                 f"{len(states)} ({', '.join(map(str, states))}): give as many as `features` of "
                 "`Eagle`."
             )
-        return replace(self, features=states)
+        norm = c.norm_output if self.norm_output is None else self.norm_output
+        return replace(self, features=states, ids=self.ids or c.ids, norm_output=norm)
 
     def build(self, context: DrafterContext) -> Drafter:
         head = self.own_head(context, EagleHead, "a head of EAGLE")

@@ -216,7 +216,8 @@ def row_of(
     found |= {"share_of_bound": found["bound_ms_per_token"] / wall.median(), "calls": calls}
     found |= {"least": wall.min(), "most": wall.max()}
     found |= {"wall_ms_per_step_over_expected_tau": found["wall_ms_per_step"] / tau}
-    found |= {"mean_draft_length": float(whole.steps["k"].mean())}
+    longest = whole.rows.groupby(["repeat", "call", "step"])["drafted"].max()
+    found |= {"mean_draft_length": float(longest.mean())}
     found |= {"step_ms": 1e3 * whole.steps["seconds"].median()}
     for name, metric in SPEEDUPS.items() if plain is not timing else ():
         if (ratio := speedup(whole, against, metric)) is not None:

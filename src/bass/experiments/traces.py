@@ -69,18 +69,24 @@ def trace_of(source: Result | Measurement) -> Trace:
     )
 
 
+LEAST_STEPS = 5
+
+
 def measured_cost(trace: Trace) -> CostModel:
     """Milliseconds of a step by its longest draft: a straight line through the recorded medians.
 
-    It holds for the batch of the trace alone. Raises `OptionError` if all steps drafted the same
-    number of tokens, or longer ones took no longer.
+    It holds for the batch of the trace alone. A length of fewer than `LEAST_STEPS` steps is that of
+    rows at their limit. Raises `OptionError` if all others drafted the same number of tokens, or
+    longer ones took no longer.
     """
     groups = trace.steps.groupby("k")["milliseconds"]
-    medians, counts = groups.median(), groups.size()
+    counts = groups.size()
+    counts = counts[counts >= min(LEAST_STEPS, counts.max())]
+    medians = groups.median()[counts.index]
     if len(medians) < 2:
         raise OptionError(
-            f"All steps draft {trace.steps['k'].iloc[0]} tokens, which does not show what a "
-            "drafted token costs: give `cost`, or a trace whose lengths vary."
+            f"All steps draft {counts.index[0]} tokens, which does not show what a drafted token "
+            "costs: give `cost`, or a trace whose lengths vary."
         )
     lengths = medians.index.to_numpy(dtype=float)
     slope, start = np.polyfit(lengths, medians.to_numpy(), 1, w=np.sqrt(counts.to_numpy()))

@@ -267,7 +267,8 @@ def keeps(checker: Checker, trim: DraftTrim, batch: Batch) -> None:
         fits = fits and bool(((answer >= 0) & (answer <= rows)).all())
         most = trim.most(len(rows), k)
         fits = fits and int(answer.sum()) <= most
-        checker.require(KEPT, fits, f"up to {rows.tolist()}, in all {most}", answer)
+        found = answer if isinstance(answer, Tensor) else f"a {type(answer).__name__}, {answer}"
+        checker.require(KEPT, fits, f"a tensor, up to {rows.tolist()}, in all {most}", found)
         return answer.clone()
 
     answer, rows = call(drafted), [*range(len(drafted.lengths))]

@@ -55,7 +55,7 @@ class TrainOptions:
     temperature: list[float] | None = option(
         None, "of a prompt's answers, one after the other; by default 1"
     )
-    save_every: int = option(500, "steps between checkpoints", within=_COUNT)
+    save_every: int = option(100, "steps between checkpoints of the folder", within=_COUNT)
     seed: int = option(0, "of answers, order and first weights")
 
     def __post_init__(self) -> None:

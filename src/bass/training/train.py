@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from bass.api.llm import LLM
 from bass.errors import OptionError
-from bass.files import write_atomically
+from bass.files import digests, write_atomically
 from bass.models.decoder import CausalDecoder
 from bass.training.data import Rows, Watch, read_data, rows_of
 from bass.training.heads import Blocks, Eagle3, Mtp
@@ -24,6 +25,7 @@ from bass.training.trainee import Lesson, Trainee
 TRAINEES = {"eagle3": Eagle3, "mtp": Mtp, "block": Blocks, "model": SmallModel}  # by method
 HELD_OUT, SHARE = 64, 16  # texts that are held out at most, and one of how many
 WARM_UP = 0.04  # share of the steps in which the learning rate rises
+FREE = ("output", "save_every")  # options that may change when a training continues
 # in `output`/training
 STATE, ROWS, LOG, ANSWERS = "state.pt", "rows.safetensors", "log.jsonl", "answers.jsonl"
 
@@ -39,20 +41,30 @@ def train_draft(options: TrainOptions, llm: LLM, watch: Watch) -> Any:
             f"`features` has state {bad[0]}, and the target has {target.shape.layers} layers: give "
             f"0 to {target.shape.layers}, the last for what leaves the last layer."
         )
-    own, path = json.loads(json.dumps(asdict(options) | {"output": ""})), folder / "options.json"
+    spec, path = llm.models.specs[0], folder / "options.json"
+    read, name = read_data(options), spec.checkpoint
+    whole = {"target": os.path.abspath(name) if Path(name).exists() else name, "lora": spec.lora}
+    whole |= asdict(options) | {"contents of `data`": [*digests([*options.data]).values()]}
+    own = json.loads(json.dumps({n: x for n, x in whole.items() if n not in FREE}))
     if path.exists():
         _check_same(options, own, json.loads(path.read_text(encoding="utf-8")))
+    elif (folder.parent / "config.json").exists():
+        raise OptionError(
+            f"`{options.output}` holds a checkpoint that no training here began, which would be "
+            "lost: give another folder as `output`."
+        )
     if not (folder / ROWS).exists():
-        read = read_data(options)
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(own, indent=2) + "\n")
-        rows = rows_of(*read, options, llm, folder / ANSWERS, watch)
+        try:
+            rows = rows_of(*read, options, llm, folder / ANSWERS, watch)
+        except OptionError:  # of the data
+            path.unlink()
+            raise
         write_atomically(folder / ROWS, save(vars(rows)))
     rows = Rows(**load_file(folder / ROWS))
     trainee = TRAINEES[options.method].new(target, options, rows.counts(target.shape.vocab_size))
-    figures = Training(trainee, target, rows, options, folder).run(watch)
-    trainee.save(Path(options.output), target, llm.models.specs[0].checkpoint)
-    return figures
+    return Training(trainee, target, rows, options, folder, name).run(watch)
 
 
 def in_words(figures: dict[str, Any]) -> str:
@@ -81,9 +93,10 @@ class Training:
 
     def __init__(
         self, trainee: Trainee, target: CausalDecoder, rows: Rows, options: TrainOptions,
-        folder: Path,
+        folder: Path, name: str,
     ) -> None:  # fmt: skip
         self.trainee, self.target, self.options, self.folder = trainee, target, options, folder
+        self.name = name  # of the target
         count, random = len(rows.lens), torch.Generator().manual_seed(options.seed)
         places = torch.randperm(int(rows.records.max()) + 1, generator=random)
         order = places[rows.records].argsort(stable=True)
@@ -103,6 +116,9 @@ class Training:
         """All steps from the last checkpoint on. Returns the last line of the log."""
         steps, every, figures = self.options.steps, self.options.save_every, dict[str, Any]()
         first, text, began = self._resume(), "", time.monotonic()
+        if first:
+            text = f"continues after step {first} of {steps}"
+            watch(text if first < steps else f"all {steps} steps are done", first, steps)
         for done in range(first + 1, steps + 1):
             loss = self._update(done - 1)
             if done % every == 0 or done == steps:
@@ -162,6 +178,7 @@ class Training:
         head, optimizer = self.trainee.head.state_dict(), self.optimizer.state_dict()
         torch.save({"step": step, "head": head, "optimizer": optimizer}, self.folder / "new.pt")
         (self.folder / "new.pt").replace(self.folder / STATE)
+        self.trainee.save(self.folder.parent, self.target, self.name)
 
     def _resume(self) -> int:
         """Load the checkpoint, and return its step; 0 without one."""

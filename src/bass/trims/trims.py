@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from bass.errors import OptionError
 from bass.interfaces import DraftTrim
 from bass.option import within
 from bass.records import Drafted
@@ -80,6 +81,14 @@ class Threshold(DraftTrim):
     prior: float = within("[0, 1]", 0.7)
     reads_probs = property(lambda self: self.estimate == "confidence")  # pyright: ignore
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.estimate == "past" and self.threshold > self.prior:
+            raise OptionError(
+                f"`Threshold(threshold={self.threshold})` is above `prior={self.prior}`, so that "
+                "no drafted token is ever verified: give a lower threshold, or a higher prior."
+            )
+
     def __call__(self, drafted: Drafted) -> Int[Tensor, " batch"]:
         return (survival(drafted, self.estimate, self.prior) >= self.threshold).sum(1)
 
@@ -119,8 +128,8 @@ class AdaEdl(DraftTrim):
 
 @dataclass(frozen=True)
 class Budget(DraftTrim):
-    """The base of trims that keep `tokens_per_row` drafted tokens of a row on average, fewer where
-    one more slot lowers the expected tokens a second.
+    """The base of trims that keep `tokens_per_row` drafted tokens of a row on average (by default
+    2, or with a `cost` any number), fewer where one more slot lowers the expected tokens a second.
 
     `cost`: what a step takes longer if it verifies one more token of each row, as a share of its
     time without any: (b / a - 1) / 4 by steps of a and b seconds that draft 4 and keep 0 and 4. The
@@ -130,20 +139,28 @@ class Budget(DraftTrim):
     batch_invariant: ClassVar[bool] = False
     reads_places: ClassVar[bool] = True
 
-    tokens_per_row: float = within("[0, inf)", 2.0)
+    tokens_per_row: float | None = within("[0, inf)", None)
     _: KW_ONLY
     cost: float = within("[0, inf)", 0.0)
 
     def most(self, rows: int, k: int) -> int:
-        return min(rows * k, math.ceil(rows * self.tokens_per_row))
+        return min(rows * k, math.ceil(rows * self.per_row(k)))
+
+    def per_row(self, k: int) -> float:
+        """The most tokens of a row, on average, of drafts of up to k."""
+        usual = k if self.cost else 2.0
+        return usual if self.tokens_per_row is None else self.tokens_per_row
 
 
 @final
 @dataclass(frozen=True)
 class Survival(Budget):
-    """Keep the slots of all rows with the highest survival, `tokens_per_row` on average.
+    """Keep the slots of all rows with the highest survival, `tokens_per_row` on average (by default
+    2), or with `cost` as long as one more slot raises the expected tokens a second.
 
-    vLLM takes the estimates from a confidence head, and the budget from measured step times.
+    `cost`: what a step takes longer if it verifies one more token of each row, as a share of its
+    time without any (`bass.trims.Budget`). vLLM takes the estimates from a confidence head, and the
+    budget from measured step times. `estimate`, `prior`: as of `threshold`.
     """
 
     paper: ClassVar[str] = "vLLM, adaptive verification"
@@ -154,7 +171,7 @@ class Survival(Budget):
 
     def __call__(self, drafted: Drafted) -> Int[Tensor, " batch"]:
         scores = survival(drafted, self.estimate, self.prior)
-        return best(drafted, scores, self.tokens_per_row, self.cost)
+        return best(drafted, scores, self.per_row(scores.shape[1]), self.cost)
 
 
 @final
@@ -176,4 +193,5 @@ class Tetris(Budget):
         each = None
         if drafted.probs is not None and drafted.tokens is not None:
             each = drafted.probs.gather(2, drafted.tokens[..., None])[..., 0]
-        return best(drafted, product(drafted, each), self.tokens_per_row, self.cost)
+        per_row = self.per_row(drafted.tried.shape[1])
+        return best(drafted, product(drafted, each), per_row, self.cost)
