@@ -202,11 +202,11 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "an option of llama.cpp": (["--temp", "1"], "`--temp`: give `--temperature` (0 is greedy)"),
     "a letter": (["-b", "2"], "`-b`: give `--max-batch-size` (rows that decode together; more"),
     "an unknown letter": (["-x"], "Unknown option `-x`. `bass"),
-    "a wrong type": (["--top-p", "hot"], "`--top-p hot` is of the wrong type: expected <class 'fl"),
+    "a wrong type": (["--top-p", "hot"], "`--top-p hot` is of the wrong type: expected float"),
     "an unknown policy": (["--policy", "fixd"], "Unknown policy `fixd`. Did you mean `fixed`"),
     "a wrong type inside": (
         ["--policy=lagged", "--policy.policy=fixed", "--policy.policy.k=x"],
-        "`policy.policy.k='x'` is of the wrong type: expected <class 'int'>",
+        "`policy.policy.k='x'` is of the wrong type: expected int",
     ),
     "a parameter of another policy": (
         ["--policy.k", "4"],

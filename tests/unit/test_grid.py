@@ -232,7 +232,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a name of vLLM": ({"base": {"max_tokens": 9}}, "give `max_new_tokens` (most new tokens"),
     "a type": (
         {"base": {"batch": "many"}},
-        "`batch: 'many'` is of the wrong type: expected <class",
+        "`batch: 'many'` is of the wrong type: expected int",
     ),
     "no rows": ({"axes": {"batch": [0, 1]}}, "integer in [1, inf). (cell b0)"),
     "a policy": ({"axes": {"policy": ["baas"]}}, "Unknown policy `baas`. Did you mean `bass`"),

@@ -335,6 +335,8 @@ def wrong_type(shown: str, error: Exception) -> OptionError:
     """What jsonargparse says about an option and its value, as in `batch: x`, in one sentence."""
     expected = re.findall(r"Expected an? (.+?)(?=\. Got value|\n|$)", str(error))
     reason = " or ".join(dict.fromkeys(expected)) or " ".join(str(error).split())
+    reason = re.sub(r"<class '(\w+)'>", r"\1", reason).replace("NoneType", "null")
+    reason = re.sub(r"typing\.Literal\[(.*?)\]", r"one of \1", reason)
     return OptionError(f"`{shown}` is of the wrong type: expected {reason}.")
 
 
