@@ -115,4 +115,4 @@ def test_the_command_line_takes_a_trim_with_its_parameters(bass_command: Any) ->
     words = ["a", "--trim", "survival", "--trim.tokens_per_row", "0", "--policy", "fixed"]
     said = bass_command("generate", *words, "--max-new-tokens", "6", "--ignore-eos", "--json")
     *_, stats = said.lines
-    assert [stats["drafted"], stats["emitted"]] == [0, 6]
+    assert [stats["drafted"], stats["emitted"], stats["trimmed_share"]] == [0, 6, 1.0]

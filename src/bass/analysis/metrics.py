@@ -461,6 +461,15 @@ def _stepping(m: Measurement) -> float:
     return float(m.steps["seconds"].sum())
 
 
+@metric("share", "neither")
+def trimmed_share(m: Measurement) -> Value:
+    """Drafted tokens that a trim took back before verification, over all drafted ones."""
+    if "trimmed" not in m.steps or not (trimmed := m.steps["trimmed"].dropna()).size:
+        return None
+    count = float(sum(map(sum, trimmed)))
+    return _ratio(count, count + float(m.steps.loc[trimmed.index, "drafted"].map(sum).sum()))
+
+
 @metric("share", "lower")
 def host_share(m: Measurement) -> Value:
     """The host's time before steps, for which the device waits, over that and the time in steps."""
