@@ -2,13 +2,15 @@
 
     python benchmarks/ragged.py [--device cpu|cuda] [--pairs embedded eagle3 llama]
         [--batches 8 32 64] [--acceptances 0.9 0.4] [--own 8 1] [--lengths 1 2 3 4 6 8]
-        [--repeats 3] [--new-tokens 128]
+        [--costs 0.1] [--queue 1] [--repeats 3] [--new-tokens 128]
 
 Half of the rows accept each drafted token with the first probability, the others with the second,
 whatever the tokens are. `own` gives each half its length of `--own`; `budget` is `per-row-budget`
 with the mean of these lengths for each row; `trim` drafts the longest, and the trim `survival` has
-as many verified. On a GPU: the shapes of `write_shapes.py` with random weights and prompts of 150
-tokens, each method in packed windows and in padded ones; on a CPU: the embedded target with its
+as many verified; `cost=C` drafts the longest, with a budget by that cost. A call ends with its
+slowest rows, whatever the others draft: with `--queue N` it has N requests for each row, whose
+places are refilled. On a GPU: the shapes of `write_shapes.py` with random weights and prompts of
+150 tokens, each method in packed windows and in padded ones; on a CPU: the embedded target with its
 draft model or a head, whose windows are packed. All methods take turns in one process, after a
 warm-up of each. A figure is tokens/s of whole calls, the median of the repeats. Prints a table in
 Markdown, and one JSON line last.
@@ -98,13 +100,14 @@ def measured(name: str, batch: int, arguments: argparse.Namespace) -> dict[str, 
     """Tokens/s of each method, medians."""
     verifier, longest = TwoKinds(*arguments.acceptances), max(*arguments.lengths, *arguments.own)
     options: dict[str, Any] = {"device": arguments.device, "max_batch_size": batch}
+    count = batch * arguments.queue
     options |= {"policy": RowBudget(1, max_length=longest), "verifier": verifier}
     if arguments.device == "cpu":
-        prompts: list[Any] = (PYTHON * (1 + batch // len(PYTHON)))[:batch]
+        prompts: list[Any] = (PYTHON * (1 + count // len(PYTHON)))[:count]
         options |= {} if name == "embedded" else {"draft": name}
     else:
         drawn = torch.Generator().manual_seed(0)
-        prompts = torch.randint(0, 50000, (batch, PROMPT), generator=drawn).tolist()
+        prompts = torch.randint(0, 50000, (count, PROMPT), generator=drawn).tolist()
         folders = {role: str(SHAPES / name / role) for role in ("target", "draft")}
         options |= {**folders, "load_format": "dummy", "cuda_graphs": "lazy"}
     llm = bass.load(**options)
@@ -112,10 +115,13 @@ def measured(name: str, batch: int, arguments: argparse.Namespace) -> dict[str, 
     request: dict[str, Any] = {"ignore_eos": True, "max_new_tokens": arguments.new_tokens}
     request |= {"temperature": 1.0, "top_p": 1.0}
     first, second = arguments.own
-    trim = Survival((first + second) / 2)
-    parts = replace(llm.parts, policy=Fixed(max(arguments.own)), trim=trim)
-    trimmed = LLM(llm.models, replace(llm.plan, parts=parts))
-    for one in (llm, trimmed):
+    trims = {"trim": Survival((first + second) / 2)}
+    trims |= {f"cost={cost}": Survival(cost=cost) for cost in arguments.costs}
+    trimmed = dict[str, LLM]()
+    for word, trim in trims.items():
+        parts = replace(llm.parts, policy=Fixed(max(arguments.own)), trim=trim)
+        trimmed[word] = LLM(llm.models, replace(llm.plan, parts=parts))
+    for one in (llm, *trimmed.values()):
         one.warm_up_for([(prompts, RequestOptions(**request))])
     policies: dict[str, DraftLengthPolicy[Any]] = {f"k={k}": Fixed(k) for k in arguments.lengths}
     policies["own"] = Own(first, second)
@@ -127,8 +133,8 @@ def measured(name: str, batch: int, arguments: argparse.Namespace) -> dict[str, 
         for (word, shapes.PACKED), (one, policy) in product(sizes.items(), policies.items()):
             llm._engines.parts = replace(llm.parts, policy=policy)  # in graphs of all lengths
             rates.setdefault(one + word, []).append(rate_of(llm, prompts, request, repeat))
-        for word, shapes.PACKED in sizes.items():
-            rates.setdefault("trim" + word, []).append(rate_of(trimmed, prompts, request, repeat))
+        for (word, shapes.PACKED), (one, llm_of) in product(sizes.items(), trimmed.items()):
+            rates.setdefault(one + word, []).append(rate_of(llm_of, prompts, request, repeat))
         shapes.PACKED = sizes[""]
     return {one: statistics.median(found[1:]) for one, found in rates.items()}
 
@@ -143,6 +149,8 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--acceptances", nargs=2, type=cli.share, default=[0.9, 0.4])
     parser.add_argument("--own", nargs=2, type=cli.natural, default=[8, 1])
     parser.add_argument("--lengths", nargs="+", type=cli.drafted, default=[1, 2, 3, 4, 6, 8])
+    parser.add_argument("--costs", nargs="+", type=cli.share, default=[])
+    parser.add_argument("--queue", type=cli.positive, default=1)
     parser.add_argument("--repeats", type=cli.positive, default=3)
     parser.add_argument("--new-tokens", type=cli.positive, default=128)
     arguments = parser.parse_args(argv)
