@@ -114,6 +114,8 @@ def test_an_arrival_that_is_invalid_is_an_error_when_it_is_read(llm: bass.LLM) -
         list(llm.serve(["a", Arrival("a", 0.0, {"max_new_tokens": 400})], max_new_tokens=2))
     with pytest.raises(RequestError, match="at most 32 end tokens"):
         llm.submit("a", stop_token_ids=[*range(40)], max_new_tokens=9)
+    with pytest.raises(OptionError, match="`time_budget` is of the call of `serve`"):
+        list(llm.serve([Arrival([1, 2], 0.0, {"time_budget": 1.0})]))
     with pytest.raises(RequestError, match="one sample, not 2"):
         llm.submit(["a", "b"], max_new_tokens=9)
     with pytest.raises(RequestError, match="one sample, not 2"):

@@ -127,6 +127,12 @@ def test_symmetric_gptq_with_the_zero_points_of_the_other_version_is_computed_wi
     torch.testing.assert_close(found, logits(meant)[1], rtol=1e-4, atol=1e-4)
     with pytest.raises(CheckpointError, match=r"`sym: true` and zero points from \d+ to \d+: corr"):
         logits(folders[1][0])
+    neither, _ = write_quantized(
+        original(tmp_path / "neither"), tmp_path / "neither", config,
+        lambda w: gptq(w, 4, True, False, 2),
+    )  # fmt: skip
+    with pytest.raises(CheckpointError, match=r"`sym: true` and zero points from [67] to [67]: "):
+        logits(neither)
 
 
 def test_blocks_of_fp8_compute_what_the_reference_computes(tmp_path: Path) -> None:

@@ -86,6 +86,19 @@ def test_the_threshold_of_adaedl_moves_with_the_acceptance_of_the_row() -> None:
     assert AdaEdl(0.6, target=0.8, gain=0.0)(drafted).tolist() == [3, 3, 3]
 
 
+@pytest.mark.usefixtures("unchecked")  # as a user's Python has it
+def test_settings_that_would_keep_nothing_or_everything_are_errors() -> None:
+    with pytest.raises(bass.BassError, match=r"above `prior=0\.7`, so that no drafted token"):
+        Threshold(0.8)
+    with pytest.raises(bass.BassError, match=r"Unknown `Survival\.estimate` `draft`"):
+        Survival(estimate="draft")  # pyright: ignore[reportArgumentType]
+
+
+def test_a_budget_by_cost_is_not_limited_by_the_tokens_of_a_row() -> None:
+    limits = [Survival(), Survival(cost=0.1), Survival(1.5, cost=0.1)]
+    assert [trim.most(8, 4) for trim in limits] == [16, 32, 12]
+
+
 def test_a_budget_is_out_of_range_below_nothing() -> None:
     with pytest.raises(bass.BassError, match=r"tokens_per_row=-1.0. is out of range"):
         make("trim", {"class_path": "survival", "init_args": {"tokens_per_row": -1.0}})

@@ -185,8 +185,8 @@ def _specs(options: LoadOptions, device: torch.device) -> tuple[ModelSpec, Model
             method = make("quantization", quantization)
             method.check(device)
         adapter = None if lora is None else str(lora)
-        if not Path(checkpoint).exists():
-            checkpoint = pair.HEADS.get(str(checkpoint), checkpoint)
+        if pair.is_head(checkpoint):
+            checkpoint = pair.HEADS[str(checkpoint)]
         return ModelSpec(str(checkpoint), device, dtype, method, dummy, adapter, family)
 
     ours, theirs = options.quantization, options.draft_quantization

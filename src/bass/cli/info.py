@@ -28,7 +28,7 @@ from bass.engine.cost import kv_bytes
 from bass.errors import BassError, OptionError, PairingError, counted, printable
 from bass.interfaces import DraftMethod
 from bass.ops.dispatch import cpu_kernels_in_words, unsupported
-from bass.pair import HEADS
+from bass.pair import is_head
 from bass.records import AttentionRule
 
 EXAMPLES = (
@@ -85,7 +85,7 @@ def run(argv: list[str]) -> int:
         if config.draft:
             raise OptionError("`--target` makes the checkpoint the draft: leave out `--draft`.")
         names = (config.target, config.checkpoint)
-    elif not config.draft and config.checkpoint in HEADS and not Path(config.checkpoint).exists():
+    elif not config.draft and is_head(config.checkpoint):
         names = (None, config.checkpoint)
     target, draft = names
     k = None if draft else 0  # autoregressive decoding needs no draft

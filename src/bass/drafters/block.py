@@ -277,9 +277,9 @@ class Block(NamedDraft):
 
     def build(self, context: DrafterContext) -> Drafter:
         head = self.own_head(context, BlockHead, "a head of DFlash or DSpark")
-        c, anchor, cache = head.config, self.sample_from_anchor, context.cache(head.shape)
+        c, cache = head.config, context.cache(head.shape)
         causal = c.causal if self.causal is None else (self.causal,) * len(c.causal)
-        anchor = c.sample_from_anchor if anchor is None else anchor
+        anchor = bool(self.sample_from_anchor)  # `with_head` has taken it of the head
         chain = Chain.of(context)
         ends = self.confidence, self.survival
         return BlockDrafter(head, context, chain, cache, causal, anchor, *ends)

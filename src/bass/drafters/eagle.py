@@ -240,7 +240,7 @@ class Eagle(NamedDraft):
 
     def build(self, context: DrafterContext) -> Drafter:
         head = self.own_head(context, EagleHead, "a head of EAGLE")
-        if self.norm_output is not None:
+        if self.norm_output not in (None, head.config.norm_output):
             head = copy.copy(head)  # with the same weights
             head.config = replace(head.config, norm_output=self.norm_output)
         return ChainDrafter.of(head, context)

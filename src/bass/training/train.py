@@ -42,9 +42,9 @@ def train_draft(options: TrainOptions, llm: LLM, watch: Watch) -> Any:
             f"0 to {target.shape.layers}, the last for what leaves the last layer."
         )
     spec, path = llm.models.specs[0], folder / "options.json"
-    read, name = read_data(options), spec.checkpoint
+    name = spec.checkpoint
     whole = {"target": os.path.abspath(name) if Path(name).exists() else name, "lora": spec.lora}
-    whole |= asdict(options) | {"contents of `data`": [*digests([*options.data]).values()]}
+    whole |= asdict(options) | {"contents of data": [*digests([*options.data]).values()]}
     own = json.loads(json.dumps({n: x for n, x in whole.items() if n not in FREE}))
     if path.exists():
         _check_same(options, own, json.loads(path.read_text(encoding="utf-8")))
@@ -54,6 +54,7 @@ def train_draft(options: TrainOptions, llm: LLM, watch: Watch) -> Any:
             "lost: give another folder as `output`."
         )
     if not (folder / ROWS).exists():
+        read = read_data(options)
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(path, json.dumps(own, indent=2) + "\n")
         try:
