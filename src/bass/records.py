@@ -97,7 +97,7 @@ class Window:
     positions: -1 where there is no token. span: an upper bound on the positions in use, on the
     host. rows: of a prefill's CUDA graph, the row of each, on the device, in the place of `start`;
     a row may have several. most: a bound on the host on the tokens that are there, if it is known
-    to be much less than there is place for.
+    to be much less than there is place for. prompts: of other rows, which the same pass feeds.
     """
 
     tokens: Int[Tensor, "batch window"]
@@ -106,6 +106,7 @@ class Window:
     start: int = 0
     rows: Int[Tensor, " batch"] | None = None
     most: int | None = None
+    prompts: "Window | None" = None
 
     @property
     def index(self) -> "slice | Tensor":
@@ -139,11 +140,12 @@ Features = tuple[Float[Tensor, "batch window hidden"], ...]
 @dataclass(frozen=True)
 class Scored:
     """The output of a model for a window: the logits of each next token, and the hidden states that
-    the drafter reads (`DraftMethod.target_features`).
+    the drafter reads (`DraftMethod.target_features`), also those of `Window.prompts`.
     """
 
     logits: Float[Tensor, "batch window vocab"]
     features: Features = ()
+    of_prompts: tuple[Float[Tensor, "segments columns hidden"], ...] = ()
 
 
 @dataclass(frozen=True)

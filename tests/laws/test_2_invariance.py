@@ -7,6 +7,7 @@ two values about once in 10^6 draws. The seeds are fixed, and these tests make s
 
 from dataclasses import replace
 from typing import Any, final
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bass.engine.requests import Request, Source
+from bass.engine.shapes import StepShapes
 from bass.policies import Fixed
 from bass.records import CacheBudget, Sequences
 from bass.sampling import RowSampling
@@ -143,13 +145,13 @@ class Drawn(Source):
 
 
 @pytest.mark.usefixtures("small_buckets")
-@matrix(strength=1, pairing=PAIRINGS, ahead=(False, True))
+@matrix(strength=1, pairing=PAIRINGS, ahead=(False, True), joins=(True, False))
 @given(data=st.data())
 def test_a_request_gives_the_same_tokens_alone_and_from_any_queue(
-    pairing: str, ahead: bool, data: st.DataObject, device: torch.device
+    pairing: str, ahead: bool, joins: bool, data: st.DataObject, device: torch.device
 ) -> None:
     """Whatever the order and the step in which the others arrive, the rows, the tokens of prompts
-    that are fed between two steps, and the longest draft of each request.
+    that are fed between two steps or by them, and the longest draft of each request.
     """
     own = Fixed(3) if ahead else data.draw(st.sampled_from([*OWN_POLICIES.values()]))
     drafts = data.draw(st.lists(st.sampled_from([None, 0, 1, 3]), min_size=7, max_size=7))
@@ -158,7 +160,10 @@ def test_a_request_gives_the_same_tokens_alone_and_from_any_queue(
         replace(mixed[i], max_draft_length=most)
         for i, most in zip((0, 1, 2, 3, 5, 2, 5), drafts, strict=True)
     ]
-    setup = Setup(LLAMA, device, PAIRINGS[pairing], own, warp=WARPS[0], eos=(2,), graphs=False)
+    drafter = data.draw(st.sampled_from(["model", "eagle", "block"])) if joins else "model"
+    setup = Setup(
+        LLAMA, device, PAIRINGS[pairing], own, drafter, warp=WARPS[0], eos=(2,), graphs=False
+    )
     one_by_one = setup.but(batch=1).engine(requests)
     asked, alone = one_by_one.requests, RunOutput(one_by_one)
     order = data.draw(st.permutations(range(7)))
@@ -166,10 +171,15 @@ def test_a_request_gives_the_same_tokens_alone_and_from_any_queue(
     bounds = [*zip((0, *cuts), (*cuts, 7), strict=True)]
     groups = [[asked[i] for i in order[a:b]] for a, b in bounds]
     made = setup.but(batch=data.draw(st.integers(1, 4))).engine(requests)
+    if joins:
+        segments = sorted(data.draw(st.sets(st.integers(1, 4), min_size=1)))
+        shapes = StepShapes(segments=tuple(segments), feeding=data.draw(st.integers(1, 3)))
+        object.__setattr__(made.step, "shapes", shapes)
     step = Queued(made.step, lambda shape: True) if ahead else made.step
-    run = replace(made, requests=[], step=step, source=Drawn(groups))
-    run.schedule.chunk = data.draw(st.integers(1, 9))
-    found = RunOutput(run)
+    with patch("bass.engine.prefill.SEGMENT", data.draw(st.integers(1, 3))):
+        run = replace(made, requests=[], step=step, source=Drawn(groups))
+        run.schedule.chunk = run.schedule.chunk if joins else data.draw(st.integers(1, 9))
+        found = RunOutput(run)
     assert [found.tokens[order.index(i)] for i in range(7)] == alone.tokens
     for i, most in enumerate(drafts):
         history = found.history(order.index(i))

@@ -3,6 +3,7 @@ it and by confidence; which trims are exact at all is enumerated in `test_0_trim
 """
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, final
 
@@ -12,6 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from bass.engine.prefill import Part
 from bass.engine.run import EngineRun
 from bass.engine.shapes import StepShape, StepShapes
 from bass.engine.trimming import KEPT
@@ -84,10 +86,12 @@ class Noted(Captured):
 
     sizes: ClassVar[set[int | None]] = set()
 
-    def launch(self, sequences: Any, lengths: list[int], shape: StepShape) -> Any:
+    def launch(
+        self, sequences: Any, lengths: list[int], shape: StepShape, parts: Sequence[Part] = ()
+    ) -> Any:
         if shape.k:
             Noted.sizes.add(shape.packed)
-        return super().launch(sequences, lengths, shape)
+        return super().launch(sequences, lengths, shape, parts)
 
 
 def test_packed_windows_have_room_for_what_a_trim_keeps(

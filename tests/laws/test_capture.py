@@ -19,7 +19,7 @@ from bass.drafters import Ensemble, ModelDraft, ModelDrafter, Ngram, Replay, Sel
 from bass.engine.assembly import own_draw
 from bass.engine.cost import NO_WORK
 from bass.engine.graphs import GraphedStep
-from bass.engine.prefill import SEGMENTS
+from bass.engine.prefill import FED_SEGMENTS, SEGMENTS
 from bass.engine.scorer import ModelScorer
 from bass.engine.shapes import StepShape
 from bass.engine.step import SpeculativeStep
@@ -360,11 +360,14 @@ def test_after_a_load_no_call_captures_anything(models: tuple[Path, Path]) -> No
     llm = bass.load(*models, **options)
     storage = llm._engines.storage
     assert storage is not None
-    sizes, lengths, spans = (1, 2, 3), range(5), (512, 1024)
+    sizes, lengths = (1, 2, 3), range(5)
     steps = [storage.engine(size).step for size in sizes]
-    for step in steps:
+    kinds = [(512, None, 0), (1024, None, 0)]
+    feeding = [(1024, None, segments) for segments in FED_SEGMENTS]
+    for step in steps:  # requests wait for rows in the largest engine alone
         assert isinstance(step, GraphedStep)
-        assert set(step.captured) == set(itertools.product(lengths, spans, [None]))
+        own = kinds + feeding * (step is steps[-1])
+        assert set(step.captured) == {(k, *kind) for k, kind in itertools.product(lengths, own)}
         assert step.prefills is storage.prefills
         for graphs in storage.prefills:  # type: ignore[union-attr]
             assert set(graphs.captured) == {*SEGMENTS}
@@ -386,7 +389,7 @@ def test_after_a_load_no_call_captures_anything(models: tuple[Path, Path]) -> No
             c.token_ids for c in expected.completions
         ]
     assert steps == [llm._engines.storage.engine(size).step for size in sizes]  # type: ignore[union-attr]
-    assert all(len(step.captured) == 10 for step in steps)  # type: ignore[attr-defined]
+    assert [len(step.captured) for step in steps] == [10, 10, 25]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("cache", "head"), [("split", False), ("split", True), ("paged", False)])
@@ -430,6 +433,7 @@ def test_requests_that_arrive_have_the_tokens_of_steps_without_graphs(
         storage: Any = llm._engines.storage
         assert any(shape.packed for shape in storage.engine(3).step.captured)
         assert max((step.requests >= 0).sum() for step in result.trace) == 3
+        assert sum(step.fed for step in result.trace) > 1000
         futures = [llm.submit(one.prompt, **options, **one.options) for one in arrivals]
         for arrival, served, future in zip(arrivals, result.completions, futures, strict=True):
             [expected] = alone.generate([arrival.prompt], **options, **arrival.options).completions

@@ -142,8 +142,8 @@ def main(layout: str = "split", batch: str = "3", capacity: str = "1024", folder
         scorer.fill(Window(empty, empty, span, start))
 
     with torch.inference_mode():
-        for window in segment_kinds(most, META):
-            scorer.fill(window)
+        for prompts in segment_kinds(most, META):
+            scorer.fill(prompts.window)
         for size in doubled(1, rows):
             for columns, span in (*prompt_shapes(size, most, CUDA), *caught_up_shapes(most)):
                 fill(size, columns, span)

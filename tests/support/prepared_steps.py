@@ -1,6 +1,6 @@
 """A step in the place of `GraphedStep`, without a GPU."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, final
 
 from bass.engine.cost import Pass
@@ -66,8 +66,8 @@ class Captured(Step):
             self.known.add(shape)
 
     def launch(
-        self, sequences: Sequences, lengths: list[int], shape: StepShape
+        self, sequences: Sequences, lengths: list[int], shape: StepShape, parts: Sequence[Part] = ()
     ) -> Callable[[], StepReport]:
         assert self.prepared(shape)
         assert self.rows is None or sequences is self.rows
-        return self.inner.launch(sequences, lengths, shape)
+        return self.inner.launch(sequences, lengths, shape, parts)

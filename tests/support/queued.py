@@ -1,10 +1,11 @@
 """A step on a CPU that behaves as on a device with a queue."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, final
 
 import torch
 
+from bass.engine.prefill import Part
 from bass.engine.shapes import StepShape
 from bass.engine.step import Step, StepReport
 from bass.records import Sequences
@@ -23,7 +24,7 @@ class Queued(Step):
         self.inner, self.at_hand = inner, at_hand
         self.target, self.drafter, self.verifier = inner.target, inner.drafter, inner.verifier
         self.warp, self.vocab_size, self.log = inner.warp, inner.vocab_size, inner.log
-        self.draft_context = inner.draft_context
+        self.draft_context, self.shapes = inner.draft_context, inner.shapes
         self.launched = self.collected = 0
         self.told: list[int] = []
 
@@ -31,11 +32,11 @@ class Queued(Step):
         return self.at_hand(shape)
 
     def launch(
-        self, sequences: Sequences, lengths: list[int], shape: StepShape
+        self, sequences: Sequences, lengths: list[int], shape: StepShape, parts: Sequence[Part] = ()
     ) -> Callable[[], StepReport]:
         ends = sequences.lens + torch.tensor(lengths, device=sequences.lens.device)
         assert all(end <= self.draft_context for end in ends.tolist()) or shape.k == 0
-        collect = self.inner.launch(sequences, lengths, shape)
+        collect = self.inner.launch(sequences, lengths, shape, parts)
         self.told.append(self.launched - self.collected)
         self.launched += 1
 

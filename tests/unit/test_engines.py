@@ -135,7 +135,8 @@ def test_after_a_load_no_call_captures_anything_and_tokens_are_those_without_gra
         without = bass.load(silent_pair.target, silent_pair.draft, device="cpu", **options)
     llm = bass.load(silent_pair.target, silent_pair.draft, device="cpu", **options)
     before = captures.count
-    assert before == 4 * 6 * 4  # batches 1, 2, 4, 5; lengths 0 to 5; spans 8, 16, 32, 64
+    # batches 1, 2, 4, 5; lengths 0 to 5; spans 8, 16, 32, 64; and of 5 rows, that feed segments
+    assert before == 4 * 6 * 4 + 6 * 3
     assert captures.prefills == 2 * len(prefill.SEGMENTS)  # of target and draft
     storage = llm._engines.storage
     for (prompts, request), _ in itertools.product(CALLS.values(), range(2)):

@@ -24,7 +24,7 @@ class Recording:
     def __init__(self, new: set[int]) -> None:
         self.calls, self.new, self.capturing = list[str](), new, False
 
-    def on_device(self, rows: Sequences, lengths: torch.Tensor, shape: StepShape) -> Any:
+    def on_device(self, rows: Sequences, lengths: Any, shape: StepShape, prompts: None) -> Any:
         self.calls.append(f"{'capture' if self.capturing else 'run'} {shape.k} {shape.span}")
         if self.capturing and len(self.calls) in self.new:
             assert launch._restricted is not None

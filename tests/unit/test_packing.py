@@ -97,3 +97,34 @@ def test_a_packed_pass_gives_what_the_padded_one_gives(
         fed = window.positions >= 0
         for one, other in zip(found, expected, strict=True):
             assert torch.allclose(one[fed], other[fed], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "pair", [*PAIRINGS, *(name for name, (_, backend) in EVERY_PAIRING.items() if backend.packs)]
+)
+@torch.inference_mode()
+def test_a_pass_that_feeds_prompts_gives_what_two_passes_give(
+    pair: str, device: torch.device
+) -> None:
+    """Logits and states of the window, states of the prompts, and what later windows see."""
+    layout, backend = EVERY_PAIRING[pair]
+    model = LLAMA.to(device)
+    shape, made = model.shape, list[ModelScorer]()
+    for _ in range(2):
+        cache: Any = layout.allocate(shape, CacheBudget.of(np.full(4, 24)), device, torch.float32)
+        cache.reserve(RowAssignment(np.full(4, 24), np.arange(4), np.zeros(4, dtype=np.int64)))
+        made.append(ModelScorer(model, cache, backend(), 4, (0, 2)))
+    joined, apart = made
+    ahead, counts, starts = torch.arange(4), *torch.tensor([[4, 3, 2], [0, 0, 4]])[..., None]
+    positions = torch.where(ahead < counts, starts + ahead, -1).to(device)
+    # while two rows decode, the others are fed three segments; then the other way round
+    for own, rows in (([0, 4, 0, 2], [2, 0, 2]), ([3, 0, 4, 0], [1, 3, 1])):
+        decoded = window_of(own, 5)
+        window = Window(decoded.tokens.to(device), decoded.positions.to(device), 24)
+        prompts = Window((positions + 5) % 13, positions, 24, rows=torch.tensor(rows).to(device))
+        states, scored = apart.fill(prompts), joined(replace(window, prompts=prompts))
+        expected = apart(window)
+        found = scored.logits, *scored.features, *scored.of_prompts
+        others = expected.logits, *expected.features, *states
+        for one, other, of in zip(found, others, (window,) * 3 + (prompts,) * 2, strict=True):
+            assert torch.allclose(one[of.positions >= 0], other[of.positions >= 0], atol=1e-5)

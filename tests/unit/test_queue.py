@@ -18,6 +18,7 @@ from bass import Arrival
 from bass.engine.prefill import Part
 from bass.engine.requests import Request
 from bass.engine.run import EngineRun
+from bass.engine.shapes import StepShapes
 from bass.errors import OptionError, RequestError, StrategyError
 from bass.policies import Fixed
 from bass.records import Feedback, Sequences
@@ -232,6 +233,29 @@ def test_between_two_steps_a_chunk_of_a_long_prompt_is_fed(device: torch.device)
     assert fed[0] == (29 + 1, False)
     assert [count for count, running in fed if running] == [7, 7, 7, 3, 3, 4]
     assert sum(count for count, _ in fed) == 29 + 1 + 24 + 3 + 4
+
+
+def test_a_step_feeds_prompts_to_other_rows_in_its_pass(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In segments, up to the most that a step feeds; all of it before where no row runs."""
+    monkeypatch.setattr("bass.engine.prefill.SEGMENT", 4)
+    requests = [Request([i + 1] * n, n + 12 * (i + 1), i) for i, n in enumerate((30, 2, 25, 4, 5))]
+    setup = Setup(SmallTable(), device, policy=Fixed(2), batch=2, graphs=False)
+    made = setup.engine(requests)
+    object.__setattr__(made.step, "shapes", StepShapes(segments=(1, 2)))
+    run, passes = replace(made), list[int]()
+    prefill = run.step.prefill
+
+    def counted(rows: Sequences, parts: list[Part]) -> None:
+        passes.append(sum(p.last - p.first for p in parts))
+        prefill(rows, parts)
+
+    object.__setattr__(run.step, "prefill", counted)
+    found = RunOutput(run)
+    assert passes == [29 + 1]
+    assert [step.fed for step in found.steps if step.fed] == [8, 8, 8, 3, 4]
+    assert found.tokens == setup.outcome(requests).tokens
 
 
 def test_a_policy_learns_how_many_requests_wait_and_run(device: torch.device) -> None:

@@ -3,7 +3,7 @@ prepares all that may occur.
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, ClassVar, final
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import bass
 from bass.engine.graphs import trial
+from bass.engine.prefill import Part
 from bass.engine.run import EngineRun
 from bass.engine.shapes import StepShape, StepShapes, bucket
 from bass.engine.step import SpeculativeStep, Step, StepReport
@@ -64,10 +65,10 @@ class Prepared(Step):
         self.clock.now += CAPTURE
 
     def launch(
-        self, sequences: Sequences, lengths: list[int], shape: StepShape
+        self, sequences: Sequences, lengths: list[int], shape: StepShape, parts: Sequence[Part] = ()
     ) -> Callable[[], StepReport]:
         assert shape in self.met
-        collect = self.inner.launch(sequences, lengths, shape)
+        collect = self.inner.launch(sequences, lengths, shape, parts)
 
         def wait() -> StepReport:
             self.clock.now += STEP
@@ -166,11 +167,11 @@ class Tried(Step):
         self.verifier, self.warp = inner.verifier, inner.warp
 
     def launch(
-        self, sequences: Sequences, lengths: list[int], shape: StepShape
+        self, sequences: Sequences, lengths: list[int], shape: StepShape, parts: Sequence[Part] = ()
     ) -> Callable[[], StepReport]:
         assert isinstance(self.inner, SpeculativeStep)
         trial(self.inner, sequences, shape._replace(k=shape.k + 5))
-        return self.inner.launch(sequences, lengths, shape)
+        return self.inner.launch(sequences, lengths, shape, parts)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,14 @@ from bass.engine.cost import (
     pass_cost,
 )
 from bass.engine.graphs import GraphedStep
-from bass.engine.prefill import PrefillGraphs, SegmentGraphs, feeds_drafter, feeds_target
+from bass.engine.prefill import (
+    FED_SEGMENTS,
+    MOST_JOINED,
+    PrefillGraphs,
+    SegmentGraphs,
+    feeds_drafter,
+    feeds_target,
+)
 from bass.engine.requests import RunStatus
 from bass.engine.scorer import CachedLayers, ModelScorer, WidenedScorer
 from bass.engine.shapes import StepShape, StepShapes, doubled
@@ -185,7 +192,9 @@ class RunContext(DrafterContext):
         self.stop_rule = Recorder(rule) if trim is not None and trim.reads_probs else rule
         # draws that the verifier accepts more often
         self.draw = shared_draw if parts.verifier.coupled else own_draw
-        self.log = PassLog(storage.cost_of(models.target))
+        target, layers = models.target, models.target.shape.layers
+        prompt = storage.cost_of(target, layers, has_head=False)
+        self.log = PassLog(storage.cost_of(target), prompt)
         features = check_features(parts.drafter, models.target.shape.layers)
         self.target = self.scorer_of(models.target, features)
 
@@ -399,7 +408,11 @@ class Storage:
             return Engine(sequences, step)
         lengths, attention = captured_lengths(parts.policy), parts.attention
         rows = len(sequences.lens) if attention.packs and selects(context.target) else 0
-        shapes = StepShapes.of(lengths, sequences.capacity, attention.reads_lengths, rows)
+        # requests wait for rows in the largest engine alone
+        joins = self.prefills is not None and len(sequences.lens) == self.budget.batch
+        fed = FED_SEGMENTS if joins and len(sequences.lens) <= MOST_JOINED else ()
+        reads, longest = attention.reads_lengths, MOST_JOINED // len(sequences.lens) - 1
+        shapes = StepShapes.of(lengths, sequences.capacity, reads, rows, fed, longest)
         how = shapes, self.pool, self.prefills
         return Engine(sequences, GraphedStep(step, sequences, *how))
 

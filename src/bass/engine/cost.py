@@ -218,16 +218,22 @@ class Pass(NamedTuple):
 class PassLog:
     """Forward passes since the last `take`.
 
-    target: cost of the target's pass, which is not recorded: each step has exactly one.
+    target: cost of the target's pass, which is not recorded: each step has exactly one. prompt: of
+    one that scores no token.
     """
 
     target: PassCost | None = None
+    prompt: PassCost | None = None
     passes: list[Pass] = field(default_factory=list)
 
     def add(self, cost: PassCost, columns: int) -> None:
         """Record the next pass of a scorer, after those of the same cost."""
         before = sum(one.cost == cost for one in self.passes)
         self.passes.append(Pass(cost, columns, before + 1 - columns, -1 if before else ALL))
+
+    def fed(self, tokens: int) -> Work:
+        """The work of tokens of prompts in the target's pass."""
+        return Work(0, 0 if self.prompt is None else tokens * self.prompt.flops_per_token)
 
     def take(self) -> tuple[Pass, ...]:
         """Return the recorded passes and clear the log."""

@@ -3,7 +3,7 @@
 import contextlib
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, TypeVar, final
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bass.engine.cost import Pass
-from bass.engine.prefill import Part, PrefillGraphs
+from bass.engine.prefill import Part, PrefillGraphs, Prompts, empty_segments
 from bass.engine.shapes import StepShape, StepShapes
 from bass.engine.step import SpeculativeStep, Step, StepReport
 from bass.errors import OptionError, is_out_of_memory
@@ -38,16 +38,25 @@ def _capture_stream(device: int, thread: int) -> torch.cuda.Stream:
 
 
 def trial(step: SpeculativeStep, sequences: Sequences, shape: StepShape) -> Tensor:
-    """Run a step of this shape with all rows idle: it commits nothing and writes only spare slots.
+    """Run a step of this shape with all rows idle, and no token of a prompt: it commits nothing and
+    writes only spare slots.
 
     No row drafts, since a row near its limit has fewer than k positions left.
     """
-    active = sequences.active.clone()
+    active, prompts = sequences.active.clone(), prompts_for(sequences, shape)
     sequences.active.fill_(False)
     try:
-        return step.on_device(sequences, torch.zeros_like(sequences.lens), shape)[0]
+        return step.on_device(sequences, torch.zeros_like(sequences.lens), shape, prompts)[0]
     finally:
         sequences.active.copy_(active)
+
+
+def prompts_for(sequences: Sequences, shape: StepShape) -> Prompts | None:
+    """Segments without a token, as many as a step of this shape feeds."""
+    if not shape.segments:
+        return None
+    with torch.inference_mode(False):  # writable inside and outside of it
+        return empty_segments(shape.segments, sequences.capacity, sequences.lens.device)
 
 
 @dataclass(frozen=True)
@@ -61,6 +70,7 @@ class Captured:
     packed: Tensor
     passes: tuple[Pass, ...]  # of the drafter
     reports: list[Tensor]  # host, pinned
+    prompts: Prompts | None  # what it feeds
 
 
 def pinned(like: Tensor) -> Tensor:
@@ -120,7 +130,7 @@ class GraphedStep(Step):
         self.in_flight: torch.cuda.Event | None = None
         self.turn = 0  # index of the report buffer in use
         self.captured: dict[StepShape, Captured] = {}
-        self.tried: set[tuple[int, int | None]] = set()  # draft lengths and packed sizes
+        self.tried: set[tuple[int, int | None, int]] = set()  # shapes without their spans
         self.prefills = prefills
 
     def prefill(self, sequences: Sequences, parts: list[Part]) -> None:
@@ -177,11 +187,17 @@ class GraphedStep(Step):
         self.log.take()
 
     def launch(
-        self, sequences: Sequences, lengths: list[int], shape: StepShape
+        self,
+        sequences: Sequences,
+        lengths: list[int],
+        shape: StepShape,
+        parts: Sequence[Part] = (),
     ) -> Callable[[], StepReport]:
         assert sequences is self.sequences, "a graph works only with its own sequences"
         self.prepare(sequences, shape)
         captured, turn = self.captured[shape], 1 - self.turn
+        if captured.prompts is not None:
+            captured.prompts.hold(parts)
         if lengths != self.staged:
             if self.in_flight is not None:  # that step may not have read its lengths yet
                 self.in_flight.synchronize()
@@ -207,7 +223,7 @@ class GraphedStep(Step):
         return collect
 
     def _capture(self, shape: StepShape) -> Captured:
-        sizes = shape.k, shape.packed
+        sizes = shape.k, shape.packed, shape.segments
         if sizes in self.tried and self.shapes.reads_lengths:
             try:
                 with launches().existing_kernels_only():
@@ -219,12 +235,14 @@ class GraphedStep(Step):
         return self._recorded(shape)
 
     def _recorded(self, shape: StepShape) -> Captured:
+        prompts = prompts_for(self.sequences, shape)
+
         def step() -> tuple[Tensor, tuple[Pass, ...]]:
             self.lengths.copy_(self.host_lengths, non_blocking=True)
-            return self.inner.on_device(self.sequences, self.lengths, shape)
+            return self.inner.on_device(self.sequences, self.lengths, shape, prompts)
 
         graph, (packed, passes) = self._graph_of(step)
-        return Captured(graph, packed, passes, [pinned(packed) for _ in range(2)])
+        return Captured(graph, packed, passes, [pinned(packed) for _ in range(2)], prompts)
 
     def _replayed(self, run: Callable[[], None]) -> Callable[[], None]:
         """Run a function once and capture it; returns what replays it."""

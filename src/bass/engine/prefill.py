@@ -2,7 +2,7 @@
 by CUDA graphs.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import pairwise
@@ -25,6 +25,9 @@ PREFILL_WINDOW, PREFILL_TOKENS = 256, 2048
 # A captured window has segments: columns of adjacent tokens of a row, which may be any row.
 SEGMENT = 32  # columns
 SEGMENTS = (64, 32, 16, 12, 10, 8, 6, 5, 4, 2, 1)  # of each window that is captured
+# Of prompts, in the pass of a captured step, ascending; the most take about as long as a step.
+FED_SEGMENTS = (2, 5, 10)
+MOST_JOINED = 160  # tokens of such a step's window: more wait for arithmetic, not for weights
 WEIGHT_TOKENS = 128  # tokens that take as long as reading the weights of a pass
 # Prompt tokens between two steps of running rows: of all rows together, and on a GPU at least
 # ROW_TOKENS for each row. They take about as long as a step.
@@ -33,6 +36,27 @@ LEAST_CAUGHT_UP = 8  # columns of the windows of a drafter that catches up, if t
 
 Record = Callable[[Callable[[], None]], Callable[[], None]]
 Feed = Callable[[Window, Int[Tensor, "batch window"]], object]  # a window, the tokens after its own
+
+
+class Prompts(NamedTuple):
+    """A window of segments of prompts, and the token after each of its tokens."""
+
+    window: Window
+    following: Int[Tensor, "segments columns"]
+
+    def stage(
+        self, rows: Int[Tensor, " segments"], columns: Int[Tensor, "3 segments columns"]
+    ) -> None:
+        """Write the segments of `in_segments` into it."""
+        assert self.window.rows is not None
+        own = self.window.tokens, self.window.positions, self.following, self.window.rows
+        for tensor, value in zip(own, (*columns, rows), strict=True):
+            tensor.copy_(value)
+
+    def hold(self, parts: "Sequence[Part]") -> None:
+        """Write parts into it, which fit."""
+        device = self.following.device
+        self.stage(*(on_device(one, device) for one in in_segments(parts, len(self.following))))
 
 
 class Part(NamedTuple):
@@ -47,10 +71,12 @@ class Part(NamedTuple):
     last: int
 
 
-def chunk_tokens(rows: int, device: torch.device) -> tuple[int, int]:
-    """Tokens of all prompts that are fed between two steps of these rows, and of a segment."""
+def chunk_tokens(rows: int, device: torch.device, joins: bool = False) -> tuple[int, int]:
+    """Tokens of all prompts that are fed between two steps of these rows, and of a segment. joins:
+    some steps feed prompts themselves.
+    """
     if device.type != "cuda":
-        return CHUNK_TOKENS["cpu"], 1
+        return CHUNK_TOKENS["cpu"], SEGMENT if joins else 1
     return max(CHUNK_TOKENS["cuda"], ROW_TOKENS * rows), SEGMENT
 
 
@@ -95,11 +121,16 @@ def empty_window(rows: int, columns: int, span: int, device: torch.device) -> Wi
     return Window(torch.zeros_like(positions), positions, span)
 
 
-def segment_kinds(capacity: int, device: torch.device) -> Iterator[Window]:
+def empty_segments(segments: int, capacity: int, device: torch.device) -> Prompts:
+    """A window of this number of segments without a token."""
+    window = empty_window(segments, SEGMENT, capacity, device)
+    window = replace(window, rows=window.tokens.new_zeros(segments))
+    return Prompts(window, torch.zeros_like(window.tokens))
+
+
+def segment_kinds(capacity: int, device: torch.device) -> Iterator[Prompts]:
     """Windows of segments without a token, one of each number of segments that is captured."""
-    for segments in SEGMENTS:
-        window = empty_window(segments, SEGMENT, capacity, device)
-        yield replace(window, rows=window.tokens.new_zeros(segments))
+    return (empty_segments(segments, capacity, device) for segments in SEGMENTS)
 
 
 def on_device(array: np.ndarray, device: torch.device) -> Tensor:
@@ -166,7 +197,12 @@ def feed_parts(feed: Feed, rows: Sequences, parts: list[Part], catches_up: bool 
             feed(window, following)
 
 
-def in_segments(parts: list[Part], segments: int) -> tuple[np.ndarray, np.ndarray]:
+def segments_of(parts: Sequence[Part]) -> int:
+    """The number of segments of parts."""
+    return sum(-(-(part.last - part.first) // SEGMENT) for part in parts)
+
+
+def in_segments(parts: Sequence[Part], segments: int) -> tuple[np.ndarray, np.ndarray]:
     """The rows [segments] of the parts cut into segments, and their tokens, positions and following
     tokens [3, segments, SEGMENT], positions -1 where there is no token.
     """
@@ -204,9 +240,8 @@ class SegmentGraphs:
         self, run: Feed, sequences: Sequences, log: PassLog, optional: bool = False
     ) -> None:
         self.run, self.sequences, self.log, self.optional = run, sequences, log, optional
-        # by the number of segments: the window, the tokens after its own, what replays its graph,
-        # and the passes in it
-        self.captured: dict[int, tuple[Window, Tensor, Callable[[], None], tuple[Pass, ...]]] = {}
+        # by the number of segments: the window, what replays its graph, and the passes in it
+        self.captured: dict[int, tuple[Prompts, Callable[[], None], tuple[Pass, ...]]] = {}
 
     @torch.inference_mode()
     def prepare(self, record: Record) -> None:
@@ -218,15 +253,14 @@ class SegmentGraphs:
             return
         with torch.inference_mode(False):  # writable inside and outside of it
             kinds = [*segment_kinds(self.sequences.capacity, self.sequences.tokens.device)]
-            windows = [(window, torch.zeros_like(window.tokens)) for window in kinds]
         if self.optional:  # an empty graph has a warning
-            self._logged(*windows[-1])
+            self._logged(*kinds[-1])
             if not self.log.take():
                 return
         captured = {}
-        for window, following in windows:
-            replay = record(partial(self._logged, window, following))
-            captured[len(window.tokens)] = window, following, replay, self.log.take()
+        for prompts in kinds:
+            replay = record(partial(self._logged, *prompts))
+            captured[len(prompts.following)] = prompts, replay, self.log.take()
         self.captured = captured
 
     def _logged(self, window: Window, following: Int[Tensor, "batch window"]) -> None:
@@ -236,16 +270,12 @@ class SegmentGraphs:
     def feed(self, parts: list[Part]) -> tuple[Pass, ...]:
         """Feed parts to their rows; returns the passes."""
         device, passes = self.sequences.tokens.device, tuple[Pass, ...]()
-        segments = sum(-(-(part.last - part.first) // SEGMENT) for part in parts)
-        sizes = segment_windows(segments, SEGMENTS)
+        sizes = segment_windows(segments_of(parts), SEGMENTS)
         rows, tokens = (on_device(array, device) for array in in_segments(parts, sum(sizes)))
         each = zip(sizes, rows.split(sizes), tokens.split(sizes, 1), strict=True)
         for size, rows_of_segments, columns in each:
-            window, following, replay, fed = self.captured[size]
-            assert window.rows is not None
-            own = window.tokens, window.positions, following, window.rows
-            for tensor, value in zip(own, (*columns, rows_of_segments), strict=True):
-                tensor.copy_(value)
+            prompts, replay, fed = self.captured[size]
+            prompts.stage(rows_of_segments, columns)
             replay()
             passes += fed
         return passes

@@ -72,11 +72,11 @@ class StepRecord:
     drafted: np.ndarray  # without `trimmed`
     accepted: np.ndarray
     emitted: np.ndarray
-    # of the step on the device, copies included, and on a GPU the part of a prompt that is fed
-    # before it; a step launched ahead counts from the previous report
+    # of the step on the device, copies included; a step launched ahead counts from the previous
+    # report
     seconds: float
-    # from the previous report to the launch: bookkeeping and policy, without prefills, captures and
-    # consumers of the run
+    # from the previous report to the launch: bookkeeping and policy, without prefills before the
+    # step, captures and consumers of the run
     host_seconds: float
     at: float  # end of the step, seconds since the run began
     # Drafted tokens: the first `drafted` columns of a row. None where they were not recorded.
@@ -85,6 +85,7 @@ class StepRecord:
     draft_probs: np.ndarray | None = None
     work: Work = NO_WORK  # of all forward passes
     trimmed: np.ndarray | None = None  # drafted tokens that a trim took back; None without one
+    fed: int = 0  # tokens of prompts, by the target's pass
 
 
 @dataclass

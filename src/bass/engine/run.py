@@ -190,7 +190,8 @@ class EngineRun:
         )
         room = max(request.limit - len(request.prompt) for request in self.requests) - 1
         drafted = min(int(self.policy.max_length), room)
-        for shape in self.step.shapes.needed(lengths, drafted):
+        waits = self.source is not None or len(self.requests) > self.batch
+        for shape in self.step.shapes.needed(lengths, drafted, feeding=waits):
             self._capture(shape)
 
     def _capture(self, shape: StepShape) -> None:
@@ -226,7 +227,9 @@ class EngineRun:
             for part in lacked:
                 tokens[part.row] = part.last - part.first
             caught_up = self.step.catch_up(self.sequences, lacked), tokens
-        collect = self.step.launch(self.sequences, plan.lengths, plan.shape)
+        if plan.parts and not plan.shape.segments:  # the drafts are longer than at the admission
+            self.step.prefill(self.sequences, plan.parts)
+        collect = self.step.launch(self.sequences, plan.lengths, plan.shape, plan.parts)
         return PendingStep(collect, plan, caught_up, host_seconds, started)
 
     def _launched_ahead(self, plan: StepPlan, state: Any) -> PendingStep | None:
@@ -273,6 +276,7 @@ class EngineRun:
         )
         trimmed = None if report.trimmed is None else np.array(report.trimmed) * active
         counted = lens, drafted, emitted, active, 0 if trimmed is None else trimmed
+        fed, log = sum(part.last - part.first for part in plan.parts), self.step.log
         record = StepRecord(
             plan.shape.k,
             serving,
@@ -284,8 +288,9 @@ class EngineRun:
             ended.at,
             text.draft_tokens,
             text.draft_probs,
-            work_of(report.passes, pending.caught_up, self.step.log.target, *counted),
+            work_of(report.passes, pending.caught_up, log.target, *counted) + log.fed(fed),
             trimmed,
+            fed,
         )
         self.trace.steps.append(record)
         check_prefix(self.step, report)

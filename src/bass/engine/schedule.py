@@ -4,12 +4,12 @@ the drafts are.
 
 import sys
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
 
-from bass.engine.prefill import Part, chunk_tokens, on_device
+from bass.engine.prefill import Part, chunk_tokens, on_device, segments_of
 from bass.engine.requests import Request
 from bass.engine.shapes import StepShape
 from bass.engine.step import Step
@@ -22,10 +22,11 @@ ROOM, STEPS = 1.25, 8
 
 @dataclass
 class StepPlan:
-    """The lengths and the shape of a step."""
+    """The lengths and the shape of a step, and the parts of prompts that it feeds."""
 
     lengths: list[int]  # of the drafts of the rows
     shape: StepShape
+    parts: list[Part] = field(default_factory=list)
 
 
 @dataclass
@@ -61,7 +62,9 @@ class Schedule:
         self.prefilling: dict[int, Prefill] = {}  # by row, in the order of their admission
         self.lacking: dict[int, int] = {}
         self.kept = deque[int](maxlen=STEPS)  # drafted tokens that each of the last steps verified
-        self.chunk, self.segment = chunk_tokens(batch, self.sequences.tokens.device)
+        device, self.fed = self.sequences.tokens.device, self.step.shapes.segments
+        self.chunk, self.segment = chunk_tokens(batch, device, bool(self.fed))
+        self.parts: list[Part] = []  # of prompts, which the next step feeds
 
     @property
     def busy(self) -> bool:
@@ -83,11 +86,18 @@ class Schedule:
         """Assign idle rows to waiting requests and feed prompts: as many tokens as take about as
         long as a step, or all of them if no row runs. Returns the rows that begin to decode.
 
+        A step that can feed prompts feeds them itself (`parts`); their rows begin after it.
+
         lengths: of the next drafts. The drafter of a row of length 0 is fed before its first draft.
         Samples of one prompt share a prefill: the first is fed, or copied from a row that already
         serves the prompt; the others are copies, and wait for that row.
         """
-        budget = self.chunk if max(self.serving) >= 0 else sys.maxsize
+        started = self._fed()  # by the last step
+        self._start(started)
+        runs = max(self.serving) >= 0
+        joins = runs and self.step.shapes.feeds(max(lengths or [0]))
+        most = self.segment * self.fed[-1] if joins else self.chunk
+        budget = most if runs else sys.maxsize
         left = budget - sum(
             self._in_segments(len(self._prompt(p.request)) - 1 - p.fed)
             for p in self.prefilling.values()
@@ -95,19 +105,28 @@ class Schedule:
         idle = [i for i, r in enumerate(self.serving) if r < 0 and i not in self.prefilling]
         assignment, copies = None, dict[int, int]()
         if self.queue and idle:
-            assignment, copies = self._assigned(idle, left, lengths or [1] * len(self.lens))
+            given = -1 if joins else left, lengths or [1] * len(self.lens)
+            assignment, copies = self._assigned(idle, *given)
         stores = self.step.target, self.step.drafter
         if assignment is not None:
             for store in stores:
                 store.reserve(copied(assignment) if store.writes_inputs else assignment)
         if parts := self._parts(budget):
-            self.step.prefill(self.sequences, parts)
+            if joins:
+                self.parts = parts
+            else:
+                self.step.prefill(self.sequences, parts)
             if parts := [part for part in parts if part.row not in self.lacking]:
                 self.step.catch_up(self.sequences, parts)
         if assignment is not None:
             for store in stores:
                 store.copy_rows(copied(assignment) if store.writes_inputs else assignment)
         self.step.log.take()  # a prefill is not part of a step
+        self._start(now := copies if joins else self._fed() | copies)
+        return np.array([*started, *now], dtype=np.int64)
+
+    def _fed(self) -> dict[int, int]:
+        """The requests whose prompts are fed, by row; they are not prefilling any more."""
         done = {
             row: one.request
             for row, one in self.prefilling.items()
@@ -115,8 +134,7 @@ class Schedule:
         }
         for row in done:
             del self.prefilling[row]
-        self._start(started := done | copies)
-        return np.array([*started], dtype=np.int64)
+        return done
 
     def _prompt(self, request: int) -> list[int]:
         return self.known[request].prompt
@@ -243,16 +261,17 @@ class Schedule:
                 lengths[row] = length if length < left else left if left > 0 else 0
                 if tokens + lengths[row] > longest:
                     longest = tokens + lengths[row]
-        return StepPlan(lengths, self._shape(lengths, longest))
+        parts, self.parts = self.parts, []
+        return StepPlan(lengths, self._shape(lengths, longest, segments_of(parts)), parts)
 
-    def _shape(self, lengths: list[int], longest: int) -> StepShape:
+    def _shape(self, lengths: list[int], longest: int, segments: int = 0) -> StepShape:
         """The shape of a step of drafts of these lengths, in rows of up to `longest` positions."""
         k, drafted, rows = max(lengths), sum(lengths), len(lengths) - self.serving.count(-1)
         if (trimming := self.step.trimming) is not None:
             drafted = min(drafted, trimming.trim.most(rows, k))
             if trimming.trim.reads_places and self.kept:
                 drafted = min(drafted, int(max(self.kept) * ROOM) + rows // 8 + 1)
-        return self.step.shapes.shape(k, longest, self.capacity, drafted + rows)
+        return self.step.shapes.shape(k, longest, self.capacity, drafted + rows, segments)
 
     def plan_ahead(self, plan: StepPlan, requested: list[int]) -> StepPlan | None:
         """The step after this one, if it does not depend on this one's report; else None.

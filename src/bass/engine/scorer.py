@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from bass.engine.joined import Joined
 from bass.engine.packing import Packing
 from bass.errors import PairingError
 from bass.interfaces import (
@@ -160,6 +161,8 @@ class ModelScorer(ForwardingRowStore, Scorer):
         return tuple(map(packing.unpacked, found))
 
     def __call__(self, window: Window) -> Scored:
+        if window.prompts is not None:
+            return self._joined(replace(window, prompts=None), window.prompts)
         packing = Packing.of(window)
         if packing is None:
             logits, *features = self._outputs(
@@ -176,6 +179,14 @@ class ModelScorer(ForwardingRowStore, Scorer):
         outputs = self._outputs(name, run, packing.window, packing.rows.offsets)
         logits, *features = map(packing.unpacked, outputs)
         return Scored(logits, tuple(features))
+
+    def _joined(self, window: Window, prompts: Window) -> Scored:
+        """The scores of a window, in a pass that feeds prompts to other rows too."""
+        both = Joined((window, prompts), (self._attend(window), self._attend(prompts)))
+        hidden, features = self.decoder.hidden(both.window, both, self.feature_ids)
+        states = [both.split(one) for one in self._complete(features)]
+        own, of_prompts = (tuple(one[i] for one in states) for i in range(2))
+        return Scored(self.decoder.unembed(both.split(hidden)[0]), own, of_prompts)
 
     def _attend(self, window: Window) -> CachedAttend:
         return self.store.attend(window)

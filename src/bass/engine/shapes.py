@@ -1,5 +1,6 @@
 """The few shapes of steps that are captured as CUDA graphs, and serve all steps."""
 
+import sys
 from bisect import bisect_left
 from dataclasses import dataclass
 from typing import NamedTuple, final
@@ -24,11 +25,14 @@ def doubled(least: int, most: int) -> tuple[int, ...]:
 
 
 class StepShape(NamedTuple):
-    """packed: the size of the target's packed window; None: it is padded."""
+    """packed: the size of the target's packed window; None: it is padded. segments: of prompts,
+    which the target's pass feeds too.
+    """
 
     k: int
     span: int
     packed: int | None = None
+    segments: int = 0
 
 
 @final
@@ -41,17 +45,26 @@ class StepShapes:
     of its longest draft, and a span of `bucket`.
 
     The target's window is packed if one of `PACKED` has room for the tokens of all rows, and is
-    much smaller than the padded one.
+    much smaller than the padded one, and the step feeds no prompt.
     """
 
     lengths: tuple[int, ...] = ()  # the first is 0; a longer draft than the last has its own length
     spans: tuple[int, ...] = ()  # the last is the capacity of the rows
     reads_lengths: bool = False  # as `AttentionBackend.reads_lengths`
     rows: int = 0  # of windows that are packed; 0: none is
+    # of prompts that a step can feed, ascending, and the longest drafts of such a step
+    segments: tuple[int, ...] = ()
+    feeding: int = sys.maxsize
 
     @classmethod
     def of(
-        cls, lengths: tuple[int, ...], capacity: int, reads_lengths: bool = False, rows: int = 0
+        cls,
+        lengths: tuple[int, ...],
+        capacity: int,
+        reads_lengths: bool = False,
+        rows: int = 0,
+        segments: tuple[int, ...] = (),
+        feeding: int = sys.maxsize,
     ) -> "StepShapes":
         """Two spans for a backend that reads the rows' lengths on the device, else powers of two.
 
@@ -59,16 +72,27 @@ class StepShapes:
         and up to `LEAST_SPAN` of short rows.
         """
         if reads_lengths:
-            return cls(lengths, tuple(sorted({min(SHORT_SPAN, capacity), capacity})), True, rows)
-        return cls(lengths, doubled(LEAST_SPAN, capacity))
+            spans = tuple(sorted({min(SHORT_SPAN, capacity), capacity}))
+            return cls(lengths, spans, True, rows, segments, feeding)
+        spans = doubled(LEAST_SPAN, capacity)
+        return cls(lengths, spans, segments=segments, feeding=feeding)
 
-    def shape(self, k: int, length: int, capacity: int, tokens: int) -> StepShape:
-        """The shape of a step with drafts of up to k tokens, `tokens` in the target's window, and
-        `length` positions of the longest row, drafted ones included.
+    def shape(
+        self, k: int, length: int, capacity: int, tokens: int, segments: int = 0
+    ) -> StepShape:
+        """The shape of a step with drafts of up to k tokens, `tokens` in the target's window,
+        `length` positions of the longest row, drafted ones included, and `segments` of prompts.
         """
         k = self.draft_length(k)
+        if segments and self.feeds(k):
+            fed = self.segments[bisect_left(self.segments, segments)]
+            return StepShape(k, capacity, segments=fed)
         packed = next((size for size in self.sizes(k) if size >= tokens), None)
         return StepShape(k, self.span(length, capacity) if packed is None else capacity, packed)
+
+    def feeds(self, k: int) -> bool:
+        """Whether steps of drafts of up to k tokens can feed prompts."""
+        return bool(self.segments) and self.draft_length(k) <= self.feeding
 
     def sizes(self, k: int) -> list[int]:
         """The sizes of packed windows of steps of this draft length."""
@@ -85,17 +109,19 @@ class StepShapes:
         at = bisect_left(self.lengths, k)
         return self.lengths[at] if at < len(self.lengths) else k
 
-    def needed(self, lengths: range, drafted: int) -> list[StepShape]:
+    def needed(self, lengths: range, drafted: int, feeding: bool = True) -> list[StepShape]:
         """The shapes of all steps of rows of these lengths with up to `drafted` drafted tokens, the
-        largest first, so that smaller graphs reuse its memory.
+        largest first, so that smaller graphs reuse its memory. feeding: also of those with prompts.
         """
         first, last = (bisect_left(self.spans, n) for n in (lengths.start, lengths.stop - 1))
+        fed = self.segments[::-1] if feeding else ()
         return [
-            StepShape(k, span, packed)
+            shape
             for k in reversed(self.lengths)
             if k <= self.draft_length(drafted)
-            for span, packed in (
-                *((span, None) for span in reversed(self.spans[first : last + 1])),
-                *((self.spans[-1], size) for size in reversed(self.sizes(k))),
+            for shape in (
+                *(StepShape(k, self.spans[-1], None, n) for n in fed if k <= self.feeding),
+                *(StepShape(k, span) for span in reversed(self.spans[first : last + 1])),
+                *(StepShape(k, self.spans[-1], size) for size in reversed(self.sizes(k))),
             )
         ]

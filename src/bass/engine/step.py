@@ -2,7 +2,7 @@
 
 import sys
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar, Protocol, final, runtime_checkable
@@ -14,7 +14,14 @@ from torch import Tensor
 
 from bass.drafters.validity import check_answer, in_int64, invalid_draft
 from bass.engine.cost import Pass, PassLog
-from bass.engine.prefill import Part, feed_parts, feeds_drafter, feeds_target
+from bass.engine.prefill import (
+    Part,
+    Prompts,
+    empty_segments,
+    feed_parts,
+    feeds_drafter,
+    feeds_target,
+)
 from bass.engine.shapes import StepShape, StepShapes
 from bass.engine.trimming import Trimming
 from bass.errors import StrategyError
@@ -110,9 +117,14 @@ class Step(Protocol):
 
     @abstractmethod
     def launch(
-        self, sequences: Sequences, lengths: list[int], shape: StepShape
+        self,
+        sequences: Sequences,
+        lengths: list[int],
+        shape: StepShape,
+        parts: Sequence[Part] = (),
     ) -> Callable[[], StepReport]:
-        """Advance every active row by one step, drafting `lengths[b] <= shape.k` tokens.
+        """Advance every active row by one step, drafting `lengths[b] <= shape.k` tokens, and feed
+        parts of prompts, which fit in `shape.segments`, to other rows of the target.
 
         The returned callable waits for the report.
         """
@@ -135,32 +147,46 @@ class SpeculativeStep(Step):
     # the strategies whose answers have been checked: types and shapes are, once for each run
     checked: set[str] = field(default_factory=set)
     trimming: Trimming | None = None
+    shapes: StepShapes = field(default_factory=StepShapes)
 
     def launch(
-        self, sequences: Sequences, lengths: list[int], shape: StepShape
+        self,
+        sequences: Sequences,
+        lengths: list[int],
+        shape: StepShape,
+        parts: Sequence[Part] = (),
     ) -> Callable[[], StepReport]:
-        packed, passes = self.on_device(
-            sequences, torch.as_tensor(lengths, device=sequences.lens.device), shape
-        )
+        device, prompts = sequences.lens.device, None
+        if shape.segments:
+            prompts = empty_segments(shape.segments, sequences.capacity, device)
+            prompts.hold(parts)
+        on_device_lengths = torch.as_tensor(lengths, device=device)
+        packed, passes = self.on_device(sequences, on_device_lengths, shape, prompts)
         trims = self.trimming is not None
         # sync: the only one of a step
         return lambda: StepReport.of(packed.cpu().numpy(), passes, trims)
 
     def on_device(
-        self, sequences: Sequences, lengths: Int[Tensor, " batch"], shape: StepShape
+        self,
+        sequences: Sequences,
+        lengths: Int[Tensor, " batch"],
+        shape: StepShape,
+        prompts: Prompts | None = None,
     ) -> tuple[Int[Tensor, "batch report"], tuple[Pass, ...]]:
         """Run the capturable part; returns a packed `StepReport` for one copy to the host, and the
         drafter's passes. With a trim, the report has one more column: the trimmed tokens.
+
+        prompts: of `shape.segments`, fed by the target's pass.
         """
         self.log.take()  # drops the passes of prefills and others outside of steps
-        k, span, packed = shape
+        k, span, packed, _ = shape
         noise = step_noise(sequences.keys, sequences.steps, sequences.lens, k)
         draft, flags = self.drafted(sequences, lengths, k, noise, span)
         trimmed = None
         if self.trimming is not None:
             draft, trimmed = self.trimming(sequences, draft, packed, self.is_first)
         fed = Window(*window(sequences, draft), span, most=packed)
-        scored = self.target(fed)
+        scored = self.target(fed if prompts is None else replace(fed, prompts=prompts.window))
         report, emitted, verdict = self.judged(sequences, draft, flags, scored.logits, noise)
         if self.trimming is not None and trimmed is not None:
             self.trimming.learn(draft, verdict)
@@ -172,7 +198,11 @@ class SpeculativeStep(Step):
             accepted = torch.minimum(verdict.accepted, emitted)
             seen = replace(fed, positions=committed)
             self.drafter.observe(Observation(seen, verdict.tokens, scored.features, accepted))
-        return report, self.log.take()
+        passes = self.log.take()
+        if self.drafter.observes and prompts is not None:
+            self.drafter.observe(Observation(*prompts, scored.of_prompts))
+            self.log.take()
+        return report, passes
 
     def drafted(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int

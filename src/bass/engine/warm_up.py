@@ -71,9 +71,9 @@ def first_windows(storage: Storage, step: Step, rows: int) -> Iterator[Callable[
 def first_segments(storage: Storage) -> Iterator[Callable[[], object]]:
     """What feeds windows without a token of the kinds that are captured, as `first_windows`."""
     if storage.prefills is not None:
-        for window in segment_kinds(storage.capacity, storage.models.device):
+        for prompts in segment_kinds(storage.capacity, storage.models.device):
             for graphs in storage.prefills:
-                yield partial(graphs.run, window, window.tokens)
+                yield partial(graphs.run, *prompts)
 
 
 def compiled(storage: Storage) -> Iterator[int]:

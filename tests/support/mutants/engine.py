@@ -99,11 +99,11 @@ MUTANTS = (
     Mutant(
         "no row drafts when one has length 0",
         "Schedule.plan",
-        "return StepPlan(lengths, self._shape(lengths, longest))",
+        "parts, self.parts = self.parts, []",
         (
             "if not all(n for n, request in zip(lengths, self.serving) if request >= 0):\n"
             "    lengths = [0] * len(lengths)\n"
-            "return StepPlan(lengths, self._shape(lengths, longest))"
+            "parts, self.parts = self.parts, []"
         ),
         (ALONE, LIMIT),
         trap=14,
@@ -135,6 +135,27 @@ MUTANTS = (
         "Schedule._assigned",
         "(known if left >= 0 else begun).add(prompt)",
         "known.add(prompt)",
+        (QUEUED,),
+    ),
+    Mutant(
+        "a prompt that a step will feed is copied before it",
+        "Schedule.admit",
+        "-1 if joins else left",
+        "left",
+        (QUEUED,),
+    ),
+    Mutant(
+        "a drafter does not observe the prompts that a step feeds",
+        "SpeculativeStep.on_device",
+        "self.drafter.observes and prompts is not None",
+        "False",
+        (QUEUED,),
+    ),
+    Mutant(
+        "prompts that a step feeds have the positions of its own window",
+        "Joined._each",
+        "replace(rotation, positions=window.positions)",
+        "replace(rotation, positions=self.windows[0].positions)",
         (QUEUED,),
     ),
     Mutant(
