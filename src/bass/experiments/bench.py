@@ -45,7 +45,7 @@ FIGURES = (
 # of a queue
 QUEUE = (
     "tokens_per_second", "ttft", "tpot", "itl_p50", "itl_p99", "goodput", "tau", "acceptance_rate",
-    "host_share",
+    "host_share", "active_rows",
 )  # fmt: skip
 Watch = Callable[[str, int, int], object]  # the batch and method, calls done, of how many
 
