@@ -68,7 +68,7 @@ def work_of(cell: Cell) -> str:
     """Equal for cells that decode the same requests with the same target at the same batch."""
     options = [
         as_json(getattr(cell.settings, name))
-        for name in (*SAMPLING, "batch", "samples", "queue", "rate")
+        for name in (*SAMPLING, "batch", "samples", "queue", "rate", "lengths")
     ]
     prompts = repr([(entry.prompt, entry.messages) for entry in cell.settings.entries])
     return digest([repr(cell.load_plan.target), prompts, options])[:16]
