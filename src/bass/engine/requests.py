@@ -72,8 +72,8 @@ class StepRecord:
     drafted: np.ndarray  # without `trimmed`
     accepted: np.ndarray
     emitted: np.ndarray
-    # of the step on the device, copies included, and on a GPU the part of a prompt that is fed
-    # before it; a step launched ahead counts from the previous report
+    # of the step on the device, with copies and what the drafter lacked and is fed before it, and
+    # without prefills; a step launched ahead counts from the previous report
     seconds: float
     # from the previous report to the launch: bookkeeping and policy, without prefills, captures and
     # consumers of the run
