@@ -1,98 +1,173 @@
 """How far is each draft-length policy from the best fixed length?
 
     python benchmarks/policies.py [--batches 1 4 16 64] [--acceptances 0.3 0.5 0.7 0.8 0.9 0.95]
-        [--ratio C] [--seeds 3]
+        [--ratio C] [--seeds 3] [--recorded FILE]
 
 A simulation, not a timing: acceptance is imposed, the cost model of `bass.policies.simulate`
 (measured on one H200) gives the time of a step, and a policy sees step times with an error of 5 %.
 With --ratio C a draft step costs C of a target step at every batch size. The figure is milliseconds
 per token in steps 200 to 1000, in percent of that of the best fixed length, chosen in hindsight
 from 0..16 on the same draws. `best of each step` bounds all policies, `oracle` those in tokens: it
-drafts what will be accepted of each row. Prints the bound first, a table, and one JSON line last.
-The same arguments give the same figures, except for the host's time per step (last column).
+drafts what will be accepted of each row. The last rows draft 8 tokens, of which a trim has some
+verified: a step verifies that many, as in packed windows, while the time of a policy with a length
+for each row is that of its longest. Prints the bound first, a table, and one JSON line last. The
+same arguments give the same figures, except for the host's time per step (last column).
+
+With --recorded FILE, which `recorded_calls.py` wrote, the acceptance is that of its texts, by
+position, at each of its temperatures; the cost is still that of the model. A figure is of whole
+calls, which end with their slowest row, times are without errors, and `best of each step` is the
+`oracle` of `recorded_calls.py`, no strict bound.
 """
 
 import argparse
 import json
 import platform
 import time
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, final
 
 import command_line as cli
 import numpy as np
+import torch
 from acceptances import Bursty, Drifting, PerPosition, RowRates
-from provenance import commit
+from provenance import commit, config_of
+from recorded_calls import NEW, groups_of, in_hindsight, runs_of, total
 from rich.console import Console
 from rich.table import Column, Table
 
-from bass.interfaces import DraftLengthPolicy
+from bass.engine.trimming import KEPT
+from bass.interfaces import DraftLengthPolicy, DraftTrim
 from bass.policies import POLICIES, Fixed, Oracle
 from bass.policies.simulate import Acceptance, Constant, CostModel, simulate
+from bass.records import Drafted, Feedback
+from bass.trims import Survival, Threshold
 
 WARM_UP, STEPS, NOISE, LONGEST = 200, 1000, 0.05, 16
-
-
-def policies() -> dict[str, DraftLengthPolicy[Any]]:
-    """All policies without required arguments, and autoregressive decoding."""
-    return {"plain": Fixed(0), **{name: cls() for name, cls in POLICIES.items()}}
-
-
-def acceptances(constant: list[float]) -> dict[str, Acceptance]:
-    """Independent acceptance at each of these rates, and four kinds that vary with position, row or
-    time.
-    """
-    others = {
-        "per position": PerPosition(),
-        "per row": RowRates(),
-        "drifting": Drifting(),
-        "bursty": Bursty(),
-    }
-    return {**{f"{a:g}": Constant(a) for a in constant}, **others}
-
-
+VARIED: dict[str, Acceptance] = {  # with position, row or time
+    "per position": PerPosition(), "per row": RowRates(), "drifting": Drifting(),
+    "bursty": Bursty(),
+}  # fmt: skip
+TRIMMED = 8  # drafted tokens of each row under a trim
 Cells = dict[str, dict[str, float]]  # by acceptance and batch
+Host = dict[str, list[float]]  # seconds of a step on the host, by policy
+Source = Callable[[int], tuple[dict[str, float], dict[str, float]]]  # see `simulated`
+Counts = tuple[torch.Tensor, np.ndarray]
+
+
+@final
+@dataclass(frozen=True)
+class Trimmed(DraftLengthPolicy[Counts]):
+    """Drafts of `max_length` tokens, and the lengths that a trim has verified.
+
+    The state: `tried` and `accepted` of `Drafted` [2, batch, slots], and which rows decode [batch].
+    """
+
+    trim: DraftTrim
+    cost: CostModel
+    max_length: int = TRIMMED
+
+    def init(self, batch_size: int) -> Counts:
+        return torch.zeros(2, batch_size, self.max_length), np.ones(batch_size, dtype=bool)
+
+    def lengths(self, state: Counts) -> np.ndarray:
+        counts, active = state
+        drafted = torch.from_numpy(self.max_length * active)
+        return self.trim(Drafted(drafted, *counts)).numpy().astype(np.int32)
+
+    def update(self, state: Counts, feedback: Feedback) -> Counts:
+        kept, accepted = torch.tensor(feedback.drafted), torch.tensor(feedback.accepted)
+        judged = torch.minimum(torch.stack((accepted + 1, accepted)), kept)
+        seen = torch.arange(self.max_length) < judged[..., None]
+        return KEPT * (state[0] + seen), feedback.active
+
+    def seconds(self, kept: np.ndarray) -> np.ndarray:
+        """Of steps that verify these lengths, int [..., rows]."""
+        rows, drafting = kept.shape[-1], self.max_length * self.cost.draft(kept.shape[-1])
+        return (self.cost.target(rows, kept.mean(-1)) + drafting) / 1000
+
+
+def methods(cost: CostModel, batch: int) -> dict[str, DraftLengthPolicy[Any]]:
+    """No drafts, all policies without required arguments, and one length with trims."""
+    none, whole = cost.target(batch, 0), cost.target(batch, TRIMMED)
+    share = float((whole - none) / TRIMMED / (none + TRIMMED * cost.draft(batch)))
+    trims = {
+        "threshold": Threshold(),
+        "survival": Survival(),
+        "survival by cost": Survival(TRIMMED, cost=share),
+    }
+    found: dict[str, DraftLengthPolicy[Any]] = {"plain": Fixed(0)}
+    found |= {name: cls() for name, cls in POLICIES.items()}
+    found[f"k={TRIMMED}"] = Fixed(TRIMMED)
+    return found | {f"k={TRIMMED}, {name}": Trimmed(one, cost) for name, one in trims.items()}
+
+
+def sources(arguments: argparse.Namespace, cost: CostModel, host: Host) -> dict[str, Source]:
+    """The cells of each acceptance by batch: of a recorded file, or independent ones at these
+    rates, and four kinds that vary.
+    """
+    if arguments.recorded is not None:
+        texts = json.loads(arguments.recorded.read_text(encoding="utf-8"))["accepted"]
+        found = {f"at temperature {t}": runs_of(np.array(equal)) for t, equal in texts.items()}
+        return {name: partial(recorded, runs, cost) for name, runs in found.items()}
+    kinds = {f"{a:g}": Constant(a) for a in arguments.acceptances} | VARIED
+    fixed = cost, arguments.seeds, host
+    return {name: partial(simulated, one, *fixed) for name, one in kinds.items()}
 
 
 def simulated(
-    arguments: argparse.Namespace, cost: CostModel
-) -> tuple[dict[str, list[float]], Cells, Cells]:
-    """Seconds of the host by policy, percent of the best length by cell and policy, and each cell's
-    bounds.
-    """
-    host: dict[str, list[float]] = {name: [] for name in (*policies(), "oracle")}
-    relative: dict[str, dict[str, float]] = {}
-    bounds: dict[str, dict[str, float]] = {}
-    for acceptance_name, acceptance in acceptances(arguments.acceptances).items():
-        for batch in arguments.batches:
-            cell = f"{acceptance_name}, batch {batch}"
-            found: dict[str, list[float]] = {name: [] for name in host}
-            fixed, each = [], []
-            for seed in range(arguments.seeds):
-                would = acceptance.draw(np.random.default_rng(seed), STEPS, batch)
-                for name, policy in {**policies(), "oracle": Oracle(would, LONGEST)}.items():
-                    began = time.perf_counter()
-                    run = simulate(policy, acceptance, batch, cost, STEPS, NOISE, seed)
-                    host[name].append((time.perf_counter() - began) / STEPS)
-                    found[name].append(100 * (1 + run.since(WARM_UP).regret(LONGEST)))
-                fixed.append(run.since(WARM_UP).fixed(LONGEST))
-                each.append(run.since(WARM_UP).best_of_each_step(LONGEST))
-            mean = np.mean(fixed, axis=0)
-            bounds[cell] = {
-                "best k": int(mean.argmin()),
-                "best": float(mean.min()),
-                "plain": float(mean[0]),
-                "best of each step": float(np.mean(each)),
-            }
-            relative[cell] = {name: float(np.mean(values)) for name, values in found.items()}
-    return host, relative, bounds
+    acceptance: Acceptance, cost: CostModel, seeds: int, host: Host, batch: int
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Percent of the best length by policy, and the bounds. Adds to `host`."""
+    found: dict[str, list[float]] = {}
+    fixed, each = [], []
+    for seed in range(seeds):
+        would = acceptance.draw(np.random.default_rng(seed), STEPS, batch)
+        for name, policy in {**methods(cost, batch), "oracle": Oracle(would, LONGEST)}.items():
+            began = time.perf_counter()
+            run = simulate(policy, acceptance, batch, cost, STEPS, NOISE, seed)
+            host.setdefault(name, []).append((time.perf_counter() - began) / STEPS)
+            if isinstance(policy, Trimmed):
+                run = replace(run, milliseconds=1000 * policy.seconds(run.lengths))
+            found.setdefault(name, []).append(100 * (1 + run.since(WARM_UP).regret(LONGEST)))
+        fixed.append(run.since(WARM_UP).fixed(LONGEST))
+        each.append(run.since(WARM_UP).best_of_each_step(LONGEST))
+    mean = np.mean(fixed, axis=0)
+    bounds = {
+        "best k": int(mean.argmin()),
+        "best": float(mean.min()),
+        "plain": float(mean[0]),
+        "best of each step": float(np.mean(each)),
+    }
+    return {name: float(np.mean(values)) for name, values in found.items()}, bounds
+
+
+def recorded(
+    runs: np.ndarray, cost: CostModel, batch: int
+) -> tuple[dict[str, float], dict[str, float]]:
+    """As `simulated`, of calls of recorded rows, without an oracle of each row."""
+    policies, groups = methods(cost, batch), groups_of(runs, batch)
+    longest = max(LONGEST, *(policy.max_length for policy in policies.values()))
+    times = cost.step(batch, np.arange(longest + 1)) / 1000
+    fixed = np.array([total(Fixed(k), groups, times)[0] for k in range(LONGEST + 1)])
+    found = {}
+    for name, policy in policies.items():
+        time_of = policy.seconds if isinstance(policy, Trimmed) else None
+        found[name] = 100 * float(total(policy, groups, times, time_of)[0] / fixed.min())
+    bound = in_hindsight(groups, times[: LONGEST + 1], fixed.min())[0]
+    per_token = 1000 / len(groups) / NEW  # milliseconds, by the seconds of all calls
+    return found, {
+        "best k": int(fixed.argmin()),
+        "best": float(per_token * fixed.min()),
+        "plain": float(per_token * fixed[0]),
+        "best of each step": float(per_token * bound),
+    }
 
 
 def table_of(
-    acceptance_name: str,
-    batches: list[int],
-    host: dict[str, list[float]],
-    relative: Cells,
-    bounds: Cells,
+    acceptance_name: str, batches: list[int], host: Host, relative: Cells, bounds: Cells
 ) -> Table:
     """The policies under one acceptance, by batch."""
     columns = [
@@ -105,25 +180,18 @@ def table_of(
     table.add_row("its ms/token", *(f"{c['best']:.2f}" for c in cells), "")
     ratios = (100 * c["best of each step"] / c["best"] for c in cells)
     table.add_row("best of each step", *(f"{ratio:.1f}" for ratio in ratios), "")
-    for name in host:
+    for name in relative[f"{acceptance_name}, batch {batches[0]}"]:
         values = [relative[f"{acceptance_name}, batch {batch}"][name] for batch in batches]
-        table.add_row(
-            name,
-            *(f"{value:.1f}" for value in values),
-            f"{1e6 * float(np.median(host[name])):.0f}",
-        )
+        seconds = f"{1e6 * float(np.median(host[name])):.0f}" if name in host else ""
+        table.add_row(name, *(f"{value:.1f}" for value in values), seconds)
     return table
 
 
-def summarized(arguments: argparse.Namespace, relative: Cells, names: list[str]) -> Cells:
-    """Mean and worst percent of the best, by policy, over the cells with a constant acceptance."""
+def summarized(relative: Cells, cells: list[str]) -> Cells:
+    """Mean and worst percent of the best, by policy, over these cells."""
     summary = {}
-    for name in names:
-        values = [
-            relative[f"{a:g}, batch {batch}"][name]
-            for a in arguments.acceptances
-            for batch in arguments.batches
-        ]
+    for name in relative[cells[0]]:
+        values = [relative[cell][name] for cell in cells]
         summary[name] = {"mean": round(float(np.mean(values)), 2), "worst": round(max(values), 2)}
     return summary
 
@@ -142,6 +210,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
         help="draft step over target step, instead of the measured costs",
     )
     parser.add_argument("--seeds", type=cli.positive, default=3)
+    parser.add_argument("--recorded", type=Path, metavar="FILE", help="of `recorded_calls.py`")
     return parser.parse_args(argv)
 
 
@@ -151,9 +220,10 @@ def main(argv: list[str] | None = None) -> None:
     cost = CostModel() if arguments.ratio is None else CostModel.from_ratio(arguments.ratio)
     console = Console()
 
+    over = f"steps {WARM_UP} to {STEPS}" if arguments.recorded is None else "whole calls"
     console.print(
         "Bound: ms per token of the best fixed length 0..16, chosen in hindsight, and of "
-        "autoregressive decoding; steps 200 to 1000."
+        f"autoregressive decoding; {over}."
     )
     for batch in arguments.batches:
         target, draft = float(cost.target(batch, 0)), cost.draft(batch)
@@ -162,19 +232,25 @@ def main(argv: list[str] | None = None) -> None:
             f"{draft / target:.3f})"
         )
 
-    host, relative, bounds = simulated(arguments, cost)
-    for acceptance_name in acceptances(arguments.acceptances):
-        console.print(table_of(acceptance_name, arguments.batches, host, relative, bounds))
-    console.print("Over all cells with a constant acceptance: mean and worst % of best")
-    summary = summarized(arguments, relative, list(host))
+    host: Host = {}
+    relative: Cells = {}
+    bounds: Cells = {}
+    for name, source in sources(arguments, cost, host).items():
+        for batch in arguments.batches:
+            cell = f"{name}, batch {batch}"
+            relative[cell], bounds[cell] = source(batch)
+        console.print(table_of(name, arguments.batches, host, relative, bounds))
+    console.print("Over cells with a constant or recorded acceptance: mean and worst % of best")
+    cells = [cell for cell in relative if cell.partition(",")[0] not in VARIED]
+    summary = summarized(relative, cells)
     for name, of_name in summary.items():
-        console.print(f"  {name:15} {of_name['mean']:7.1f} {of_name['worst']:7.1f}")
+        console.print(f"  {name:22} {of_name['mean']:7.1f} {of_name['worst']:7.1f}")
     record = {
         "benchmark": "policies",
         "commit": commit(),
         "numpy": np.__version__,
         "machine": platform.machine(),
-        "config": vars(arguments)
+        "config": config_of(arguments)
         | {"steps": STEPS, "warm_up": WARM_UP, "noise": NOISE, "longest": LONGEST},
         "cost": vars(cost),
         "bounds": {

@@ -16,6 +16,7 @@ bound, since a call ends with its slowest row.
 import argparse
 import json
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -113,12 +114,16 @@ class Hindsight(DraftLengthPolicy[np.ndarray]):
         return state + (feedback.accepted + 1) * feedback.active
 
 
+TimeOf = Callable[[np.ndarray], Any]  # the seconds of a step by the lengths of its rows
+
+
 def replayed(
-    policy: DraftLengthPolicy[Any], runs: np.ndarray, times: np.ndarray
+    policy: DraftLengthPolicy[Any], runs: np.ndarray, times: np.ndarray, time_of: TimeOf | None
 ) -> tuple[float, float]:
     """Seconds of a call of these rows, and per token from token `START` of all rows on.
 
-    After a step without drafts the draft has one more pass.
+    After a step without drafts the draft has one more pass. time_of: in place of `times`, which is
+    by the longest draft.
     """
     batch = len(runs)
     rows, done, before = np.arange(batch), np.zeros(batch, dtype=int), 1
@@ -129,6 +134,7 @@ def replayed(
         accepted = np.minimum(runs[rows, done.clip(max=NEW - 1)], lengths)
         longest = int(lengths.max())
         took = times[longest] + (times[1] - times[0]) * (longest > 0 and not before)
+        took = took if time_of is None else time_of(lengths)
         seconds, before = seconds + took, longest
         done = done + (accepted + 1) * active
         if not reached[1] and done.sum() >= START * batch:
@@ -160,17 +166,13 @@ def main(argv: list[str] | None = None) -> int:
         runs = runs_of(np.array(texts))
         for batch in arguments.batches:
             times = times_of(data["seconds"][str(batch)])
-            groups = runs[: len(runs) // batch * batch].reshape(-1, batch, NEW)
+            groups = groups_of(runs, batch)
             fixed = {k: total(Fixed(k), groups, times) for k in FIXED}
             for name in arguments.policies:
                 if name == "oracle":
-                    price = min(fixed.values(), key=lambda one: one[0])[0] / len(groups) / NEW
-                    each = [replayed(Hindsight(g, times, price), g, times) for g in groups]
-                    own = np.sum(each, axis=0)
+                    own = in_hindsight(groups, times, min(one[0] for one in fixed.values()))
                 else:
-                    policy: DraftLengthPolicy[Any] = POLICIES[name]()
-                    timed = policy.timed(tuple(times), times[1] - times[0], True)
-                    own = total(timed, groups, times)
+                    own = total(POLICIES[name](), groups, times)
                 words = list[str]()
                 for i in range(2):
                     best = min(fixed, key=lambda k, i=i: fixed[k][i])
@@ -180,9 +182,29 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def total(policy: DraftLengthPolicy[Any], groups: np.ndarray, times: np.ndarray) -> np.ndarray:
+def groups_of(runs: np.ndarray, batch: int) -> np.ndarray:
+    """The rows of each call, int [calls, batch, positions]. Exits if there are too few."""
+    if batch > len(runs):
+        raise SystemExit(f"Only {len(runs)} texts are recorded: give smaller `--batches`.")
+    return runs[: len(runs) // batch * batch].reshape(-1, batch, NEW)
+
+
+def total(
+    policy: DraftLengthPolicy[Any],
+    groups: np.ndarray,
+    times: np.ndarray,
+    time_of: TimeOf | None = None,
+) -> np.ndarray:
     """The sums of `replayed` over the groups [2]."""
-    return np.sum([replayed(policy, runs, times) for runs in groups], axis=0)
+    policy = policy.timed(tuple(times[: policy.max_length + 1]), times[1] - times[0], True)
+    return np.sum([replayed(policy, runs, times, time_of) for runs in groups], axis=0)
+
+
+def in_hindsight(groups: np.ndarray, times: np.ndarray, seconds: float) -> np.ndarray:
+    """`total` of `Hindsight`. seconds: of all calls by the best fixed length."""
+    price = seconds / len(groups) / NEW
+    each = [replayed(Hindsight(runs, times, price), runs, times, None) for runs in groups]
+    return np.sum(each, axis=0)
 
 
 if __name__ == "__main__":

@@ -83,13 +83,23 @@ def test_a_queue_is_measured_with_its_times_next_to_autoregressive_decoding(
     own += ("--prompt-length", "8")
     said = bench(*own, "--ttft-limit", "60", "--tpot-limit", "60")
     assert said.status == 0, said.err
-    for heading in ("TTFT", "TPOT", "ITL p50", "ITL p99", "good/s", "of full batch, %"):
+    headings = (
+        "TTFT",
+        "TPOT",
+        "ITL p50",
+        "ITL p99",
+        "good/s",
+        "of full batch, %",
+        "active rows, %",
+    )
+    for heading in headings:
         assert heading in said.out
     said = bench(*own, "--json")
     plain, fixed = json.loads(said.out)["settings"]
     assert plain["tau"] == 1.0 < fixed["tau"]
     assert 0 < fixed["itl_p50"] <= fixed["itl_p99"]
     assert 0 < fixed["share_of_steps"] < fixed["share_without_prefills"]
+    assert 0.5 <= fixed["active_rows"] <= 1  # of two
     assert fixed["goodput"] is None
     assert fixed["speedup"] > 0
 

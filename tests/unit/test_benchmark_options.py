@@ -1,9 +1,13 @@
-"""Benchmarks report bad options before they write or measure anything."""
+"""Benchmarks report bad options before they write or measure anything, and what `policies.py` makes
+of trims and of recorded texts.
+"""
 
 import importlib
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -73,3 +77,31 @@ def test_data_that_is_not_there_is_a_sentence(
     monkeypatch.setenv("BASS_DATA", str(tmp_path))
     with pytest.raises(SystemExit, match=r"has no HumanEval\.jsonl\.gz: set BASS_DATA"):
         script.main([])
+
+
+def test_a_trim_costs_what_it_has_verified_and_recorded_texts_are_a_source(
+    benchmarks: Path, tmp_path: Path
+) -> None:
+    script = importlib.import_module("policies")
+    cost, k = script.CostModel(per_token=0.5), script.TRIMMED
+    seconds = script.Trimmed(script.Survival(), cost).seconds
+    whole, none = cost.step(3, k) / 1000, (cost.step(3, 0) + k * cost.draft(3)) / 1000
+    assert seconds(np.full((2, 3), k)) == pytest.approx(whole)
+    assert seconds(np.zeros((2, 3))) == pytest.approx(none)
+    assert seconds(np.array([k, 0, k // 2])) == pytest.approx((whole + none) / 2)
+
+    # all drafted tokens are accepted, or none, so that a trim learns to keep all, or none
+    file = tmp_path / "recorded.json"
+    texts = {"0": [[True] * script.NEW] * 3, "1": [[False] * script.NEW] * 3}
+    file.write_text(json.dumps({"accepted": texts}), encoding="utf-8")
+    arguments = script.parse(["--recorded", str(file)])
+    accepted, rejected = (source(3) for source in script.sources(arguments, cost, {}).values())
+    best = [bounds["best k"] for _, bounds in (accepted, rejected)]
+    assert best == [script.NEW // 8 - 1, 0]  # 8 steps of 16 tokens each
+    assert accepted[1]["best of each step"] <= accepted[1]["best"]
+    trimmed, fixed = (accepted[0][name] for name in (f"k={k}, threshold", f"k={k}"))
+    assert fixed == pytest.approx(trimmed, rel=0.15)
+    trimmed, fixed = (rejected[0][name] for name in (f"k={k}, threshold", f"k={k}"))
+    assert trimmed < 0.8 * fixed
+    with pytest.raises(SystemExit, match="Only 3 texts are recorded"):
+        next(iter(script.sources(arguments, cost, {}).values()))(4)

@@ -159,6 +159,7 @@ def test_work_is_what_compared_cells_share() -> None:
     other = [
         {"prompts": ["b"]}, {"batch": 2}, {"samples": 2}, {"temperature": 0.0}, {"seed": 1},
         {"max_new_tokens": 9}, {"dtype": "bfloat16"}, {"quantization": "int8"},
+        {"queue": 4}, {"queue": 4, "lengths": [2, 8]},
     ]  # fmt: skip
     assert {work(**base) for base in same} == {work()}
     assert len({work(), *(work(**base) for base in other)}) == len(other) + 1
@@ -251,6 +252,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "an axis without settings": ({"axes": {"how": {"a": 1}}}, "to mappings of settings"),
     "samples of a queue": ({"base": {"queue": 4, "samples": 2}}, "leave `samples` out"),
     "arrivals without a queue": ({"base": {"rate": 4.0}}, "`rate` is for `queue`: give it too"),
+    "limits without a queue": ({"base": {"ttft_limit": 1.0}}, "`ttft_limit` is for `queue`"),
+    "lengths of a queue": ({"base": {"queue": 4, "lengths": [9, 3]}}, "the smaller one first"),
     "an unknown axis": ({"axes": {"bach": [1]}}, "Did you mean `batch`"),
     "layers of a cell after a plain one": (
         {"axes": {"how": {
@@ -303,6 +306,8 @@ def test_prompts_fit_the_context_of_both_models_or_are_left_out(
     assert found.remarks == [
         "1 of 3 prompts are left out: they do not fit the context next to the new tokens."
     ]
+    [sentence] = problems(base=base | {"prompts": ["x"], "queue": 2, "lengths": [1, 4999]})
+    assert "4999 new ones follow" in sentence
     found = made(base=base | {"num_prompts": 9, "prompts": ["a"]})
     assert found.remarks == ["`num_prompts` is 9, and there are 1."]
     [sentence] = problems(base=base | {"draft": str(silent_pair.draft)})

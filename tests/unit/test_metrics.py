@@ -238,6 +238,7 @@ def test_a_call_by_hand() -> None:
             # two were rejected; the second row's draft beyond its end was not judged
             "token_acceptance_rate": 3 / 5,
             "padding_waste": 1 - 9 / 12,  # windows of 4 and 2 for two rows; 3+1, 2+1, 1+1 used
+            "active_rows": (2 / 2 + 1 / 2) / 2,
             "first": 1.5,
             "last": 3.5 / 4,
             "all": (1.5 + 3.5 / 4) / 2,

@@ -77,11 +77,16 @@ def test_arrivals_get_what_they_get_alone_as_they_end(
 
 
 def test_plain_prompts_arrive_at_once_and_have_the_options_of_the_call(llm: bass.LLM) -> None:
-    result = llm.arriving(PROMPTS, OPTIONS | {"num_return_sequences": 2}).result()
+    queue = llm.arriving(PROMPTS, OPTIONS | {"num_return_sequences": 2})
+    ended = [*queue.completions()]
+    result = queue.result()
+    assert sorted(map(repr, result.completions)) == sorted(map(repr, ended))
     expected = [llm.generate(p, 2, **OPTIONS).completions for p in PROMPTS]
     assert [*map(of, result.completions)] == [of(one) for two in expected for one in two]
     stats = result.stats
-    assert stats.ttft > 0
+    assert min(stats.ttft, stats.tpot, stats.tokens_per_second) > 0
+    assert stats.active_rows == stats.row_steps / (2 * stats.steps)
+    assert 1 <= stats.tau == stats.emitted / stats.row_steps
     assert stats.tokens == sum(len(one.token_ids) for one in result.completions)
 
 
@@ -145,6 +150,7 @@ def test_futures_have_what_a_request_gets_alone(
     assert [*map(of, results)] == [*map(of, alone)]
     assert "".join(event.text for event in events) == results[2].text
     assert [event.finish_reason for event in events][-1] == results[2].finish_reason
+    assert len(events) == llm.generate(PROMPTS[2], **(OPTIONS | own(2))).stats.row_steps
     assert all(0 <= one.prefill_seconds <= one.first_token_seconds for one in results)  # type: ignore[operator]
     ended()
 

@@ -14,6 +14,7 @@ import bass
 from bass.analysis.frames import REQUESTS, SUMMARY, Run
 from bass.analysis.report import report
 from bass.analysis.tables import to_text
+from bass.api.queue import poisson
 from bass.experiments import cell as cells
 from bass.experiments import runner
 from bass.experiments.cell import Cell, Worker
@@ -149,7 +150,7 @@ def test_a_cell_generates_what_generate_does(whole: Path) -> None:
 
 
 def test_a_cell_with_a_queue_serves_its_prompts_in_turn(here: Path) -> None:
-    grid = made(queue=5, rate=1000.0, repeats=1, ttft_limit=60.0)
+    grid = made(queue=5, rate=1000.0, lengths=[2, 9], repeats=1, ttft_limit=60.0)
     folder = here / "queue"
     found = run(grid, folder)
     for cell in found.finished:
@@ -171,10 +172,12 @@ def test_a_cell_with_a_queue_serves_its_prompts_in_turn(here: Path) -> None:
     llm = bass.load(**MODELS, policy={"class_path": "fixed", "init_args": {"k": 2}})
     requests = found.measurement(found.finished[1]).requests
     assert len({*requests["seed"]}) == 5
-    for one in requests.itertuples():
-        prompt, options = PROMPTS[one.prompt], {"max_new_tokens": 8, "temperature": 0.8}
-        [again] = llm.generate(prompt, seed=one.seed, **options).completions
-        assert (again.token_ids, again.sample_index) == (one.token_ids, one.sample_index)
+    arrivals = poisson([*range(5)], 1000.0, 3, [2, 9])
+    for one, arrival in zip(requests.itertuples(), arrivals, strict=True):
+        options: dict[str, Any] = {"temperature": 0.8, **arrival.options}
+        [again] = llm.generate(PROMPTS[one.prompt], **options).completions
+        assert again.token_ids == one.token_ids
+        assert (again.seed, again.sample_index) == (one.seed, one.sample_index)
 
 
 def test_a_finished_run_runs_nothing(copied: Path) -> None:

@@ -358,8 +358,14 @@ def test_mistakes_are_errors_and_leave_no_training_behind(
     with pytest.raises(OptionError, match="cannot be read"):
         train_draft(replace(own, data=["missing.txt"]), llm, nothing)
     (tmp_path / "few.txt").write_text("a", encoding="utf-8")
+    few = replace(own, data=[str(tmp_path / "few.txt")], temperature=None)
+    with pytest.raises(OptionError, match="`max_new_tokens` is of the target's answers"):
+        train_draft(few, llm, nothing)
+    few = replace(few, max_new_tokens=256)
+    with pytest.raises(OptionError, match="`temperature` is of the target's answers"):
+        train_draft(replace(few, temperature=[1.0]), llm, nothing)
     with pytest.raises(OptionError, match="no text of 4 tokens"):
-        train_draft(replace(own, data=[str(tmp_path / "few.txt")]), llm, nothing)
+        train_draft(few, llm, nothing)
     with pytest.raises(OptionError, match="holds a checkpoint that no training here began"):
         train_draft(replace(own, output=llm.models.specs[0].checkpoint), llm, nothing)
     train_draft(own, llm, nothing)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -110,6 +111,10 @@ def test_a_budget_is_out_of_range_below_nothing() -> None:
         ({"trim": "survival"}, True, False),
         ({"trim": Tetris(1.5)}, False, False),
         ({"trim": "tetris", "verifier": "coupled"}, True, False),
+        ({"trim": "tetris", "temperature": 0.0}, True, False),
+        ({"trim": "tetris", "temperature": [0.0, 0.5]}, False, False),
+        ({"trim": "tetris", "num_speculative_tokens": 0}, True, False),
+        ({"verifier": "typical", "temperature": 0.0}, False, True),
         ({"trim": "bass.trims:Threshold", "verifier": "typical"}, False, True),
     ],
     ids=str,
@@ -117,10 +122,13 @@ def test_a_budget_is_out_of_range_below_nothing() -> None:
 def test_results_say_what_a_trim_keeps_exact(
     options: dict[str, Any], lossless: bool, invariant: bool
 ) -> None:
-    llm = bass.load(policy="fixed", device="cpu", **options)
-    result = llm.generate("def area(r):", num_return_sequences=2, max_new_tokens=8)
+    loading = {"num_speculative_tokens": 4, "device": "cpu"} | options
+    temperature = loading.pop("temperature", 0.2)
+    llm = bass.load(**loading)
+    call: dict[str, Any] = {"temperature": temperature, "max_new_tokens": 8}
+    result = llm.generate(["def area(r):", "class A:"], **call)
     assert (result.stats.lossless, result.stats.batch_invariant) == (lossless, invariant)
-    text = " ".join(caveats(llm, []))
+    text = " ".join(caveats(llm, [], np.max(temperature)))
     assert ("NOT LOSSLESS" in text, "BATCH-WIDE" in text) == (not lossless, not invariant)
 
 

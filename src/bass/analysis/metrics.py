@@ -347,6 +347,16 @@ def padding_waste(m: Measurement) -> Value:
     return 1 - used / total if total else None
 
 
+@metric("share", "higher", heading="active rows, %")
+def active_rows(m: Measurement) -> Value:
+    """Share of a batch's rows that decode, the mean over steps.
+
+    The others wait for a request, or for the prefill of theirs. A queue ends with rows that have no
+    request left.
+    """
+    return _mean(float(np.mean(np.asarray(row) >= 0)) for row in m.steps["requests"])
+
+
 # Time
 
 

@@ -173,7 +173,7 @@ class LLM:
 
         Rows have `max_model_len` tokens. Raises `RequestError` or `OptionError` when it reads an
         invalid request, which ends the others. It decodes while its iterator is read, and waits for
-        an iterator of requests that blocks: live sources use `submit`.
+        an iterator of requests that blocks: live sources use `submit`. `arriving` has the figures.
         """
         samples = {"num_return_sequences": num_return_sequences}
         return self.arriving(requests, options | samples).completions()
@@ -190,7 +190,14 @@ class LLM:
 
         The requests of all threads share the rows, as in `serve`. `cancel()` of the future frees
         the row, also while it decodes. on_event: receives the tokens of each step, and an event
-        without tokens after `cancel()`, in the engine's thread: it must return at once.
+        without tokens after `cancel()`, in the engine's thread: it must return at once. Every call
+        has the `prompt_index` 0: calls that share a function bind a name of their own to it, as in
+        `on_event=functools.partial(take, name)`.
+
+        Times of the completion count from the submission: `first_token_seconds` is the TTFT, and
+        `prefill_seconds + seconds - first_token_seconds`, over the tokens after the first, the
+        TPOT. Each event with tokens is a row step, so tau is their tokens over their number. The
+        figures of all rows are kept by `arriving` alone, since `submit` may go on forever.
 
         Raises `RequestError` or `OptionError`; errors of the engine are those of the future.
         """
@@ -311,7 +318,12 @@ class LLM:
     def arriving(
         self, arrivals: Prompt | Arrival | Iterable[Prompt | Arrival], options: Mapping[str, Any]
     ) -> Generation:
-        """`serve`, as a generation."""
+        """`serve`, as a generation, which keeps the steps: when its events or `completions()` have
+        been read, or at once, `result().stats` has the figures of the whole queue, such as
+        `tokens_per_second`, `tau`, `ttft`, `tpot` and `active_rows`.
+
+        options: those of `generate`, in a mapping.
+        """
         of_all = made(RequestOptions, options)
 
         def read(one: Arrival, index: int) -> list[Sample]:

@@ -90,10 +90,10 @@ class Stats:
     """Figures of a call: every metric and profile of `bass.analysis.metrics` is an attribute.
 
     They are computed when they are read; one that does not apply is None. lossless,
-    batch_invariant: as declared by the verifier, the drafter and the trim. If `batch_invariant` is
-    False, the tokens of a row depend on its batch (they also do with a batch-wide policy such as
-    `auto`). capture_seconds: time for capturing CUDA graphs during the call, in no other time: see
-    `LLM.warm_up`.
+    batch_invariant: as declared by the verifier, the drafter and the trim, the first for the call's
+    temperatures. If `batch_invariant` is False, the tokens of a row depend on its batch (they also
+    do with a batch-wide policy such as `auto`). capture_seconds: time for capturing CUDA graphs
+    during the call, in no other time: see `LLM.warm_up`.
     """
 
     def __init__(self, result: "Result") -> None:

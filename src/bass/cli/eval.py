@@ -39,6 +39,6 @@ def run(argv: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as temporary, watched() as watch:
         found = evaluate(llm, options, config.output or temporary, watch, load)
     print(found.to_text(), end="")
-    for sentence in caveats(llm, []):
+    for sentence in caveats(llm, [], options.temperature):
         console(stderr=True).print(sentence, style="bold red")
     return 0

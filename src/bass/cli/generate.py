@@ -99,7 +99,7 @@ def run(argv: list[str]) -> int:
             print_completions(out, own[0], prompts, config.compare_plain)
         below.print(figures(own, plain, ratios), soft_wrap=False)
         below.print(ran_with(llm, interrupted), style="dim")
-    for sentence in [*caveats(llm, given), *notes, *losses]:
+    for sentence in [*caveats(llm, given, request.temperature), *notes, *losses]:
         below.print(printable(sentence), style="bold red")
     return 130 if interrupted else 0
 
@@ -333,7 +333,7 @@ def ran_with(llm: "LLM", interrupted: bool) -> str:
     return ", ".join(words) + ("; interrupted: figures up to there" if interrupted else "")
 
 
-def caveats(llm: "LLM", given: list[Any]) -> Iterator[str]:
+def caveats(llm: "LLM", given: list[Any], temperature: Any) -> Iterator[str]:
     """Sentences about what a reader of the text and the figures might not expect."""
     parts = llm.parts
     entries = [one for one in given if isinstance(one, Entry)]
@@ -343,7 +343,7 @@ def caveats(llm: "LLM", given: list[Any]) -> Iterator[str]:
         yield f"NOTE: {count} of {len(entries)} prompts have later turns: `bass ablate` runs them."
     if llm.models.specs[0].dummy:
         yield "WARNING: RANDOM WEIGHTS: with `load_format=dummy` the text means nothing."
-    if not parts.lossless:
+    if not parts.lossless_at(temperature):
         by = parts.trim if parts.verifier.lossless else parts.verifier
         yield f"WARNING: NOT LOSSLESS: by `{called(by)}`, {parts.caveat}."
     if not parts.batch_invariant:

@@ -118,10 +118,13 @@ class Strategies:
     stop_rule: StopRule | None = None
     trim: DraftTrim | None = None
 
-    @property
-    def lossless(self) -> bool:
-        """Whether the output has the target's distribution."""
+    def lossless_at(self, temperature: float) -> bool:
+        """Whether the output has the target's distribution, for requests of up to this temperature.
+
+        At temperature 0, and where nothing is drafted, any trim leaves the target's own tokens.
+        """
         exact = self.trim is None or self.trim.lossless or self.verifier.ignores_draft
+        exact = exact or not (temperature and self.policy.max_length)
         return self.verifier.lossless and exact
 
     @property

@@ -72,8 +72,8 @@ class StepRecord:
     drafted: np.ndarray  # without `trimmed`
     accepted: np.ndarray
     emitted: np.ndarray
-    # of the step on the device, copies included; a step launched ahead counts from the previous
-    # report
+    # of the step on the device, with copies, what the drafter lacked and is fed before it, and the
+    # prompts that its pass feeds; a step launched ahead counts from the previous report
     seconds: float
     # from the previous report to the launch: bookkeeping and policy, without prefills before the
     # step, captures and consumers of the run

@@ -45,7 +45,7 @@ FIGURES = (
 # of a queue
 QUEUE = (
     "tokens_per_second", "ttft", "tpot", "itl_p50", "itl_p99", "goodput", "tau", "acceptance_rate",
-    "host_share",
+    "host_share", "active_rows",
 )  # fmt: skip
 Watch = Callable[[str, int, int], object]  # the batch and method, calls done, of how many
 
@@ -261,11 +261,13 @@ class Bench:
         self.plan = next((plan for plan in plans if plan.draft is not None), plans[0])
         models = serve(self.plan, self.cache).models
         self.prompts, self.notes = prompts_for(models, options)
+        temperature: Any = options.temperature
+        self.lossless = all(plan.parts.lossless_at(temperature) for plan in plans)
         self.device = device_name(models.device)
         self.peaks = cost.measure_peaks(models.device, models.dtype)
         self.notes += self._remarks()
         self.about = {"machine": {"device": self.device} | vars(self.peaks), "seed": options.seed}
-        self.about |= {"lossless": self.plan.parts.lossless, "notes": self.notes}
+        self.about |= {"lossless": self.lossless, "notes": self.notes}
         self.about |= {"options": asdict(options), "load_options": vars(load_options)}
 
     def timing(self, method: str, batch: int, category: str) -> Timing:
@@ -330,7 +332,7 @@ class Bench:
 
     def _remarks(self) -> list[str]:
         options, parts, dummy = self.options, self.plan.parts, self.plan.target.dummy
-        found = [] if parts.lossless else [f"NOT LOSSLESS: {parts.caveat}."]
+        found = [] if self.lossless else [f"NOT LOSSLESS: {parts.caveat}."]
         if parts.trim is not None:
             found.append(f"Drafts are trimmed by `{parts.trim}`.")
         random = dummy or not options.prompts

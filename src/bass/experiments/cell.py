@@ -204,7 +204,7 @@ def _started(
     if settings.queue is None:
         return llm.start(prompts, options, first_sample)
     each: Any = prompts
-    return llm.arriving(poisson(each, settings.rate, options.seed), vars(options))
+    return llm.arriving(poisson(each, settings.rate, options.seed, settings.lengths), vars(options))
 
 
 def _stand_ins(llm: LLM, settings: Settings, repeat: int) -> list[tuple[Prompts, RequestOptions]]:

@@ -30,13 +30,13 @@ from bass.experiments.cell import Cell
 from bass.experiments.prompts import longest_prompts, plain_turns
 from bass.experiments.settings import CONFIGS, DEFAULTS, SETTINGS, Settings, typed_setting
 from bass.files import reason
-from bass.option import check_needed, check_value
+from bass.option import check_value
 
 KEYS = ("name", "about", "base", "axes", "exclude", "quick")
 _EMPTY: dict[str, Any] = {"base": {}, "axes": {}, "exclude": []}
 _SHORT = {"batch": "b", "temperature": "t", "seed": "s", "max_new_tokens": "n", "top_p": "p"}
 _OF_PROMPTS = (
-    "prompts", "data", "categories", "num_prompts", "max_new_tokens", "skip_long",
+    "prompts", "data", "categories", "num_prompts", "max_new_tokens", "lengths", "skip_long",
 )  # fmt: skip
 Axes = dict[str, dict[Any, dict[str, Any]]]  # the settings of each label
 
@@ -276,7 +276,7 @@ def _cells(
         settings = Settings(**_settled(base, overlay, own))
         cell = Cell(f"{slug}-{identity(settings)[:6]}", labels, settings)
         with _noted(own):
-            check_needed(settings, "queue", "rate")
+            settings.check_queue()
             if settings.queue is not None and settings.samples is not None:
                 own.append("A `queue` has one sample of each request: leave `samples` out.")
         for part, own_names in (("settings.entries", _OF_PROMPTS), ("load_plan", STRATEGIES)):
@@ -331,7 +331,7 @@ def fitting(cells: Sequence[Cell]) -> tuple[list[Cell], list[str]]:
 
 def _long(settings: Settings, pair: list[Checkpoint], remarks: dict[str, None]) -> list[int]:
     """The prompts that are too long for the context. Raises `RequestError` unless they may be."""
-    entries, new, tokenizer = settings.entries, settings.max_new_tokens, pair[0].tokenizer
+    entries, new, tokenizer = settings.entries, settings.longest, pair[0].tokenizer
     shape = pair[0].index.decoder.shape
     context = shape.max_positions
     if settings.num_prompts is not None and len(entries) < settings.num_prompts:

@@ -68,7 +68,7 @@ def work_of(cell: Cell) -> str:
     """Equal for cells that decode the same requests with the same target at the same batch."""
     options = [
         as_json(getattr(cell.settings, name))
-        for name in (*SAMPLING, "batch", "samples", "queue", "rate")
+        for name in (*SAMPLING, "batch", "samples", "queue", "rate", "lengths")
     ]
     prompts = repr([(entry.prompt, entry.messages) for entry in cell.settings.entries])
     return digest([repr(cell.load_plan.target), prompts, options])[:16]
@@ -156,6 +156,7 @@ def _begin(cell: Cell, run: Path, made: Mapping[str, str]) -> int:
 def _entry(cell: Cell, work: str) -> dict[str, Any]:
     """A cell in the manifest; long settings are cut."""
     parts, changed = cell.load_plan.parts, changed_settings(cell.settings)
+    temperature: Any = cell.settings.temperature
     texts = {name: json.dumps(value) for name, value in changed.items()}
     long = {name: f"{t[:_LONGEST]}..." for name, t in texts.items() if len(t) > _LONGEST}
     return {
@@ -164,7 +165,7 @@ def _entry(cell: Cell, work: str) -> dict[str, Any]:
         "settings": changed | long,
         "work": work,
         "autoregressive": parts.policy.max_length == 0,
-        "lossless": bool(parts.lossless),
+        "lossless": bool(parts.lossless_at(temperature)),
         "caveat": " ".join(parts.caveat.split()),
         "batch_invariant": bool(parts.batch_invariant),
     }

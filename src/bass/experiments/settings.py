@@ -38,9 +38,31 @@ def request_of(options: SamplingParams, repeat: int = 0, samples: int = 1) -> Re
     return RequestOptions(num_return_sequences=samples, **shared)
 
 
+class Queued:
+    """What `Settings` and `BenchOptions` share about the options of a queue, which are theirs."""
+
+    max_new_tokens: Any
+    lengths: Any
+
+    @property
+    def longest(self) -> int:
+        """The most new tokens of a request."""
+        return max((self.max_new_tokens, *self.lengths))
+
+    def check_queue(self) -> None:
+        """Raise `OptionError` for an option of a queue without one, and for wrong `lengths`."""
+        check_needed(self, "queue", "rate", "lengths", *LIMITS)
+        lengths = [*self.lengths]
+        if lengths and not (len(lengths) == 2 and 1 <= lengths[0] <= lengths[1]):
+            raise OptionError(
+                f"`lengths={lengths}` are not the least and the most new tokens: give two numbers "
+                "from 1, the smaller one first."
+            )
+
+
 @final
 @dataclass(frozen=True)
-class Settings(ModelOptions, SamplingParams):
+class Settings(Queued, ModelOptions, SamplingParams):
     """One cell. Options of `bass generate` have the same meaning here."""
 
     policy: StrategySpec = strategy(DEFAULT_POLICY, "policy")
@@ -59,13 +81,16 @@ class Settings(ModelOptions, SamplingParams):
         "token ids or mappings",
     )
     data: str | None = option(None, "folder of published sets; null: that of BASS_DATA")
-    categories: str | list[str] | None = option(None, "use only prompts of these categories")
-    num_prompts: int | None = option(None, "use only the first N prompts", within=_COUNT)
+    categories: str | list[str] | None = option(None, "only prompts of these categories")
+    num_prompts: int | None = option(None, "only the first N prompts", within=_COUNT)
     queue: int | None = option(
         None, "requests, of the prompts in turn, that share the rows", within=_COUNT
     )
     rate: float | None = option(
         None, "their arrivals a second, at random; null: all at once", within=_LIMIT
+    )
+    lengths: list[int] | tuple[int, ...] = option(
+        (), "their least and most new tokens, instead of max_new_tokens"
     )
     skip_long: bool = option(False, "leave out prompts that do not fit the context, and say so")
     repeats: int = option(3, "number of repeats, each with the next seed", within=_COUNT)
@@ -138,7 +163,7 @@ def typed_setting(name: str, value: Any) -> Any:
 
 @final
 @dataclass(frozen=True)
-class BenchOptions(SamplingParams):
+class BenchOptions(Queued, SamplingParams):
     """What to measure, and how often; `ignore_eos` and limits of length are the benchmark's own."""
 
     methods: list[int | str] | None = option(
@@ -172,16 +197,10 @@ class BenchOptions(SamplingParams):
     ignore_eos: bool = like(SamplingParams, "ignore_eos", True)
     queue: int | None = like(Settings, "queue", None)
     rate: float | None = like(Settings, "rate", None)
-    lengths: list[int] | tuple[int, ...] = option(
-        (), "least and most new tokens of requests of a queue, instead of max_new_tokens"
-    )
+    lengths: list[int] | tuple[int, ...] = like(Settings, "lengths", ())
     ttft_limit: float | None = like(Settings, "ttft_limit", None)
     tpot_limit: float | None = like(Settings, "tpot_limit", None)
-
-    @property
-    def longest(self) -> int:
-        """The most new tokens of a request."""
-        return max((self.max_new_tokens, *self.lengths))
+    e2e_limit: float | None = like(Settings, "e2e_limit", None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -189,13 +208,7 @@ class BenchOptions(SamplingParams):
         for batch in self.batches:
             check_number("batches", batch, _COUNT)
         check_needed(self, "prompts", "data", "categories")
-        check_needed(self, "queue", "rate", "lengths", "ttft_limit", "tpot_limit")
-        lengths = [*self.lengths]
-        if lengths and not (len(lengths) == 2 and 1 <= lengths[0] <= lengths[1]):
-            raise OptionError(
-                f"`lengths={lengths}` are not the least and the most new tokens: give two numbers "
-                "from 1, the smaller one first."
-            )
+        self.check_queue()
 
 
 @final

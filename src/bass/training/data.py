@@ -9,7 +9,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, final
 
@@ -27,6 +27,7 @@ from bass.text.conversation import plain_text
 from bass.training.options import TrainOptions
 
 SHORTEST = 4  # tokens of a text
+OF_ANSWERS = ("temperature", "max_new_tokens", "num_return_sequences")  # options of prompts alone
 Text = str | list[dict[str, Any]]
 Watch = Callable[[str, int, int], object]  # receives a text, what is done, and of how many
 
@@ -97,6 +98,13 @@ def read_data(options: TrainOptions) -> tuple[list[Text], list[sets.Entry]]:
                 f"`data: {name}` cannot be read ({reason(error)}): give a file of text, of JSON "
                 "lines with `text`, `messages` or `prompt`, or the name of a set of prompts."
             ) from error
+    default = {field.name: field.default for field in fields(options)}
+    given = [name for name in OF_ANSWERS if getattr(options, name) != default[name]]
+    if given and not prompts:
+        raise OptionError(
+            f"`{given[0]}` is of the target's answers, and `data` has no prompt: leave it out, or "
+            "give prompts."
+        )
     return texts, prompts
 
 

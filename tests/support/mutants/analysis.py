@@ -135,7 +135,7 @@ MUTANTS = (
     Mutant(
         "a cell is compared with autoregressive decoding at another batch",
         "runner.work_of",
-        "(*SAMPLING, 'batch', 'samples', 'queue', 'rate')",
+        "(*SAMPLING, 'batch', 'samples', 'queue', 'rate', 'lengths')",
         "(*SAMPLING, 'samples')",
         ("unit/test_grid.py::test_work_is_what_compared_cells_share",),
     ),
