@@ -98,7 +98,7 @@ def test_a_queue_is_measured_with_its_times_next_to_autoregressive_decoding(
     plain, fixed = json.loads(said.out)["settings"]
     assert plain["tau"] == 1.0 < fixed["tau"]
     assert 0 < fixed["itl_p50"] <= fixed["itl_p99"]
-    assert 0 < fixed["share_of_steps"] < fixed["share_without_prefills"]
+    assert 0 < fixed["share_of_steps"] < 1.2 * fixed["active_rows"]  # of median steps
     assert 0.5 <= fixed["active_rows"] <= 1  # of two
     assert fixed["goodput"] is None
     assert fixed["speedup"] > 0

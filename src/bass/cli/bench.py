@@ -37,7 +37,6 @@ USAGE: Columns = (
 QUEUE: Columns = (
     ("tokens/s", "tokens_per_second", ""), ("x tokens/s", "speedup_interval", ""),
     ("of full batch, %", "share_of_steps", "share"),
-    ("without prefills, %", "share_without_prefills", "share"),
     ("active rows, %", "active_rows", "share"), ("TTFT", "ttft", "seconds"),
     ("TPOT", "tpot", "seconds"), ("ITL p50", "itl_p50", "seconds"),
     ("ITL p99", "itl_p99", "seconds"), ("good/s", "goodput", ""), ("tau", "tau", ""),
@@ -45,8 +44,8 @@ QUEUE: Columns = (
 )  # fmt: skip
 QUEUE_CAPTION = (
     "ms; TTFT from the arrival of a request; of full batch: tokens/s, of those of steps in which "
-    "all rows decode, and the same without the time of prefills; active rows: that decode in a "
-    "step, less than all where requests are lacking; good/s: requests a second within the limits"
+    "all rows decode, without prompts; active rows: that decode in a step, less than all where "
+    "requests are lacking; good/s: requests a second within the limits"
 )
 CAPTIONS = (
     "ms per token of a row from the end of its prefill. wall: to the last token of the batch; all: "

@@ -228,18 +228,16 @@ def row_of(
 def queue_row_of(timing: Timing, plain: Timing | None = None) -> dict[str, Any]:
     """The figures of a method of a queue at a batch size, medians of its calls.
 
-    share_of_steps: tokens/s, of those of steps in which all rows decode, without anything between;
-    share_without_prefills: the same of the time in steps and of the host's work between them.
-    plain: as of `row_of`, with the same arrivals.
+    step_ms: of steps that feed no prompt. share_of_steps: tokens/s, of those of such steps in which
+    all rows decode, without anything between. plain: as of `row_of`, with the same arrivals.
     """
     whole = repeated(timing.calls)
     figures = [measure(one, QUEUE) for one in whole.split("repeat").values()]
     found: dict[str, Any] = pd.DataFrame(figures, columns=[*QUEUE], dtype=float).median().to_dict()
-    step, rows = float(whole.steps["seconds"].median()), timing.llm.max_batch_size
+    alone = whole.steps.loc[whole.steps["fed"] == 0, "seconds"]
+    step, rows = float(alone.median()), timing.llm.max_batch_size
     found |= {"step_ms": 1e3 * step, "calls": len(timing.calls)}
     found["share_of_steps"] = found["tokens_per_second"] * step / (rows * found["tau"])
-    busy = float((whole.steps["seconds"] + whole.steps["host_seconds"]).sum())
-    found["share_without_prefills"] = whole.counts.row_steps * step / (rows * busy)
     against = None if plain in (None, timing) else repeated(plain.calls)
     if against and (ratio := speedup(whole, against, "tokens_per_second")) is not None:
         found |= {"speedup": ratio.ratio, "speedup_interval": ratio.text}
