@@ -2,14 +2,16 @@
 
     python benchmarks/ragged.py [--device cpu|cuda] [--pairs embedded eagle3 llama]
         [--batches 8 32 64] [--acceptances 0.9 0.4] [--own 8 1] [--lengths 1 2 3 4 6 8]
-        [--costs 0.1] [--queue 1] [--repeats 3] [--new-tokens 128]
+        [--costs 0.1] [--queue 1] [--repeats 3] [--new-tokens 128] [--shares 0.25 0.5 1]
 
 Half of the rows accept each drafted token with the first probability, the others with the second,
 whatever the tokens are. `own` gives each half its length of `--own`; `budget` is `per-row-budget`
 with the mean of these lengths for each row; `trim` drafts the longest, and the trim `survival` has
 as many verified; `cost=C` drafts the longest, with a budget by that cost. A call ends with its
 slowest rows, whatever the others draft: with `--queue N` it has N requests for each row, whose
-places are refilled. On a GPU: the shapes of `write_shapes.py` with random weights and prompts of
+places are refilled. With `--shares`, instead, this share of the rows drafts the longest of `--own`,
+the others nothing: milliseconds of a step, by the tokens of its window, packed and padded. On a
+GPU: the shapes of `write_shapes.py` with random weights and prompts of
 150 tokens, each method in packed windows and in padded ones; on a CPU: the embedded target with its
 draft model or a head, whose windows are packed. All methods take turns in one process, after a
 warm-up of each. A figure is tokens/s of whole calls, the median of the repeats. Prints a table in
@@ -33,7 +35,7 @@ from write_shapes import HEADS, PAIRS, SHAPES
 import bass
 from bass.api.llm import LLM, plain
 from bass.api.options import RequestOptions
-from bass.engine import shapes
+from bass.engine import packing, shapes
 from bass.experiments.prompts import PYTHON
 from bass.interfaces import DraftLengthPolicy, Verifier
 from bass.ops.batch_state import leading
@@ -96,8 +98,51 @@ def rate_of(llm: LLM, prompts: list[Any], request: dict[str, Any], seed: int) ->
     return sum(len(one.token_ids) for one in result.completions) / (time.perf_counter() - began)
 
 
+@final
+@dataclass(frozen=True)
+class Some(DraftLengthPolicy[int]):
+    """`max_length` for the first `rows` rows, 0 for the others. Its state is the number of rows."""
+
+    constant_length: ClassVar[bool] = True
+
+    rows: int
+    max_length: int
+
+    def init(self, batch_size: int) -> int:
+        return batch_size
+
+    def lengths(self, state: int) -> np.ndarray:
+        return np.where(np.arange(state) < self.rows, self.max_length, 0).astype(np.int32)
+
+    def update(self, state: int, feedback: Feedback) -> int:
+        return state
+
+
+def step_ms(llm: LLM, prompts: list[Any], request: dict[str, Any], policy: Any) -> float:
+    """Median milliseconds of a step in which all rows decode."""
+    llm._engines.parts = replace(llm.parts, policy=policy)
+    steps = llm.generate(prompts, **request).trace
+    return 1e3 * statistics.median(s.seconds for s in steps if (s.requests >= 0).all())
+
+
+def by_share(
+    llm: LLM, prompts: list[Any], request: dict[str, Any], arguments: argparse.Namespace
+) -> dict[str, float]:
+    """Milliseconds of a step by the tokens of its window."""
+    batch, longest = len(prompts), max(arguments.own)
+    sizes, most, found = shapes.PACKED, packing.MOST, dict[str, float]()
+    for share in arguments.shares:
+        rows = round(share * batch)
+        tokens = batch + rows * longest
+        for word, shapes.PACKED, packing.MOST in (("", sizes, most), (", padded", (), 0.0)):
+            given = llm, prompts, request, Some(rows, longest)
+            found[f"{tokens}{word}"] = min(step_ms(*given) for _ in range(arguments.repeats))
+    shapes.PACKED, packing.MOST = sizes, most
+    return found
+
+
 def measured(name: str, batch: int, arguments: argparse.Namespace) -> dict[str, float]:
-    """Tokens/s of each method, medians."""
+    """Tokens/s of each method, medians; with `--shares`, `by_share`."""
     verifier, longest = TwoKinds(*arguments.acceptances), max(*arguments.lengths, *arguments.own)
     options: dict[str, Any] = {"device": arguments.device, "max_batch_size": batch}
     count = batch * arguments.queue
@@ -114,6 +159,9 @@ def measured(name: str, batch: int, arguments: argparse.Namespace) -> dict[str, 
     without = plain(llm)
     request: dict[str, Any] = {"ignore_eos": True, "max_new_tokens": arguments.new_tokens}
     request |= {"temperature": 1.0, "top_p": 1.0}
+    if arguments.shares:
+        llm.warm_up_for([(prompts, RequestOptions(**request))])
+        return by_share(llm, prompts, request, arguments)
     first, second = arguments.own
     trims = {"trim": Survival((first + second) / 2)}
     trims |= {f"cost={cost}": Survival(cost=cost) for cost in arguments.costs}
@@ -150,6 +198,7 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--own", nargs=2, type=cli.natural, default=[8, 1])
     parser.add_argument("--lengths", nargs="+", type=cli.drafted, default=[1, 2, 3, 4, 6, 8])
     parser.add_argument("--costs", nargs="+", type=cli.share, default=[])
+    parser.add_argument("--shares", nargs="+", type=cli.share, default=[])
     parser.add_argument("--queue", type=cli.positive, default=1)
     parser.add_argument("--repeats", type=cli.positive, default=3)
     parser.add_argument("--new-tokens", type=cli.positive, default=128)
@@ -165,12 +214,14 @@ def main(argv: list[str] | None = None) -> int:
     for name in arguments.pairs:
         for batch in arguments.batches:
             rates = measured(name, batch, arguments)
-            if not found:
+            if not found or arguments.shares:
                 print(f"| pair | batch | {' | '.join(rates)} |")
                 print("|---|--:|" + "--:|" * len(rates))
-            words = " | ".join(f"{rate:,.0f}" for rate in rates.values())
+            digits = 2 if arguments.shares else 0
+            words = " | ".join(f"{rate:,.{digits}f}" for rate in rates.values())
             print(f"| {name} | {batch} | {words} |", flush=True)
-            found.append({"pair": name, "batch": batch, "tokens_per_second": rates})
+            unit = "step_ms" if arguments.shares else "tokens_per_second"
+            found.append({"pair": name, "batch": batch, unit: rates})
     gpu = arguments.device == "cuda"
     device = torch.cuda.get_device_name() if gpu else f"{torch.get_num_threads()} threads"
     about = {"benchmark": "ragged", "commit": commit(), "torch": torch.__version__}
