@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from bass.drafters.ensemble import is_ours
 from bass.drafters.heads import DraftHead
+from bass.drafters.several import is_ours
 from bass.drafters.validity import built
 from bass.engine.cost import (
     ALL,
@@ -319,7 +319,10 @@ class Storage:
         drafter, log = built(self.parts.drafter, context), context.log
         return PrefillGraphs(
             SegmentGraphs(feeds_target(context.target, drafter), self.sequences, log),
-            SegmentGraphs(feeds_drafter(drafter), self.sequences, log, optional=True),
+            tuple(
+                SegmentGraphs(feeds_drafter(part), self.sequences, log, optional=True)
+                for part in drafter.parts
+            ),
         )
 
     @functools.cached_property
@@ -399,7 +402,8 @@ class Storage:
             return Engine(sequences, step)
         lengths, attention = captured_lengths(parts.policy), parts.attention
         rows = len(sequences.lens) if attention.packs and selects(context.target) else 0
-        shapes = StepShapes.of(lengths, sequences.capacity, attention.reads_lengths, rows)
+        kinds = attention.reads_lengths, rows, len(step.drafter.parts)
+        shapes = StepShapes.of(lengths, sequences.capacity, *kinds)
         how = shapes, self.pool, self.prefills
         return Engine(sequences, GraphedStep(step, sequences, *how))
 

@@ -85,6 +85,7 @@ class StepRecord:
     draft_probs: np.ndarray | None = None
     work: Work = NO_WORK  # of all forward passes
     trimmed: np.ndarray | None = None  # drafted tokens that a trim took back; None without one
+    part: int = 0  # of the drafter, that drafted
 
 
 @dataclass

@@ -24,11 +24,14 @@ def doubled(least: int, most: int) -> tuple[int, ...]:
 
 
 class StepShape(NamedTuple):
-    """packed: the size of the target's packed window; None: it is padded."""
+    """packed: the size of the target's packed window; None: it is padded. part: that drafts, by its
+    index in `Drafter.parts`, 0 without drafts.
+    """
 
     k: int
     span: int
     packed: int | None = None
+    part: int = 0
 
 
 @final
@@ -48,10 +51,16 @@ class StepShapes:
     spans: tuple[int, ...] = ()  # the last is the capacity of the rows
     reads_lengths: bool = False  # as `AttentionBackend.reads_lengths`
     rows: int = 0  # of windows that are packed; 0: none is
+    parts: int = 1  # of the drafter
 
     @classmethod
     def of(
-        cls, lengths: tuple[int, ...], capacity: int, reads_lengths: bool = False, rows: int = 0
+        cls,
+        lengths: tuple[int, ...],
+        capacity: int,
+        reads_lengths: bool = False,
+        rows: int = 0,
+        parts: int = 1,
     ) -> "StepShapes":
         """Two spans for a backend that reads the rows' lengths on the device, else powers of two.
 
@@ -59,16 +68,18 @@ class StepShapes:
         and up to `LEAST_SPAN` of short rows.
         """
         if reads_lengths:
-            return cls(lengths, tuple(sorted({min(SHORT_SPAN, capacity), capacity})), True, rows)
-        return cls(lengths, doubled(LEAST_SPAN, capacity))
+            spans = tuple(sorted({min(SHORT_SPAN, capacity), capacity}))
+            return cls(lengths, spans, True, rows, parts)
+        return cls(lengths, doubled(LEAST_SPAN, capacity), parts=parts)
 
-    def shape(self, k: int, length: int, capacity: int, tokens: int) -> StepShape:
-        """The shape of a step with drafts of up to k tokens, `tokens` in the target's window, and
-        `length` positions of the longest row, drafted ones included.
+    def shape(self, k: int, length: int, capacity: int, tokens: int, part: int = 0) -> StepShape:
+        """The shape of a step with drafts of up to k tokens by this part, `tokens` in the target's
+        window, and `length` positions of the longest row, drafted ones included.
         """
         k = self.draft_length(k)
         packed = next((size for size in self.sizes(k) if size >= tokens), None)
-        return StepShape(k, self.span(length, capacity) if packed is None else capacity, packed)
+        span = self.span(length, capacity) if packed is None else capacity
+        return StepShape(k, span, packed, part if k else 0)
 
     def sizes(self, k: int) -> list[int]:
         """The sizes of packed windows of steps of this draft length."""
@@ -91,9 +102,10 @@ class StepShapes:
         """
         first, last = (bisect_left(self.spans, n) for n in (lengths.start, lengths.stop - 1))
         return [
-            StepShape(k, span, packed)
+            StepShape(k, span, packed, part)
             for k in reversed(self.lengths)
             if k <= self.draft_length(drafted)
+            for part in range(self.parts if k else 1)
             for span, packed in (
                 *((span, None) for span in reversed(self.spans[first : last + 1])),
                 *((self.spans[-1], size) for size in reversed(self.sizes(k))),

@@ -16,6 +16,7 @@ from support.mutants.killers import (
     ONE_CONTEXT,
     ONE_PADDING,
     PAIRS,
+    PART_EQUAL,
     QUEUED,
     REFUSED,
     ROOM,
@@ -67,8 +68,8 @@ MUTANTS = (
     Mutant(
         "after plain steps the draft is not told what was committed",
         "EngineRun._launched",
-        "self.schedule.lacked(plan.lengths)",
-        "self.schedule.lacked(plan.lengths)[:0]",
+        "self.schedule.lacked(plan)",
+        "self.schedule.lacked(plan)[:0]",
         (EQUAL,),
         trap=8,
     ),
@@ -99,11 +100,11 @@ MUTANTS = (
     Mutant(
         "no row drafts when one has length 0",
         "Schedule.plan",
-        "return StepPlan(lengths, self._shape(lengths, longest))",
+        "return StepPlan(lengths, self._shape(lengths, longest, drafter))",
         (
             "if not all(n for n, request in zip(lengths, self.serving) if request >= 0):\n"
             "    lengths = [0] * len(lengths)\n"
-            "return StepPlan(lengths, self._shape(lengths, longest))"
+            "return StepPlan(lengths, self._shape(lengths, longest, drafter))"
         ),
         (ALONE, LIMIT),
         trap=14,
@@ -198,7 +199,7 @@ MUTANTS = (
     Mutant(
         "a sample lacks nothing of a prompt that its donor's drafter was not fed",
         "Schedule._assigned",
-        "source[row] in self.lacking",
+        "source[row] in lacking",
         "False",
         (EQUAL,),
     ),
@@ -212,9 +213,51 @@ MUTANTS = (
     Mutant(
         "a draft is fed prompts of rows that never draft",
         "Schedule._assigned",
-        "not lengths[row]",
-        "False",
+        "not (one == drafter and lengths[row])",
+        "one != drafter",
         ("unit/test_prefill.py::test_a_draft_is_fed_nothing_of_rows_that_never_draft",),
+    ),
+    Mutant(
+        "prompts are fed to parts of a drafter that never draft",
+        "Schedule._assigned",
+        "not (one == drafter and lengths[row])",
+        "not lengths[row]",
+        ("unit/test_prefill.py::test_a_draft_is_fed_nothing_of_rows_that_never_draft",),
+    ),
+    Mutant(
+        "a part of a drafter is not fed what others drafted",
+        "Schedule.undrafted",
+        "shape.k and part == shape.part",
+        "shape.k",
+        (PART_EQUAL,),
+    ),
+    Mutant(
+        "another part of the drafter is fed what one lacks",
+        "EngineRun._launched",
+        "self.step.catch_up(self.sequences, lacked, plan.shape.part)",
+        "self.step.catch_up(self.sequences, lacked)",
+        (PART_EQUAL,),
+    ),
+    Mutant(
+        "the first part of the drafter drafts in every step",
+        "SpeculativeStep.drafted",
+        "self.drafter.parts[part]",
+        "self.drafter.parts[0]",
+        (PART_EQUAL,),
+    ),
+    Mutant(
+        "a step is launched ahead whose part lacks tokens",
+        "Schedule.plan_ahead",
+        "any(lengths[row] for row in self.lacking[shape.part])",
+        "False",
+        (f"{SOON}::test_of_a_choice_a_step_is_launched_ahead_if_its_part_lacks_no_token",),
+    ),
+    Mutant(
+        "a step is launched ahead with the part of the step before",
+        "EngineRun._launched_ahead",
+        "self.policy.part_ahead(state)",
+        "self.policy.part(state)",
+        (f"{SOON}::test_of_a_choice_a_step_is_launched_ahead_if_its_part_lacks_no_token",),
     ),
     Mutant(
         "a new prompt inherits the steps of the last",
@@ -233,7 +276,7 @@ MUTANTS = (
     Mutant(
         "the span does not cover the window",
         "Schedule._shape",
-        "self.step.shapes.shape(k, longest, self.capacity, drafted + rows)",
+        "self.step.shapes.shape(k, longest, self.capacity, drafted + rows, drafter)",
         "self.step.shapes.shape(k, max(longest - k - 1, 1), self.capacity, drafted + rows)",
         (WITNESS, LAYOUTS),
     ),
