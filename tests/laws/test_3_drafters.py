@@ -3,6 +3,7 @@ joint law, caches that lack nothing of what another drafter proposed, a
 target that is not disturbed by drafting for itself.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import jaxtyping
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from bass.drafters import Ensemble, ModelDraft, Ngram, Replay, SelfDraft
+from bass.drafters import Choice, Ensemble, ModelDraft, Ngram, Replay, SelfDraft
 from bass.engine.requests import Request
+from bass.errors import PolicyError
 from bass.interfaces import Scorer
 from bass.models.llama import Llama, LlamaConfig
 from bass.policies import Fixed
@@ -20,7 +22,8 @@ from bass.sampling_params import Sampling
 from bass.testing.doubles import ByRow, OwnPast
 from bass.testing.small_models import SmallLlama, SmallModel, SmallTable, dense_logits
 from bass.testing.statistics import count
-from support.doubles import CheckedScorer, Cycle
+from bass.verifiers import Coupled
+from support.doubles import CheckedScorer, Cycle, Turns
 from support.engines import (
     PAIRINGS,
     Built,
@@ -31,7 +34,7 @@ from support.engines import (
     mixed_requests,
     watched,
 )
-from support.matrix import night
+from support.matrix import matrix, night
 from support.oracle import greedy, joint_law
 from support.samples import assert_law, first_tokens
 
@@ -42,6 +45,7 @@ NARROW, NARROW_LLAMA = (
 )
 PROMPT = [0, 2, 1, 0, 2]  # whose end occurred before
 SAMPLES = 53248
+NUMBERS = ("drafted", "accepted")
 
 
 def scripts(world: SmallModel) -> Replay:
@@ -59,6 +63,7 @@ ENSEMBLES = {
     "replay, then ngram, then model": lambda world: Ensemble(
         (scripts(world), Ngram(), ModelDraft())
     ),
+    "replay or model": lambda world: Choice((scripts(world), ModelDraft())),
 }
 
 
@@ -73,6 +78,7 @@ ENSEMBLES = {
             Ensemble((Replay([[*PROMPT, 1], [*PROMPT, 0, 2, 1]]), Ngram(shortest=2), ModelDraft())),
             NARROW,
         ),
+        (Choice((Ngram(shortest=2), ModelDraft())), NARROW),
     ],
     ids=lambda part: type(part).__name__,
 )
@@ -83,7 +89,11 @@ def test_the_joint_law_of_the_first_tokens_is_the_targets(
     longer than one token.
     """
     warp = Sampling(temperature=0.8, top_p=0.9)
-    setup = Setup(world, device, policy=ByRow(3), drafter=By(method), warp=warp)
+    policy = Turns(((0, 2), (1, 3), (1, 0), (0, 3), (1, 2)), 1)
+    setup = Setup(
+        world, device, drafter=By(method), warp=warp,
+        policy=policy if isinstance(method, Choice) else ByRow(3),
+    )  # fmt: skip
     jaxtyping.config.update("jaxtyping_disable", True)  # in so many rows it takes most of the time
     try:
         tokens, drafted = first_tokens(setup, PROMPT, 4, SAMPLES)
@@ -94,10 +104,15 @@ def test_the_joint_law_of_the_first_tokens_is_the_targets(
 
 
 @pytest.mark.parametrize(
-    "policy", [Fixed(3), Cycle(), ByRow(), OwnPast()], ids=lambda p: type(p).__name__
+    ("drafts", "policy"),
+    [
+        pytest.param(drafts, policy, id=f"{drafts}, {type(policy).__name__}")
+        for drafts in ENSEMBLES
+        for policy in (Fixed(3), Cycle(), ByRow(), OwnPast(), Turns(), Turns(shift=1))
+        if isinstance(policy, Turns) == ("or" in drafts.split())
+    ],
 )
-@pytest.mark.parametrize("drafts", ENSEMBLES)
-def test_a_model_in_an_ensemble_has_been_fed_every_committed_token(
+def test_a_model_among_drafters_has_been_fed_every_committed_token(
     drafts: str, policy: Any, device: torch.device
 ) -> None:
     """By a witness of all that target and draft model are fed, in greedy steps, where scripts are
@@ -114,7 +129,7 @@ def test_a_model_in_an_ensemble_has_been_fed_every_committed_token(
         setup = Setup(TABLE, device, policy=policy, drafter=By(ENSEMBLES[drafts](TABLE)), warp=warp)
         run = setup.but(wrap=watched(watch)).engine(requests)
         for witness in witnesses:
-            witness.lacking = run.schedule.lacking
+            witness.lacking = run.schedule.lacking[-1]
         RunOutput(run)
     assert len(witnesses) == 4
     assert all(witness.passes for witness in witnesses)
@@ -137,6 +152,65 @@ def test_a_model_equal_to_the_target_is_always_right_after_the_drafts_of_another
     drafted, accepted = outcome.acceptance()
     assert drafted == accepted > 80
     assert outcome.tokens == [greedy(LLAMA, r.prompt, r.limit) for r in requests]
+
+
+EXACT = Built(by_the_target)
+CHOICES = {
+    "ngram or the target": (Ngram(longest=2), EXACT),
+    "the target or ngram": (EXACT, Ngram(longest=2)),
+    "the target or its first layer": (EXACT, SelfDraft(1)),
+    "the target twice": (EXACT, EXACT),
+}
+
+
+TURNS = {
+    "mixed": Turns(),
+    "mixed, other lengths by row": Turns(shift=3),
+    "nine steps each": Turns(tuple((i // 9 % 2, i % 4) for i in range(18)), 1),
+    "late": Turns(((0, 0),) * 20 + ((0, 2),) * 5 + ((1, 3),) * 5, 7),
+}
+
+
+@matrix(strength=1, pair=PAIRINGS, methods=CHOICES, turns=TURNS, temperature=(0, 1.0))
+def test_a_part_equal_to_the_target_is_always_accepted(
+    pair: str, methods: str, turns: str, temperature: float, device: torch.device
+) -> None:
+    """Also right after steps in which another part drafted: its cache never lacks a token. Requests
+    wait for rows, and each prompt has two samples.
+    """
+    requests = [
+        replace(request, key=request.key + sample)
+        for request in mixed_requests(LLAMA, seed=4, count=7, longest=60)
+        for sample in range(2)
+    ]
+    method, warp = Choice(CHOICES[methods]), Sampling(temperature)
+    setup = Setup(LLAMA, device, PAIRINGS[pair], TURNS[turns], By(method), warp=warp)
+    outcome = setup.outcome(requests)
+    parts = [i for i, one in enumerate(method.methods) if one is EXACT]
+    for part in (0, 1):
+        steps = [step for step in outcome.steps if step.part == part and step.k]
+        drafted, accepted = (sum(getattr(s, n).sum() for s in steps) for n in NUMBERS)
+        assert drafted > (20 if part in parts else 0)
+        assert drafted == accepted or part not in parts
+    if temperature == 0:
+        assert outcome.tokens == [greedy(LLAMA, r.prompt, r.limit) for r in requests]
+
+
+@pytest.mark.parametrize("methods", CHOICES)
+def test_coupled_tokens_do_not_depend_on_the_part_that_drafts(
+    methods: str, device: torch.device
+) -> None:
+    requests, method = mixed_requests(LLAMA, seed=4, count=7, longest=30), Choice(CHOICES[methods])
+    setup = Setup(LLAMA, device, verifier=Coupled(), warp=Sampling(1.0), drafter=By(method))
+    expected = setup.but(policy=Fixed(0)).outcome(requests).tokens
+    for policy in (Fixed(3), Turns(), Turns(shift=3)):
+        assert setup.but(policy=policy).outcome(requests).tokens == expected
+
+
+def test_a_policy_that_chooses_a_part_that_is_not_there_says_so(device: torch.device) -> None:
+    setup = Setup(TABLE, device, policy=Turns(((2, 1),)), drafter="choice")
+    with pytest.raises(PolicyError, match=r"`Turns.part` returned 2, and the run has 2 drafters:"):
+        setup.outcome(mixed_requests(TABLE))
 
 
 @pytest.mark.parametrize("layers", [1, 2])

@@ -240,7 +240,7 @@ def test_graphs_feed_a_draft_what_it_lacks_as_windows_do(tmp_path: Path) -> None
     step = storage.engine(3).step
     assert isinstance(step, GraphedStep)
     assert step.prefills is not None
-    graphs, found = step.prefills.drafter, []
+    [graphs], found = step.prefills.drafters, []
     captured = graphs.captured
     assert set(captured) == {*SEGMENTS}
     prompts = [[3, 1, 4] * 100, [9], [2, 6, 5, 3, 5], [7, 3]]

@@ -164,6 +164,43 @@ class Cycle(DraftLengthPolicy[tuple[int, int]]):
 
 @final
 @dataclass(frozen=True)
+class Turns(DraftLengthPolicy[tuple[int, int]]):
+    """A part of the drafter and a length, from a repeated list, known a step ahead; the length of
+    each row is that `shift` places after the row before it. A state is (batch, step).
+    """
+
+    turns: tuple[tuple[int, int], ...] = (
+        (0, 3), (1, 2), (1, 3), (0, 0), (1, 4), (0, 1), (0, 4), (1, 0), (0, 2), (1, 3)
+    )  # fmt: skip
+    shift: int = 0
+
+    @property
+    def max_length(self) -> int:
+        return max(k for _, k in self.turns)
+
+    def init(self, batch_size: int) -> tuple[int, int]:
+        return batch_size, 0
+
+    def lengths(self, state: tuple[int, int]) -> np.ndarray:
+        batch, step = state
+        places = (step + self.shift * np.arange(batch)) % len(self.turns)
+        return np.array(self.turns, dtype=np.int32)[places, 1]
+
+    def part(self, state: tuple[int, int]) -> int:
+        return self.turns[state[1] % len(self.turns)][0]
+
+    def lengths_ahead(self, state: tuple[int, int]) -> np.ndarray:
+        return self.lengths((state[0], state[1] + 1))
+
+    def part_ahead(self, state: tuple[int, int]) -> int:
+        return self.part((state[0], state[1] + 1))
+
+    def update(self, state: tuple[int, int], feedback: Feedback) -> tuple[int, int]:
+        return state[0], state[1] + 1
+
+
+@final
+@dataclass(frozen=True)
 class Scripted(Drafter):
     """Replays each row's known output (by its noise key), with an error wherever `errs(key,
     position)` is true.

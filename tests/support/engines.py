@@ -16,6 +16,7 @@ from bass.attention.torch import Reference
 from bass.caches import CACHES
 from bass.drafters import (
     DRAFTERS,
+    Choice,
     Ensemble,
     ModelDraft,
     ModelDrafter,
@@ -25,6 +26,7 @@ from bass.drafters import (
     SelfDraft,
     Suffix,
 )
+from bass.drafters.choice import ChoiceDrafter
 from bass.drafters.ensemble import EnsembleDrafter
 from bass.engine.requests import Request
 from bass.engine.run import EngineRun
@@ -187,7 +189,7 @@ def by_the_target(context: Any) -> ModelDrafter:
 
 def with_draft(drafter: Any, wrap: Callable[[Scorer], Scorer]) -> Any:
     """The drafter, its models' scorers wrapped."""
-    if isinstance(drafter, EnsembleDrafter):
+    if isinstance(drafter, EnsembleDrafter | ChoiceDrafter):
         parts = tuple(with_draft(part, wrap) for part in drafter.drafters)
         return replace(drafter, drafters=parts)
     is_model = isinstance(drafter, ModelDrafter)
@@ -281,6 +283,7 @@ DRAFTER_MAKERS: dict[str, DrafterMaker] = {
     "block": _head(BLOCK),
     "replay": _replay,
     "ensemble": By(Ensemble((Ngram(longest=2), ModelDraft()))),
+    "choice": By(Choice((Ngram(longest=2), ModelDraft()))),
     "ensemble with a head": lambda setup, requests: By(Ensemble((Ngram(longest=2), EAGLE()))),
     "ensemble of three that stops": By(
         Ensemble((Ngram(shortest=2), Replay([[0, 1, 2] * 9]), ModelDraft())), Unsure()

@@ -46,14 +46,16 @@ class Captured(Step):
         else:
             super().prefill(sequences, parts)
 
-    def catch_up(self, sequences: Sequences, parts: list[Part]) -> tuple[Pass, ...]:
-        if self.graphs is not None and self.graphs.drafter.captured:
-            return self.graphs.drafter.feed(parts)
-        return super().catch_up(sequences, parts)
+    def catch_up(
+        self, sequences: Sequences, parts: list[Part], drafter: int = 0
+    ) -> tuple[Pass, ...]:
+        if self.graphs is not None and self.graphs.drafters[drafter].captured:
+            return self.graphs.drafters[drafter].feed(parts)
+        return super().catch_up(sequences, parts, drafter)
 
     def prepare_windows(self) -> None:
         if self.graphs is not None:
-            for graphs in self.graphs:
+            for graphs in self.graphs.all:
                 graphs.prepare(self.replayed)
 
     def prepared(self, shape: StepShape) -> bool:

@@ -5,6 +5,7 @@ from typing import ClassVar, final
 
 import torch
 
+from bass.engine.cost import Pass
 from bass.engine.prefill import Part
 from bass.engine.shapes import StepShape
 from bass.engine.step import Step, StepReport
@@ -30,6 +31,12 @@ class Queued(Step):
 
     def prepared(self, shape: StepShape) -> bool:
         return self.at_hand(shape)
+
+    def catch_up(
+        self, sequences: Sequences, parts: list[Part], drafter: int = 0
+    ) -> tuple[Pass, ...]:
+        assert self.launched == self.collected, "tokens that are not committed yet may be lacking"
+        return self.inner.catch_up(sequences, parts, drafter)
 
     def launch(
         self, sequences: Sequences, lengths: list[int], shape: StepShape, parts: Sequence[Part] = ()

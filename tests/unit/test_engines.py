@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import bass
 from bass.api.options import RequestOptions
-from bass.drafters import Ensemble, ModelDraft
+from bass.drafters import Choice, Ensemble, ModelDraft, Ngram
 from bass.engine import prefill, warm_up
 from bass.engine.scorer import ModelScorer
 from bass.engine.shapes import StepShapes
@@ -31,6 +31,7 @@ from bass.policies import BatchAdaptive, BatchTable, EmaTiers, Fixed
 from bass.records import Draft, Noise, Verdict, Window
 from bass.testing.doubles import ByRow
 from bass.testing.small_models import SmallLlama, SmallTable
+from support.doubles import Turns
 from support.engines import PAIRINGS, READ_LAYERS, TABLE_DRAFTERS, Setup, mixed_requests
 from support.matrix import matrix, night
 from support.prepared_steps import Captured
@@ -38,14 +39,20 @@ from unit.checkpoints import Pair
 from unit.test_steps import Learns
 
 
-@given(capacity=st.integers(1, 5000), lengths=st.sets(st.integers(1, 40)), reads=st.booleans())
+@given(
+    capacity=st.integers(1, 5000),
+    lengths=st.sets(st.integers(1, 40)),
+    reads=st.booleans(),
+    parts=st.integers(1, 3),
+)
 def test_the_shapes_of_a_range_are_those_of_its_steps(
-    capacity: int, lengths: set[int], reads: bool
+    capacity: int, lengths: set[int], reads: bool, parts: int
 ) -> None:
-    shapes = StepShapes.of((0, *sorted(lengths)), capacity, reads, rows=40)
+    shapes = StepShapes.of((0, *sorted(lengths)), capacity, reads, rows=40, parts=parts)
     first, drafted = max(1, capacity // 3), max(lengths, default=0) // 2
     steps = {
-        shapes.shape(k, length, capacity, tokens)
+        shapes.shape(k, length, capacity, tokens, part)
+        for part in range(parts)
         for k in range(drafted + 1)
         for length in range(first, capacity + 1)
         for tokens in (1, 60, 130)
@@ -53,8 +60,10 @@ def test_the_shapes_of_a_range_are_those_of_its_steps(
     needed = shapes.needed(range(first, capacity + 1), drafted)
     assert steps <= set(needed)
     assert len(needed) == len(set(needed))
-    padded = [shape for shape in needed if shape.packed is None]
-    assert padded == sorted(padded, reverse=True)
+    for part in range(parts):
+        padded = [shape for shape in needed if (shape.packed, shape.part) == (None, part)]
+        assert padded == sorted(padded, reverse=True)
+        assert part == 0 or all(shape.k for shape in padded), "one graph without drafts"
     doublings = max(math.ceil(math.log2(capacity / 256)), 0)  # from the first span
     assert len(shapes.spans) <= (2 if reads else 1 + doublings)
 
@@ -122,12 +131,19 @@ CALLS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("cache", [night("padded"), "split", night("paged")])
+@pytest.mark.parametrize("drafter", ["model", "choice"])
 def test_after_a_load_no_call_captures_anything_and_tokens_are_those_without_graphs(
-    cache: str, silent_pair: Pair, captures: type[Captured], monkeypatch: pytest.MonkeyPatch
+    cache: str,
+    drafter: str,
+    silent_pair: Pair,
+    captures: type[Captured],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    several = drafter == "choice"
     options: dict[str, Any] = {
         "cache": cache,
-        "policy": BatchAdaptive(5, max_length=5),
+        "policy": Turns() if several else BatchAdaptive(5, max_length=5),
+        "drafter": drafter,
         "max_batch_size": 5,
     }
     with monkeypatch.context() as patch:
@@ -135,9 +151,10 @@ def test_after_a_load_no_call_captures_anything_and_tokens_are_those_without_gra
         without = bass.load(silent_pair.target, silent_pair.draft, device="cpu", **options)
     llm = bass.load(silent_pair.target, silent_pair.draft, device="cpu", **options)
     before = captures.count
-    # batches 1, 2, 4, 5; lengths 0 to 5; spans 8, 16, 32, 64; and of 5 rows, that feed segments
-    assert before == 4 * 6 * 4 + 6 * 3
-    assert captures.prefills == 2 * len(prefill.SEGMENTS)  # of target and draft
+    # batches 1, 2, 4, 5; lengths 0 to 5, or 1 to 4 of both parts; spans 8, 16, 32, 64; and of 5
+    # rows, those that feed three numbers of segments
+    assert before == (1 + 2 * 4 if several else 6) * (4 * 4 + 3)
+    assert captures.prefills == 2 * len(prefill.SEGMENTS)  # of target and draft model
     storage = llm._engines.storage
     for (prompts, request), _ in itertools.product(CALLS.values(), range(2)):
         found = llm.generate(prompts, ignore_eos=True, **request)
@@ -213,11 +230,13 @@ def test_a_warm_up_feeds_windows_of_prompts_and_of_drafters_that_catch_up(
     assert captures.count == before
 
 
+@pytest.mark.parametrize("drafter", ["model", Choice((ModelDraft(), Ngram()))], ids=str)
 def test_every_model_has_a_pass_before_kernels_are_compiled_in_dropped_graphs(
-    silent_pair: Pair, captures: type[Captured], monkeypatch: pytest.MonkeyPatch
+    drafter: Any, silent_pair: Pair, captures: type[Captured], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In which its tables of positions would be lost."""
-    llm = bass.load(silent_pair.target, silent_pair.draft, device="cpu", policy=Fixed(2))
+    options: dict[str, Any] = {"device": "cpu", "policy": Fixed(2), "drafter": drafter}
+    llm = bass.load(silent_pair.target, silent_pair.draft, **options)
     fed, fill, seen = set[int](), ModelScorer.fill, list[int]()
 
     def recorded(scorer: ModelScorer, window: Window) -> Any:

@@ -25,7 +25,9 @@ class Recording:
         self.calls, self.new, self.capturing = list[str](), new, False
 
     def on_device(self, rows: Sequences, lengths: Any, shape: StepShape, prompts: None) -> Any:
-        self.calls.append(f"{'capture' if self.capturing else 'run'} {shape.k} {shape.span}")
+        part = f" of {shape.part}" if shape.part else ""
+        does = "capture" if self.capturing else "run"
+        self.calls.append(f"{does} {shape.k} {shape.span}{part}")
         if self.capturing and len(self.calls) in self.new:
             assert launch._restricted is not None
             raise FirstUse
@@ -36,16 +38,28 @@ class Recording:
 @pytest.mark.parametrize(
     ("reads_lengths", "new", "calls"),
     [
-        (False, set(), "run 2 16, capture 2 16, run 2 8, capture 2 8, run 0 8, capture 0 8"),
-        (True, set(), "run 2 16, capture 2 16, capture 2 8, run 0 8, capture 0 8"),
+        (
+            False,
+            set(),
+            "run 2 16, capture 2 16, run 2 8, capture 2 8, "
+            "run 2 16 of 1, capture 2 16 of 1, run 2 8 of 1, capture 2 8 of 1, "
+            "run 0 8, capture 0 8",
+        ),
+        (
+            True,
+            set(),
+            "run 2 16, capture 2 16, capture 2 8, "
+            "run 2 16 of 1, capture 2 16 of 1, capture 2 8 of 1, run 0 8, capture 0 8",
+        ),
         (
             True,
             {3},
-            "run 2 16, capture 2 16, capture 2 8, run 2 8, capture 2 8, run 0 8, capture 0 8",
+            "run 2 16, capture 2 16, capture 2 8, run 2 8, capture 2 8, "
+            "run 2 16 of 1, capture 2 16 of 1, capture 2 8 of 1, run 0 8, capture 0 8",
         ),
     ],
 )
-def test_a_draft_length_runs_once_before_it_is_captured_and_again_for_a_new_kernel(
+def test_a_length_of_a_part_runs_once_before_it_is_captured_and_again_for_a_new_kernel(
     reads_lengths: bool, new: set[int], calls: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inner = Recording(new)
@@ -73,9 +87,12 @@ def test_a_draft_length_runs_once_before_it_is_captured_and_again_for_a_new_kern
         here=nullcontext(), side=stream, pool=None, captured={}, tried=set(),
         host_lengths=sequences.lens, lengths=sequences.lens.clone(),
     )  # fmt: skip
-    for k, span in ((2, 16), (2, 8), (0, 8)):
-        step.prepare(sequences, StepShape(k, span))
-        assert step.prepared(StepShape(k, span))
+    for shape in (
+        StepShape(2, 16), StepShape(2, 8), StepShape(2, 16, part=1), StepShape(2, 8, part=1),
+        StepShape(0, 8),
+    ):  # fmt: skip
+        step.prepare(sequences, shape)
+        assert step.prepared(shape)
     assert ", ".join(inner.calls) == calls
 
 

@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bass.api.resolve import make
 from bass.errors import OptionError
+from bass.interfaces.policy import captured_lengths
 from bass.policies import (
     Bandit,
     BatchAdaptive,
@@ -220,6 +222,21 @@ def test_exp3_draws_by_its_probabilities_and_its_seed_and_finds_the_best_arm() -
     assert np.argmax(state.log_weights) == 1
 
 
+def test_exp3_finds_the_best_of_lengths_of_several_drafters() -> None:
+    spec = {"class_path": "exp3", "init_args": {"arms": [0, [1, 2], 2, [1, 4]], "rate": 0.3}}
+    policy = make("policy", spec)
+    assert policy == Exp3(arms=(0, (1, 2), 2, (1, 4)), rate=0.3)
+    assert (policy.max_length, captured_lengths(policy)) == (4, (0, 2, 4))
+    state, drawn = policy.init(1), set[tuple[int, int]]()
+    for _ in range(500):
+        k, part = int(policy.lengths(state)[0]), policy.part(state)
+        drawn.add((part, k))
+        accepted = min(k, 3) if part else 0  # of the second one all
+        state = policy.update(state, told([k], [accepted], seconds=0.01 * (1 + 0.1 * k)))
+    assert drawn == {(0, 0), (1, 2), (0, 2), (1, 4)}
+    assert np.argmax(state.log_weights) == 3
+
+
 def test_the_table_is_read_at_the_active_rows_and_their_mean_context() -> None:
     policy = ContextTable([[1, 100, 5], [1, 900, 6], [3, 100, 2], [3, 900, 4]])
     assert policy.max_length == 6
@@ -251,6 +268,9 @@ def test_the_table_is_read_at_the_active_rows_and_their_mean_context() -> None:
     [
         (lambda: Exp3(arms=()), r"`Exp3\(arms=\(\)\)` must be different lengths"),
         (lambda: Exp3(arms=(1, 1)), "must be different lengths"),
+        (lambda: Exp3(arms=(1, (0, 1))), "must be different lengths"),
+        (lambda: Exp3(arms=(0, (1, 0))), "must be different lengths"),
+        (lambda: Exp3(arms=((-1, 2),)), r"or pairs `\[drafter, k\]`, of integers of 0"),
         (lambda: ContextTable([[1, 2]]), "must be rows"),
         (lambda: ContextTable([]), "must be rows"),
     ],

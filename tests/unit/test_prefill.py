@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any, final
 
 import numpy as np
@@ -29,7 +30,7 @@ from bass.engine.warm_up import keeps_nothing, prompt_shapes
 from bass.interfaces import RowStore
 from bass.records import CacheBudget, Features, Observation, RowAssignment, Sequences, Window
 from bass.verifiers import Rejection
-from support.doubles import Cycle, Scripted
+from support.doubles import Cycle, Scripted, Turns
 from unit.checkpoints import Pair
 
 CPU = torch.device("cpu")
@@ -184,11 +185,13 @@ def test_of_several_segments_the_last_token_counts() -> None:
 
 @pytest.mark.parametrize("graphs", [True, False])
 def test_a_users_drafter_or_cache_is_fed_without_graphs(graphs: bool) -> None:
-    sequences, store = Sequences.empty(2, 64, [], CPU), Fed()
+    sequences, store, parts = Sequences.empty(2, 64, [], CPU), Fed(), (Fed(), Fed())
+    several = tuple(graphs_of(part, sequences) for part in parts)
     step: Any = object.__new__(GraphedStep)
     vars(step).update(
-        sequences=sequences, target=store, drafter=NoDrafter(), log=PassLog(),
-        prefills=PrefillGraphs(*(graphs_of(store, sequences),) * 2) if graphs else None,
+        sequences=sequences, target=store, log=PassLog(),
+        drafter=SimpleNamespace(parts=parts, observes=False),
+        prefills=PrefillGraphs(graphs_of(store, sequences), several) if graphs else None,
         here=nullcontext(), _captures=nullcontext, _replayed=repeated,
     )  # fmt: skip
     step.prepare_windows()
@@ -196,6 +199,8 @@ def test_a_users_drafter_or_cache_is_fed_without_graphs(graphs: bool) -> None:
     step.prefill(sequences, [Part(1, [5, 6], 0, 1)])
     assert store.tokens == [(1, 0, 5)]
     assert store.windows == ([(1, 32, 0)] if graphs else [(1, 1, 1)])
+    step.catch_up(sequences, [Part(0, [7, 8, 9], 1, 2)], 1)  # of the second part of the drafter
+    assert [part.tokens for part in parts] == [[], [(0, 1, 8)]]
 
 
 def test_a_draft_is_fed_nothing_of_rows_that_never_draft(
@@ -212,6 +217,13 @@ def test_a_draft_is_fed_nothing_of_rows_that_never_draft(
     monkeypatch.setattr(ModelScorer, "fill", recorded)
     llm.generate([[3] * 9, [4] * 7], max_new_tokens=1)
     assert sum(fed) == 8  # of the first row
+    fed.clear()  # a part of a choice, before its first draft
+    for turns, tokens in (((0, 2),), 0), (((1, 2),), 8), (((0, 1), (1, 1)), 9):
+        policy = Turns(turns)
+        llm = bass.load(*pair, drafter="choice", policy=policy, device="cpu", max_batch_size=2)
+        llm.generate([3] * 9, max_new_tokens=4, ignore_eos=True)
+        assert sum(fed) == tokens
+        fed.clear()
 
 
 @pytest.mark.parametrize("prompt", [[4], [4, 5]])

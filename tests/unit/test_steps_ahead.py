@@ -19,8 +19,9 @@ from bass.engine.step import SpeculativeStep, StepReport
 from bass.errors import StrategyError
 from bass.interfaces import DraftLengthPolicy
 from bass.ops.noise import row_key, step_noise
-from bass.policies import Auto, BatchAdaptive, Fixed, Lagged
+from bass.policies import Auto, BatchAdaptive, Exp3, Fixed, Lagged
 from bass.testing.small_models import SmallLlama, SmallTable
+from support.doubles import Turns
 from support.engines import PAIRINGS, TABLE_DRAFTERS, RunOutput, Setup, mixed_requests
 from support.matrix import matrix
 from support.queued import Queued
@@ -161,11 +162,23 @@ def test_a_policy_that_learns_has_each_report_before_the_next_step(device: torch
     assert max(step.told) == 0
 
 
-@pytest.mark.parametrize("policy", [Auto(max_length=8), Lagged(BatchAdaptive())], ids=repr)
+ARMS = Exp3(((0, 0), (0, 3), (1, 2), (1, 4)))
+
+
+@pytest.mark.parametrize(
+    ("policy", "drafter"),
+    [
+        (Auto(max_length=8), "model"),
+        (Lagged(BatchAdaptive()), "model"),
+        (Turns(), "choice"),
+        (Lagged(ARMS), "choice"),
+    ],
+    ids=repr,
+)
 def test_a_policy_that_decides_a_step_in_advance_gives_the_same_with_steps_ahead(
-    policy: Any, device: torch.device
+    policy: Any, drafter: str, device: torch.device
 ) -> None:
-    setup = Setup(TABLE, device, policy=policy, eos=(1, 4), graphs=False)
+    setup = Setup(TABLE, device, policy=policy, drafter=drafter, eos=(1, 4), graphs=False)
     requests = [replace(request, limit=len(request.prompt) + 60) for request in far(3)]
     expected = setup.outcome(requests)
     run, step = queued(setup, requests)
@@ -173,6 +186,21 @@ def test_a_policy_that_decides_a_step_in_advance_gives_the_same_with_steps_ahead
     assert (found.tokens, found.histories()) == (expected.tokens, expected.histories())
     assert max(step.told) == 1
     assert len({record.k for record in run.trace.steps}) > 1
+
+
+def test_of_a_choice_a_step_is_launched_ahead_if_its_part_lacks_no_token(
+    device: torch.device,
+) -> None:
+    """The model does after a step of the n-grams or without drafts; the n-grams never do."""
+    turns = Turns(((0, 2), (1, 2), (1, 3), (0, 0), (0, 1), (1, 1), (0, 1), (0, 2)))
+    setup = Setup(TABLE, device, policy=turns, drafter="choice", graphs=False)
+    requests = [replace(request, limit=len(request.prompt) + 60) for request in far(3)]
+    run, step = queued(setup, requests)
+    list(run)
+    parts = [record.part for record in run.trace.steps[:16]]
+    assert parts == [0, 1, 1, 0, 0, 1, 0, 0] * 2
+    for i, (before, part) in enumerate(itertools.pairwise(parts), 1):
+        assert step.told[i] == (part <= before)
 
 
 def test_a_request_that_its_reader_ends_gives_no_more_and_the_others_all(

@@ -1,6 +1,7 @@
 """Draft methods by their names for `drafter=`."""
 
 from bass.drafters.block import Block, BlockHead
+from bass.drafters.choice import Choice
 from bass.drafters.eagle import Eagle, EagleHead
 from bass.drafters.ensemble import Ensemble
 from bass.drafters.medusa import Medusa, MedusaHead
@@ -15,6 +16,7 @@ from bass.drafters.whole_texts import record_states
 
 DRAFTERS = {
     "block": Block,
+    "choice": Choice,
     "eagle": Eagle,
     "ensemble": Ensemble,
     "medusa": Medusa,
@@ -29,6 +31,7 @@ __all__ = [
     "DRAFTERS",
     "Block",
     "BlockHead",
+    "Choice",
     "Eagle",
     "EagleHead",
     "Ensemble",

@@ -1,83 +1,35 @@
 """Several draft methods: each row uses the first one that proposes tokens."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
-from typing import Any, ClassVar, final
+from dataclasses import dataclass
+from typing import ClassVar, final
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 
-from bass.drafters.model import ModelDraft
-from bass.drafters.ngram import Ngram
-from bass.drafters.validity import built, check_answer, in_int64
-from bass.errors import OptionError
-from bass.interfaces import Drafter, DrafterContext, DraftMethod
+from bass.drafters.several import Several, SeveralDrafters
+from bass.drafters.validity import check_answer, in_int64
+from bass.interfaces import Drafter, DrafterContext
 from bass.ops import batch_state
-from bass.records import (
-    Draft,
-    Features,
-    Noise,
-    Observation,
-    RowAssignment,
-    Sequences,
-    Window,
-    copied,
-)
-
-# by attribute of a `DraftMethod`: that of an ensemble, from those of its methods
-OF_ALL: dict[str, Callable[[Iterable[Any]], Any]] = {
-    "batch_invariant": all,
-    "needs_draft": any,
-    "draft_in_target": any,
-    "obeys_stop_rules": any,
-    "target_layers": max,
-    "target_features": lambda states: tuple(sorted({*chain.from_iterable(states)})),
-}
+from bass.records import Draft, Noise, Sequences, Window, copied
 
 
 @final
 @dataclass(frozen=True)
-class Ensemble(DraftMethod):
+class Ensemble(Several):
     """Tries `methods` in order, each for the rows without a proposal so far."""
 
     paper: ClassVar[str] = "after Oliaro et al., 2024 (SuffixDecoding, its hybrid form)"
 
-    methods: Sequence[DraftMethod] = (Ngram(), ModelDraft())
-
-    def __post_init__(self) -> None:
-        if not self.methods:
-            raise OptionError("`Ensemble(methods=...)` is empty: give one drafter or more.")
-        object.__setattr__(self, "methods", tuple(self.methods))
-        for name, of_all in OF_ALL.items():
-            object.__setattr__(self, name, of_all(getattr(one, name) for one in self.methods))
-
-    def with_head(self, head: Any, layers: int) -> DraftMethod:
-        return Ensemble([method.with_head(head, layers) for method in self.methods])
-
     def build(self, context: DrafterContext) -> Drafter:
-        all_layers = self.target_features
-        return EnsembleDrafter(
-            tuple(built(method, context) for method in self.methods),
-            context.vocab_size,
-            tuple(
-                tuple(all_layers.index(layer) for layer in method.target_features)
-                for method in self.methods
-            ),
-        )
-
-
-def is_ours(method: DraftMethod) -> bool:
-    """Whether no user's class drafts. Ours do not write to what they have passed on."""
-    parts = method.methods if isinstance(method, Ensemble) else ()
-    return type(method).__module__.startswith("bass.drafters.") and all(map(is_ours, parts))
+        drafters, reads = self.drafters(context)
+        return EnsembleDrafter(drafters, context.vocab_size, reads)
 
 
 @final
 @dataclass(frozen=True)
-class EnsembleDrafter(Drafter):
+class EnsembleDrafter(SeveralDrafters):
     """Merges the drafts of its parts row by row, then feeds each part the drafts of the others.
 
     A part with a cache feeds it the last two committed tokens and its own drafts. If the verifier
@@ -90,37 +42,6 @@ class EnsembleDrafter(Drafter):
     drafters: tuple[Drafter, ...]
     vocab_size: int
     reads: tuple[tuple[int, ...], ...]  # indices of each part's features
-
-    @property
-    def label(self) -> str:
-        return " or ".join(drafter.label for drafter in self.drafters)
-
-    @property
-    def writes_inputs(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return any(drafter.writes_inputs for drafter in self.drafters)
-
-    def reserve(self, assignment: RowAssignment) -> None:
-        for drafter in self.drafters:
-            drafter.reserve(copied(assignment) if drafter.writes_inputs else assignment)
-
-    def fill(self, window: Window) -> Features:
-        for drafter in self.drafters:
-            drafter.fill(window)
-        return ()
-
-    @property
-    def observes(self) -> bool:
-        return any(drafter.observes for drafter in self.drafters)
-
-    def observe(self, seen: Observation) -> None:
-        for drafter, reads in zip(self.drafters, self.reads, strict=True):
-            if drafter.observes:
-                own = tuple(seen.features[i] for i in reads)
-                drafter.observe(replace(seen, features=own))
-
-    def copy_rows(self, assignment: RowAssignment) -> None:
-        for drafter in self.drafters:
-            drafter.copy_rows(copied(assignment) if drafter.writes_inputs else assignment)
 
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from bass.drafters.ensemble import is_ours
 from bass.drafters.heads import DraftHead
+from bass.drafters.several import is_ours
 from bass.drafters.validity import built
 from bass.engine.cost import (
     ALL,
@@ -331,7 +331,10 @@ class Storage:
         drafter, log = built(self.parts.drafter, context), context.log
         return PrefillGraphs(
             SegmentGraphs(feeds_target(context.target, drafter), self.sequences, log),
-            SegmentGraphs(feeds_drafter(drafter), self.sequences, log, optional=True),
+            tuple(
+                SegmentGraphs(feeds_drafter(part), self.sequences, log, optional=True)
+                for part in drafter.parts
+            ),
         )
 
     @functools.cached_property
@@ -414,8 +417,15 @@ class Storage:
         # requests wait for rows in the largest engine alone
         joins = self.prefills is not None and len(sequences.lens) == self.budget.batch
         fed = FED_SEGMENTS if joins and len(sequences.lens) <= MOST_JOINED else ()
-        reads, longest = attention.reads_lengths, MOST_JOINED // len(sequences.lens) - 1
-        shapes = StepShapes.of(lengths, sequences.capacity, reads, rows, fed, longest)
+        shapes = StepShapes.of(
+            lengths,
+            sequences.capacity,
+            attention.reads_lengths,
+            rows,
+            len(step.drafter.parts),
+            fed,
+            MOST_JOINED // len(sequences.lens) - 1,
+        )
         how = shapes, self.pool, self.prefills
         return Engine(sequences, GraphedStep(step, sequences, *how))
 

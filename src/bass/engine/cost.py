@@ -260,6 +260,10 @@ class LoggedScorer(ForwardingRowStore, Scorer):
     def store(self) -> RowStore:
         return RowStore() if self.fill_cost is None else self.scorer
 
+    @property
+    def fills(self) -> bool:
+        return self.fill_cost is not None
+
     def fill(self, window: Window) -> Features:
         if self.fill_cost is not None:
             self.log.add(self.fill_cost, window.positions.shape[1])

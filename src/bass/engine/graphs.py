@@ -130,7 +130,7 @@ class GraphedStep(Step):
         self.in_flight: torch.cuda.Event | None = None
         self.turn = 0  # index of the report buffer in use
         self.captured: dict[StepShape, Captured] = {}
-        self.tried: set[tuple[int, int | None, int]] = set()  # shapes without their spans
+        self.tried: set[StepShape] = set()  # with a span of 0
         self.prefills = prefills
 
     def prefill(self, sequences: Sequences, parts: list[Part]) -> None:
@@ -141,16 +141,19 @@ class GraphedStep(Step):
             else:
                 super().prefill(sequences, parts)
 
-    def catch_up(self, sequences: Sequences, parts: list[Part]) -> tuple[Pass, ...]:
+    def catch_up(
+        self, sequences: Sequences, parts: list[Part], drafter: int = 0
+    ) -> tuple[Pass, ...]:
         with self.here:
-            if self.prefills is not None and self.prefills.drafter.captured:
-                return self.prefills.drafter.feed(parts)
-            return super().catch_up(sequences, parts)
+            graphs = None if self.prefills is None else self.prefills.drafters[drafter]
+            if graphs is not None and graphs.captured:
+                return graphs.feed(parts)
+            return super().catch_up(sequences, parts, drafter)
 
     def prepare_windows(self) -> None:
         if self.prefills is not None:
             with self._captures():
-                for graphs in self.prefills:
+                for graphs in self.prefills.all:
                     graphs.prepare(self._replayed)
 
     def prepare(self, sequences: Sequences, shape: StepShape) -> None:
@@ -223,7 +226,7 @@ class GraphedStep(Step):
         return collect
 
     def _capture(self, shape: StepShape) -> Captured:
-        sizes = shape.k, shape.packed, shape.segments
+        sizes = shape._replace(span=0)
         if sizes in self.tried and self.shapes.reads_lengths:
             try:
                 with launches().existing_kernels_only():

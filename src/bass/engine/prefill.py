@@ -152,7 +152,7 @@ def feeds_target(target: RowStore, drafter: Drafter) -> Feed:
     return feed
 
 
-def feeds_drafter(drafter: Drafter) -> Feed:
+def feeds_drafter(drafter: RowStore) -> Feed:
     """What feeds a window to the drafter."""
     return lambda window, following: drafter.fill(window)
 
@@ -282,7 +282,11 @@ class SegmentGraphs:
 
 
 class PrefillGraphs(NamedTuple):
-    """Those that feed prompts to the target, and what the drafter lacks to it."""
+    """Those that feed prompts to the target, and to each part of the drafter what it lacks."""
 
     target: SegmentGraphs
-    drafter: SegmentGraphs
+    drafters: tuple[SegmentGraphs, ...]
+
+    @property
+    def all(self) -> tuple[SegmentGraphs, ...]:
+        return self.target, *self.drafters

@@ -29,7 +29,7 @@ from bass.engine.step import Step, StepReport
 from bass.engine.trimming import TOO_MANY
 from bass.errors import CheckpointError, RequestError, StrategyError, explained
 from bass.interfaces import DraftLengthPolicy
-from bass.interfaces.policy import checked_lengths
+from bass.interfaces.policy import checked_lengths, checked_part
 from bass.ops.batch_state import TARGET
 from bass.records import Feedback, Sequences
 
@@ -90,7 +90,7 @@ class EngineRun:
         self.trace = RunRecord()
         weakref.finalize(self, setattr, self.status, "over", True)
         self.schedule = Schedule(self.requests, self.sequences, self.step)
-        self.batch = len(self.sequences.lens)
+        self.batch, self.parts = len(self.sequences.lens), len(self.step.drafter.parts)
         self.began = self.idle = 0.0
 
     @property
@@ -151,10 +151,8 @@ class EngineRun:
             pending = ahead
             if pending is None:
                 state = self._admitted(state)
-                lengths = checked_lengths(self.policy, self.policy.lengths(state), self.batch)
-                pending = self._launched(self.schedule.plan(lengths))
-            if not pending.plan.shape.k:
-                self.schedule.undrafted()
+                pending = self._launched(self.schedule.plan(*self._chosen(state)))
+            self.schedule.undrafted(pending.plan.shape)
             ahead = self._launched_ahead(pending.plan, state)
             yield emissions  # while the device works; the consumer may end requests
             serving = self.schedule.serving.copy()
@@ -200,14 +198,18 @@ class EngineRun:
             self.step.prepare(self.sequences, shape)
             self.trace.capture_seconds += time.perf_counter() - before
 
+    def _chosen(self, state: Any) -> tuple[list[int], int]:
+        """The policy's lengths of the next step, and the part of the drafter that drafts."""
+        lengths = checked_lengths(self.policy, self.policy.lengths(state), self.batch)
+        return lengths, checked_part(self.policy, self.policy.part(state), self.parts)
+
     def _admitted(self, state: Any) -> Any:
         """Feed prompts of waiting requests; returns the policy's state, reset for the rows that
         begin to decode.
         """
         if not self.schedule.admits:
             return state
-        lengths = checked_lengths(self.policy, self.policy.lengths(state), self.batch)
-        admitted = self.schedule.admit(lengths)
+        admitted = self.schedule.admit(*self._chosen(state))
         if (device := self.sequences.tokens.device).type == "cuda":
             torch.cuda.current_stream(device).synchronize()  # not a part of the next step's time
         if len(admitted):
@@ -222,11 +224,12 @@ class EngineRun:
         self._capture(plan.shape)
         started = time.perf_counter()
         caught_up = None
-        if lacked := self.schedule.lacked(plan.lengths):
+        if lacked := self.schedule.lacked(plan):
             tokens = np.zeros(self.batch, dtype=np.int64)
             for part in lacked:
                 tokens[part.row] = part.last - part.first
-            caught_up = self.step.catch_up(self.sequences, lacked), tokens
+            passes = self.step.catch_up(self.sequences, lacked, plan.shape.part)
+            caught_up = passes, tokens
         if plan.parts and not plan.shape.segments:  # the drafts are longer than at the admission
             self.step.prefill(self.sequences, plan.parts)
         collect = self.step.launch(self.sequences, plan.lengths, plan.shape, plan.parts)
@@ -235,8 +238,8 @@ class EngineRun:
     def _launched_ahead(self, plan: StepPlan, state: Any) -> PendingStep | None:
         """Launch the next step while this one is in flight, or return None.
 
-        It requires a policy that gives lengths ahead, a shape that does not depend on this step's
-        report, and a drafter that lacks no token.
+        It requires a policy that gives lengths ahead, and a plan that does not depend on this
+        step's report.
         """
         if not self.step.overlaps or self.time_budget is not None:
             return None
@@ -244,8 +247,9 @@ class EngineRun:
         if given is None:
             return None
         lengths = checked_lengths(self.policy, given, self.batch)
-        after = self.schedule.plan_ahead(plan, lengths)
-        if after is None or any(after.lengths[row] for row in self.schedule.lacking):
+        part = checked_part(self.policy, self.policy.part_ahead(state), self.parts)
+        after = self.schedule.plan_ahead(plan, lengths, part)
+        if after is None:
             return None
         return PendingStep(self.step.launch(self.sequences, after.lengths, after.shape), after)
 
@@ -291,6 +295,7 @@ class EngineRun:
             work_of(report.passes, pending.caught_up, log.target, *counted) + log.fed(fed),
             trimmed,
             fed,
+            plan.shape.part,
         )
         self.trace.steps.append(record)
         check_prefix(self.step, report)

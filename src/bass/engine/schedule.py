@@ -44,8 +44,9 @@ class Schedule:
 
     A request waits in `queue`, has its row in `prefilling` while its prompt is fed, then in
     `serving`, which holds the index of each row's request, -1 for a row that is idle in steps. The
-    limit of a row without a request is 0. `known`: the requests that have not ended. `lacking`: by
-    row, the first token that its drafter has not been fed; other drafters lack none.
+    limit of a row without a request is 0. `known`: the requests that have not ended. `lacking`: of
+    each part of the drafter, by row, the first token that it has not been fed; other rows lack
+    none, nor do parts that are fed nothing.
     """
 
     requests: list[Request]
@@ -60,10 +61,12 @@ class Schedule:
         self.arrived = len(self.known)
         self.queue = deque(self.known)
         self.prefilling: dict[int, Prefill] = {}  # by row, in the order of their admission
-        self.lacking: dict[int, int] = {}
+        self.lacking: list[dict[int, int]] = [{} for _ in self.step.drafter.parts]
+        # the parts of the drafter that are fed tokens
+        self.fed = [i for i, part in enumerate(self.step.drafter.parts) if part.fills]
         self.kept = deque[int](maxlen=STEPS)  # drafted tokens that each of the last steps verified
-        device, self.fed = self.sequences.tokens.device, self.step.shapes.segments
-        self.chunk, self.segment = chunk_tokens(batch, device, bool(self.fed))
+        device, self.segments = self.sequences.tokens.device, self.step.shapes.segments
+        self.chunk, self.segment = chunk_tokens(batch, device, bool(self.segments))
         self.parts: list[Part] = []  # of prompts, which the next step feeds
 
     @property
@@ -82,21 +85,22 @@ class Schedule:
             self.queue.append(self.arrived)
             self.arrived += 1
 
-    def admit(self, lengths: list[int] | None = None) -> np.ndarray:
+    def admit(self, lengths: list[int] | None = None, drafter: int = 0) -> np.ndarray:
         """Assign idle rows to waiting requests and feed prompts: as many tokens as take about as
         long as a step, or all of them if no row runs. Returns the rows that begin to decode.
 
         A step that can feed prompts feeds them itself (`parts`); their rows begin after it.
 
-        lengths: of the next drafts. The drafter of a row of length 0 is fed before its first draft.
-        Samples of one prompt share a prefill: the first is fed, or copied from a row that already
-        serves the prompt; the others are copies, and wait for that row.
+        lengths: of the next drafts. drafter: the part that drafts them. A row of length 0, and the
+        other parts, are fed before their first draft. Samples of one prompt share a prefill: the
+        first is fed, or copied from a row that already serves the prompt; the others are copies,
+        and wait for that row.
         """
-        started = self._fed()  # by the last step
+        started = self._completed()  # by the last step
         self._start(started)
         runs = max(self.serving) >= 0
         joins = runs and self.step.shapes.feeds(max(lengths or [0]))
-        most = self.segment * self.fed[-1] if joins else self.chunk
+        most = self.segment * self.segments[-1] if joins else self.chunk
         budget = most if runs else sys.maxsize
         left = budget - sum(
             self._in_segments(len(self._prompt(p.request)) - 1 - p.fed)
@@ -105,8 +109,8 @@ class Schedule:
         idle = [i for i, r in enumerate(self.serving) if r < 0 and i not in self.prefilling]
         assignment, copies = None, dict[int, int]()
         if self.queue and idle:
-            given = -1 if joins else left, lengths or [1] * len(self.lens)
-            assignment, copies = self._assigned(idle, *given)
+            lengths, left = lengths or [1] * len(self.lens), -1 if joins else left
+            assignment, copies = self._assigned(idle, left, lengths, drafter)
         stores = self.step.target, self.step.drafter
         if assignment is not None:
             for store in stores:
@@ -116,16 +120,17 @@ class Schedule:
                 self.parts = parts
             else:
                 self.step.prefill(self.sequences, parts)
-            if parts := [part for part in parts if part.row not in self.lacking]:
-                self.step.catch_up(self.sequences, parts)
+            for one in self.fed:
+                if own := [part for part in parts if part.row not in self.lacking[one]]:
+                    self.step.catch_up(self.sequences, own, one)
         if assignment is not None:
             for store in stores:
                 store.copy_rows(copied(assignment) if store.writes_inputs else assignment)
         self.step.log.take()  # a prefill is not part of a step
-        self._start(now := copies if joins else self._fed() | copies)
+        self._start(now := copies if joins else self._completed() | copies)
         return np.array([*started, *now], dtype=np.int64)
 
-    def _fed(self) -> dict[int, int]:
+    def _completed(self) -> dict[int, int]:
         """The requests whose prompts are fed, by row; they are not prefilling any more."""
         done = {
             row: one.request
@@ -144,7 +149,7 @@ class Schedule:
         return -(-tokens // self.segment) * self.segment
 
     def _assigned(
-        self, idle: list[int], left: int, lengths: list[int]
+        self, idle: list[int], left: int, lengths: list[int], drafter: int
     ) -> tuple[RowAssignment, dict[int, int]]:
         """Assign idle rows to the first requests of the queue; also returns the request of each row
         that copies its prompt.
@@ -178,15 +183,17 @@ class Schedule:
         for row, request in zip(idle, leaders + followers, strict=False):
             prompt, self.limits[row] = self._prompt(request), self.known[request].limit
             source[row] = donors.setdefault(tuple(prompt), row)
-            self.lacking.pop(row, None)
             if source[row] == row:
                 self.prefilling[row] = Prefill(request)
-                if not lengths[row]:
-                    self.lacking[row] = 0
             else:
                 shared[row], copies[row] = len(prompt) - 1, request
-                if source[row] in self.lacking:
-                    self.lacking[row] = min(self.lacking[source[row]], len(prompt) - 1)
+            for one in self.fed:
+                lacking = self.lacking[one]
+                lacking.pop(row, None)
+                if source[row] in lacking:
+                    lacking[row] = min(lacking[source[row]], len(prompt) - 1)
+                elif source[row] == row and not (one == drafter and lengths[row]):
+                    lacking[row] = 0
         return RowAssignment(np.array(self.limits), source, shared), copies
 
     def _parts(self, budget: int) -> list[Part]:
@@ -230,27 +237,31 @@ class Schedule:
         s.steps[index] = 0
         s.active[index] = True
 
-    def undrafted(self) -> None:
-        """Note that no row drafts in the next step: its drafter is fed the last two tokens of a row
-        when it drafts.
+    def undrafted(self, shape: StepShape) -> None:
+        """Note which parts of the drafter do not draft in the next step, of this shape: a part is
+        fed the last two tokens of a row when it drafts.
         """
-        for row, request in enumerate(self.serving):
-            if request >= 0:
-                self.lacking.setdefault(row, max(self.lens[row] - 2, 0))
+        for part in self.fed:
+            if shape.k and part == shape.part:
+                continue
+            for row, request in enumerate(self.serving):
+                if request >= 0:
+                    self.lacking[part].setdefault(row, max(self.lens[row] - 2, 0))
 
-    def lacked(self, lengths: list[int]) -> list[Part]:
-        """What the drafters of rows that draft now lack; it counts as fed."""
-        rows = [row for row in self.lacking if lengths[row]]
+    def lacked(self, plan: StepPlan) -> list[Part]:
+        """What the part that drafts lacks of the rows that draft now; it counts as fed."""
+        lacking = self.lacking[plan.shape.part]
+        rows = [row for row in lacking if plan.lengths[row]]
         if not rows:
             return []
         tokens = self.sequences.tokens[:, : max(self.lens[row] for row in rows)].tolist()
-        firsts = [(row, self.lacking.pop(row)) for row in rows]
+        firsts = [(row, lacking.pop(row)) for row in rows]
         parts = [Part(row, tokens[row], first, self.lens[row] - 1) for row, first in firsts]
         return [part for part in parts if part.first < part.last]
 
-    def plan(self, requested: list[int]) -> StepPlan:
-        """The next step; each draft has its requested length, or what its request, its row's limit
-        and the drafter's context leave.
+    def plan(self, requested: list[int], drafter: int = 0) -> StepPlan:
+        """The next step, drafted by this part of the drafter; each draft has its requested length,
+        or what its request, its row's limit and the drafter's context leave.
         """
         lengths, longest, context = [0] * len(requested), 0, self.step.draft_context
         rows = zip(self.serving, requested, self.lens, self.limits, self.longest, strict=True)
@@ -262,22 +273,27 @@ class Schedule:
                 if tokens + lengths[row] > longest:
                     longest = tokens + lengths[row]
         parts, self.parts = self.parts, []
-        return StepPlan(lengths, self._shape(lengths, longest, segments_of(parts)), parts)
+        shape = self._shape(lengths, longest, drafter, segments_of(parts))
+        return StepPlan(lengths, shape, parts)
 
-    def _shape(self, lengths: list[int], longest: int, segments: int = 0) -> StepShape:
+    def _shape(
+        self, lengths: list[int], longest: int, drafter: int, segments: int = 0
+    ) -> StepShape:
         """The shape of a step of drafts of these lengths, in rows of up to `longest` positions."""
         k, drafted, rows = max(lengths), sum(lengths), len(lengths) - self.serving.count(-1)
         if (trimming := self.step.trimming) is not None:
             drafted = min(drafted, trimming.trim.most(rows, k))
             if trimming.trim.reads_places and self.kept:
                 drafted = min(drafted, int(max(self.kept) * ROOM) + rows // 8 + 1)
-        return self.step.shapes.shape(k, longest, self.capacity, drafted + rows, segments)
+        places = drafted + rows
+        return self.step.shapes.shape(k, longest, self.capacity, places, drafter, segments)
 
-    def plan_ahead(self, plan: StepPlan, requested: list[int]) -> StepPlan | None:
+    def plan_ahead(self, plan: StepPlan, requested: list[int], drafter: int = 0) -> StepPlan | None:
         """The step after this one, if it does not depend on this one's report; else None.
 
         That holds where no prompt is to be fed, no active row can reach its limit in either step,
-        nor its draft the end of the drafter's context, and the shape is prepared.
+        nor its draft the end of the drafter's context, the shape is prepared, and the part that
+        drafts lacks no token.
         """
         if self.admits:
             return None
@@ -291,7 +307,9 @@ class Schedule:
                 if most + 1 > limit or (following and most > context):
                     return None
                 lengths[row], longest = following, max(longest, most)
-        shape = self._shape(lengths, longest)
+        shape = self._shape(lengths, longest, drafter)
+        if any(lengths[row] for row in self.lacking[shape.part]):
+            return None
         return StepPlan(lengths, shape) if self.step.prepared(shape) else None
 
     def finish(self, request: int) -> None:

@@ -100,9 +100,15 @@ class Step(Protocol):
         """Feed parts of prompts to their rows of the target, and its states to the drafter."""
         feed_parts(feeds_target(self.target, self.drafter), sequences, parts)
 
-    def catch_up(self, sequences: Sequences, parts: list[Part]) -> tuple[Pass, ...]:
-        """Feed the drafter what it lacks of prompts and later tokens; returns the passes."""
-        feed_parts(feeds_drafter(self.drafter), sequences, parts, catches_up=True)
+    def catch_up(
+        self, sequences: Sequences, parts: list[Part], drafter: int = 0
+    ) -> tuple[Pass, ...]:
+        """Feed a part of the drafter what it lacks of prompts and later tokens; returns the passes.
+
+        drafter: its index in `Drafter.parts`.
+        """
+        feed = feeds_drafter(self.drafter.parts[drafter])
+        feed_parts(feed, sequences, parts, catches_up=True)
         return self.log.take()
 
     def prepare_windows(self) -> None:
@@ -179,9 +185,9 @@ class SpeculativeStep(Step):
         prompts: of `shape.segments`, fed by the target's pass.
         """
         self.log.take()  # drops the passes of prefills and others outside of steps
-        k, span, packed, _ = shape
+        k, span, packed, part, _ = shape
         noise = step_noise(sequences.keys, sequences.steps, sequences.lens, k)
-        draft, flags = self.drafted(sequences, lengths, k, noise, span)
+        draft, flags = self.drafted(sequences, lengths, k, noise, span, part)
         trimmed = None
         if self.trimming is not None:
             draft, trimmed = self.trimming(sequences, draft, packed, self.is_first)
@@ -205,9 +211,16 @@ class SpeculativeStep(Step):
         return report, passes
 
     def drafted(
-        self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
+        self,
+        sequences: Sequences,
+        lengths: Int[Tensor, " batch"],
+        k: int,
+        noise: Noise,
+        span: int,
+        part: int = 0,
     ) -> tuple[Draft, Int[Tensor, " batch"]]:
-        """The draft to verify: up to `lengths[b] <= k` tokens for row b, none for an idle row.
+        """The draft of this part to verify: up to `lengths[b] <= k` tokens for row b, none for an
+        idle row.
 
         Also returns a flag for each row, 0 for a valid draft: see
         `bass.ops.batch_state.valid_part`. Raises `StrategyError` for an answer of another type or
@@ -218,15 +231,16 @@ class SpeculativeStep(Step):
         if not k:
             empty = Draft(lengths.new_zeros(len(lengths), 0), None, torch.zeros_like(lengths))
             return empty, torch.zeros_like(lengths)
-        writes = self.drafter.writes_inputs
+        drafter = self.drafter.parts[part]
+        writes = drafter.writes_inputs
         requested, given = copied((lengths, noise)) if writes else (lengths, noise)
-        answer = self.drafter.propose(sequences, requested, k, given, span)
-        if self.is_first("drafter"):
-            check_answer(self.drafter, answer, lengths, k, self.vocab_size)
-        proposed = in_int64(self.drafter, answer, lengths)
+        answer = drafter.propose(sequences, requested, k, given, span)
+        if self.is_first(f"drafter {part}"):
+            check_answer(drafter, answer, lengths, k, self.vocab_size)
+        proposed = in_int64(drafter, answer, lengths)
         draft, flags = valid_part(lengths, proposed, self.vocab_size)
         if flags.device.type == "cpu" and (found := max(flags.tolist())):
-            raise invalid_draft(self.drafter, found)
+            raise invalid_draft(drafter, found)
         return draft, flags
 
     def judged(

@@ -6,7 +6,7 @@ from itertools import product
 
 import torch
 
-from bass.drafters.ensemble import is_ours
+from bass.drafters.several import is_ours
 from bass.engine.assembly import Storage
 from bass.engine.engines import EngineCache
 from bass.engine.graphs import GraphedStep, trial
@@ -72,7 +72,7 @@ def first_segments(storage: Storage) -> Iterator[Callable[[], object]]:
     """What feeds windows without a token of the kinds that are captured, as `first_windows`."""
     if storage.prefills is not None:
         for prompts in segment_kinds(storage.capacity, storage.models.device):
-            for graphs in storage.prefills:
+            for graphs in storage.prefills.all:
                 yield partial(graphs.run, *prompts)
 
 
@@ -88,8 +88,9 @@ def compiled(storage: Storage) -> Iterator[int]:
         rows = storage.sizes[0]
         step = storage.engine(rows).step
         windows = [*first_segments(storage), *first_windows(storage, step, rows)]
-        windows[0]()  # the target's
-        windows[-1]()  # the drafter's
+        # the target's, and those of the parts of the drafter
+        for feed in (windows[0], *windows[-len(step.drafter.parts) :]):
+            feed()
     rehearsals = [*rehearsals_of(storage)]
     for some in (rehearsals[:1], rehearsals[1:]):
         with launch.compiled_ahead() as compiler, torch.inference_mode():

@@ -94,6 +94,11 @@ class RowStore(ABC):
 
     writes_inputs: ClassVar[bool] = False
 
+    @property
+    def fills(self) -> bool:
+        """Whether its `fill` does anything."""
+        return type(self).fill is not RowStore.fill
+
     def reserve(self, assignment: RowAssignment) -> None:
         """Reserve `assignment.capacities[b]` positions for row b."""
 
@@ -114,6 +119,10 @@ class ForwardingRowStore(RowStore):
     @abstractmethod
     def store(self) -> RowStore:
         """The store that holds the state."""
+
+    @property
+    def fills(self) -> bool:
+        return type(self).fill is not ForwardingRowStore.fill or self.store.fills
 
     def reserve(self, assignment: RowAssignment) -> None:
         self.store.reserve(assignment)

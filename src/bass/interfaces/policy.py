@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from bass.errors import PolicyError
+from bass.errors import PolicyError, counted
 from bass.host_records import Feedback
 from bass.option import Ranged
 
@@ -20,7 +20,7 @@ class DraftLengthPolicy(Ranged, ABC, Generic[State]):
 
     `max_length`: the longest draft that it can request. `constant_length`: lengths never change.
     `reads_times`: the engine calls `timed` before `init`. `draft_lengths`, `lengths_ahead`: see
-    there.
+    there. `part`, `part_ahead`: for drafters of several parts.
     """
 
     max_length: int
@@ -71,6 +71,16 @@ class DraftLengthPolicy(Ranged, ABC, Generic[State]):
         """
         return self.lengths(state) if self.constant_length else None
 
+    def part(self, state: State) -> int:
+        """The index in `Drafter.parts` of the drafter of the coming step; without effect in a step
+        without drafts. Drafters other than `choice` have one part.
+        """
+        return 0
+
+    def part_ahead(self, state: State) -> int:
+        """The part of the step whose lengths are `lengths_ahead(state)`."""
+        return self.part(state)
+
     @abstractmethod
     def update(self, state: State, feedback: Feedback) -> State:
         """The state after a step. The old state stays unchanged."""
@@ -102,6 +112,17 @@ def checked_lengths(policy: DraftLengthPolicy[Any], given: Any, batch: int) -> l
         )
     # for a few numbers Python is five times as fast as NumPy
     return _within(policy, "lengths", lengths.tolist())
+
+
+def checked_part(policy: DraftLengthPolicy[Any], given: Any, parts: int) -> int:
+    """The part that the policy gave, if the drafter of the run has it. Raises `PolicyError`."""
+    if isinstance(given, int | np.integer) and 0 <= given < parts:
+        return int(given)
+    raise PolicyError(
+        f"`{type(policy).__name__}.part` returned {given!r}, and the run has "
+        f"{counted(parts, 'drafter')}: return the index of one, counted from 0, or give more "
+        "`methods` to `drafter=choice`."
+    )
 
 
 def _within(policy: DraftLengthPolicy[Any], what: str, lengths: Lengths) -> Lengths:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, NamedTuple, final
 
 import numpy as np
@@ -32,6 +33,9 @@ class Exp3(DraftLengthPolicy[Exp3State]):
         p_i = (1 - rate) w_i / (w_1 + ... + w_K) + rate / K
         w_i = w_i exp(rate r / (p_i K))      for the drawn arm i alone
 
+    An arm is a length k, or `(drafter, k)`, the index of one of the `methods` of `drafter=choice`
+    and its length; k alone is of the first drafter.
+
     The reward r in [0, 1] is the tokens a second of an active row in the step, over the highest of
     any step so far. A step without a time counts as one second. The draw of step t is the t-th of a
     counter-based generator with the key `seed`. Cost: a generator is made in each call, 10 us.
@@ -39,31 +43,45 @@ class Exp3(DraftLengthPolicy[Exp3State]):
 
     paper: ClassVar[str] = "Auer et al., 2002; Hou et al., 2025 (BanditSpec)"
 
-    arms: tuple[int, ...] | list[int] = (0, 1, 2, 4, 8)
+    arms: tuple[int | tuple[int, int], ...] | list[int | tuple[int, int]] = (0, 1, 2, 4, 8)
     rate: float = within("(0, 1]", 0.1)
     seed: int = within("[0, inf)", 0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        arms = tuple(self.arms)
-        if not arms or min(arms) < 0 or len({*arms}) < len(arms):
-            raise OptionError(f"`Exp3(arms={self.arms!r})` must be different lengths of 0 or more.")
-        object.__setattr__(self, "arms", arms)  # a tuple, so that the policy is hashable
+        # tuples, so that the policy is hashable
+        arms = tuple(tuple(one) if isinstance(one, list) else one for one in self.arms)
+        object.__setattr__(self, "arms", arms)
+        if not arms or min(map(min, self._pairs)) < 0 or len({*self._pairs}) < len(arms):
+            raise OptionError(
+                f"`Exp3(arms={arms!r})` must be different lengths, or pairs `[drafter, k]`, of "
+                "integers of 0 or more."
+            )
+
+    @cached_property
+    def _pairs(self) -> tuple[tuple[int, int], ...]:
+        """Drafter and length of each arm."""
+        pairs = (one if isinstance(one, tuple) else (0, one) for one in self.arms)
+        return tuple((part if k else 0, k) for part, k in pairs)
 
     @property
     def max_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return max(self.arms)
+        return max(k for _, k in self._pairs)
 
     @property
     def draft_lengths(self) -> Collection[int]:
-        return self.arms
+        return {k for _, k in self._pairs}
 
     def init(self, batch_size: int) -> Exp3State:
         return Exp3State(batch_size, np.zeros(len(self.arms)))
 
     def lengths(self, state: Exp3State) -> np.ndarray:
         arm, _ = self._drawn(state)
-        return np.full(state.batch, self.arms[arm], dtype=np.int32)
+        return np.full(state.batch, self._pairs[arm][1], dtype=np.int32)
+
+    def part(self, state: Exp3State) -> int:
+        arm, _ = self._drawn(state)
+        return self._pairs[arm][0]
 
     def update(self, state: Exp3State, feedback: Feedback) -> Exp3State:
         if not feedback.active_rows:

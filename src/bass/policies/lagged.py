@@ -60,11 +60,23 @@ class Lagged(DraftLengthPolicy[Delayed]):
         return self.policy.lengths(state.inner)
 
     def lengths_ahead(self, state: Delayed) -> np.ndarray | None:
-        if len(state.waiting) < self.steps:
-            return self.policy.lengths(state.inner)
         if not self.steps:
             return self.policy.lengths_ahead(state.inner)
-        return self.policy.lengths(self.policy.update(state.inner, deepcopy(state.waiting[0])))
+        return self.policy.lengths(self._following(state))
+
+    def part(self, state: Delayed) -> int:
+        return self.policy.part(state.inner)
+
+    def part_ahead(self, state: Delayed) -> int:
+        if not self.steps:
+            return self.policy.part_ahead(state.inner)
+        return self.policy.part(self._following(state))
+
+    def _following(self, state: Delayed) -> Any:
+        """The inner state of the step after the coming one."""
+        if len(state.waiting) < self.steps:
+            return state.inner
+        return self.policy.update(state.inner, deepcopy(state.waiting[0]))
 
     def update(self, state: Delayed, feedback: Feedback) -> Delayed:
         waiting = (*state.waiting, feedback)

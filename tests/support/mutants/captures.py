@@ -21,6 +21,27 @@ MUTANTS = (
         (f"{ENGINES}::test_the_shapes_of_a_range_are_those_of_its_steps",),
     ),
     Mutant(
+        "one part of a drafter is captured",
+        "StepShapes.needed",
+        "range(self.parts if k else 1)",
+        "range(1)",
+        (f"{ENGINES}::test_the_shapes_of_a_range_are_those_of_its_steps",),
+    ),
+    Mutant(
+        "a part of a drafter is captured that has not run",
+        "GraphedStep._capture",
+        "shape._replace(span=0)",
+        "shape._replace(span=0, part=0)",
+        ("unit/test_graphs.py",),
+    ),
+    Mutant(
+        "the graphs of another part feed a drafter",
+        "GraphedStep.catch_up",
+        "self.prefills.drafters[drafter]",
+        "self.prefills.drafters[0]",
+        (f"{PREFILL}::test_a_users_drafter_or_cache_is_fed_without_graphs",),
+    ),
+    Mutant(
         "two calls at once share the kept storage",
         "EngineCache.reserve",
         "storage.status.over",

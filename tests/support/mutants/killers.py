@@ -92,10 +92,11 @@ RULES, DRAFTERS, STOP_LAWS, DRAFT_LAWS = (
     "laws/test_3_drafters.py",
 )
 RULED = f"{STOP_LAWS}::test_the_joint_law_of_three_tokens_is_the_targets"
+PART_EQUAL = f"{DRAFT_LAWS}::test_a_part_equal_to_the_target_is_always_accepted"
 FED, AFTER = (
     f"{DRAFT_LAWS}::test_a_{law}"
     for law in (
-        "model_in_an_ensemble_has_been_fed_every_committed_token",
+        "model_among_drafters_has_been_fed_every_committed_token",
         "model_equal_to_the_target_is_always_right_after_the_drafts_of_another",
     )
 )
