@@ -23,7 +23,7 @@ from bass.errors import OptionError, RequestError, StrategyError
 from bass.policies import Fixed
 from bass.records import Feedback, Sequences
 from bass.testing.doubles import OwnPast
-from bass.testing.small_models import SmallTable
+from bass.testing.small_models import SmallLlama, SmallTable
 from support.engines import RunOutput, Setup
 from unit.test_generation import save_pair_member
 
@@ -261,6 +261,21 @@ def test_a_step_feeds_prompts_to_other_rows_in_its_pass(
     found = RunOutput(run)
     assert passes == [29 + 1]
     assert [step.fed for step in found.steps if step.fed] == [8, 8, 8, 3, 4]
+    assert found.tokens == setup.outcome(requests).tokens
+
+
+def test_samples_of_a_prompt_that_a_step_feeds_wait_for_it(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two rows end in one step, and the next two requests have one prompt."""
+    monkeypatch.setattr("bass.engine.prefill.SEGMENT", 4)
+    sizes = ((1, 9, 40), (2, 3, 5), (3, 3, 5), (4, 12, 9), (4, 12, 9))
+    requests = [Request([t] * n, n + new, i) for i, (t, n, new) in enumerate(sizes)]
+    setup = Setup(SmallLlama(), device, policy=Fixed(0), batch=3, graphs=False)
+    made = setup.engine(requests)
+    object.__setattr__(made.step, "shapes", StepShapes(segments=(1, 4)))
+    found = RunOutput(replace(made))
+    assert [step.fed for step in found.steps if step.fed] == [11]
     assert found.tokens == setup.outcome(requests).tokens
 
 

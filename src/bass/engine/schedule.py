@@ -285,8 +285,8 @@ class Schedule:
             drafted = min(drafted, trimming.trim.most(rows, k))
             if trimming.trim.reads_places and self.kept:
                 drafted = min(drafted, int(max(self.kept) * ROOM) + rows // 8 + 1)
-        places = drafted + rows
-        return self.step.shapes.shape(k, longest, self.capacity, places, drafter, segments)
+        tokens = drafted + rows
+        return self.step.shapes.shape(k, longest, self.capacity, tokens, drafter, segments)
 
     def plan_ahead(self, plan: StepPlan, requested: list[int], drafter: int = 0) -> StepPlan | None:
         """The step after this one, if it does not depend on this one's report; else None.

@@ -23,6 +23,7 @@ from support.mutants.killers import (
     SHARED,
     SOON,
     TOO_EARLY,
+    WAITING,
     WARPS,
     WITNESS,
     WRITTEN_DRAFT,
@@ -143,7 +144,7 @@ MUTANTS = (
         "Schedule.admit",
         "-1 if joins else left",
         "left",
-        (QUEUED,),
+        (WAITING,),
     ),
     Mutant(
         "a drafter does not observe the prompts that a step feeds",
@@ -297,7 +298,7 @@ MUTANTS = (
     Mutant(
         "the span does not cover the window",
         "Schedule._shape",
-        "self.step.shapes.shape(k, longest, self.capacity, drafted + rows, drafter)",
+        "self.step.shapes.shape(k, longest, self.capacity, tokens, drafter, segments)",
         "self.step.shapes.shape(k, max(longest - k - 1, 1), self.capacity, drafted + rows)",
         (WITNESS, LAYOUTS),
     ),

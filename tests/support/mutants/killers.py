@@ -24,6 +24,7 @@ SHARED = f"{GREEDY}::test_samples_of_one_prompt_share_one_prefill_and_still_agre
 INVARIANCE = "laws/test_2_invariance.py"
 ALONE = f"{INVARIANCE}::test_a_request_alone_and_in_any_batch_gives_the_same_tokens_and_acceptance"
 QUEUED = f"{INVARIANCE}::test_a_request_gives_the_same_tokens_alone_and_from_any_queue"
+WAITING = "unit/test_queue.py::test_samples_of_a_prompt_that_a_step_feeds_wait_for_it"
 JOINT = "laws/test_4_joint_law.py"
 REGISTERED = "unit/test_testing_registered.py::test_every_drafter_is_exact"
 LOSSES = f"{JOINT}::test_the_joint_law_is_the_targets_under_every_policy_drafter_and_verifier"
