@@ -68,13 +68,13 @@ if "BASS_EXPECTED_SOURCE" in os.environ:
 def step_times_by_formula(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Policies that read step times get the same ones in every test, and none of the user's."""
 
-    def line(self: step_times.StepTimes, engine: Any) -> list[float]:
+    def line(self: step_times.StepTimes, engine: Any, drafter: int) -> list[float]:
         return [1 + 0.1 * k for k in range(self.parts.policy.max_length + 1)]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("BASS_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(step_times.StepTimes, "measured", line)
-        patch.setattr(step_times.StepTimes, "caught_up", lambda self, engine: 0.1)
+        patch.setattr(step_times.StepTimes, "caught_up", lambda *_: 0.1)
         patch.setattr(step_times, "ALONE", 0.0)
         yield
 

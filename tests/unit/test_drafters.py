@@ -339,7 +339,12 @@ def test_drafters_without_a_draft_model_give_plain_greedy_decoding(
 
 @pytest.mark.parametrize(
     "drafter",
-    ["ensemble", {"class_path": "ensemble", "init_args": {"methods": ["ngram", "model"]}}, "model"],
+    [
+        "ensemble",
+        {"class_path": "ensemble", "init_args": {"methods": ["ngram", "model"]}},
+        {"class_path": "choice", "init_args": {"methods": ["model", "ngram", "suffix"]}},
+        "model",
+    ],
 )
 def test_drafters_with_a_draft_model_give_plain_greedy_decoding(
     silent_pair: Pair, drafter: Any

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import strategies as st
 
 from bass.interfaces import DraftLengthPolicy
-from bass.policies import POLICIES, ContextTable, Exp3, Goodput, Lagged, Oracle
+from bass.policies import POLICIES, Auto, ContextTable, Exp3, Goodput, Lagged, Oracle
 from bass.records import Feedback
 from bass.testing.checking import Checker
 from bass.testing.inputs import SEEDS, step_events
 from bass.testing.properties_of_policies import follow
 
+TIMES = tuple(1 + 0.1 * k for k in range(7))
+TWO = Auto(max_length=6, times=TIMES, others=((TIMES, 0.1),))
 ARMS = Exp3((0, (0, 2), (1, 2), (1, 5)))
 TRACE = np.random.default_rng(0).integers(0, 9, (12, 6))
 EVERY: dict[str, DraftLengthPolicy[Any]] = {
@@ -21,6 +23,8 @@ EVERY: dict[str, DraftLengthPolicy[Any]] = {
     "oracle": Oracle(TRACE, max_length=6),
     "lagged": Lagged(POLICIES["per-row-budget"](), 2),
     "lagged arms": Lagged(ARMS, 2),
+    "auto, two drafters": TWO,
+    "lagged, two drafters": Lagged(TWO),
     "lagged context": Lagged(ContextTable([[2, 99, 1], [9, 2500, 3], [9, 9999, 0]])),
 }
 # A row's length depends on its own past alone. (A budget is shared, so it is not among them.)

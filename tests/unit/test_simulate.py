@@ -1,12 +1,16 @@
 """The simulator against closed forms and the published table, and the regret of `auto`."""
 
 import itertools
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bass.errors import OptionError
+from bass.host_records import Feedback
 from bass.policies import Auto, BatchAdaptive, Fixed, Goodput, Oracle
 from bass.policies.simulate import Acceptance, Constant, CostModel, simulate
 from support.matrix import matrix
@@ -187,6 +191,71 @@ def test_auto_lengths_return_from_plain_decoding_when_drafts_get_better() -> Non
     assert (run.lengths[200:1000] == 0).mean() > 0.95
     assert (run.lengths[1700:] > 0).mean() > 0.95
     assert run.since(1700).regret() < 0.03
+
+
+NGRAMS = replace(CostModel(), draft_weights=0.01, draft_per_row=0.0002)
+DEAR = replace(CostModel(), draft_weights=1.5, draft_per_row=0.02)
+# acceptance and cost of two drafters; those that are models are fed what they lack
+SETTINGS = {
+    "n-grams, a better model": ((0.3, NGRAMS), (0.8, CostModel())),
+    "n-grams, a dear model": ((0.7, NGRAMS), (0.8, DEAR)),
+    "a model, n-grams as good": ((0.8, CostModel()), (0.8, NGRAMS)),
+    "two models": ((0.6, CostModel()), (0.75, CostModel())),
+    "neither pays": ((0.05, NGRAMS), (0.1, DEAR)),
+}
+
+
+def ms_per_token(
+    drafters: Sequence[tuple[float, CostModel]], batch: int, seed: int, then: Any = None
+) -> tuple[float, list[int]]:
+    """Of tokens 128 to 640 of a row, or of as many with the drafters `then`, by `auto`; and the
+    drafter of each of these steps. Prompts have 150 tokens, of which a pass feeds 32.
+    """
+    random, lacking = np.random.default_rng(seed), [150.0] * len(drafters)
+    times = [
+        (tuple(cost.step(batch, np.arange(17)) / 1000), (cost is not NGRAMS) * cost.draft(batch))
+        for _, cost in drafters
+    ]
+    times = [(seconds, passes / 1000) for seconds, passes in times]
+    policy = Auto().timed(*times[0], early_end_saves=False, others=tuple(times[1:]))
+    state, active = policy.init(batch), np.ones(batch, dtype=bool)
+    tokens = np.zeros(batch)
+    chosen, spent = list[int](), list[tuple[float, float]]()
+    while tokens.mean() < 640:
+        lengths, part = policy.lengths(state), policy.part(state)
+        later = then if then is not None and tokens.mean() >= 128 else drafters
+        a, cost = later[part]
+        ms = float(cost.step(batch, k := int(lengths.max())))
+        if k and cost is not NGRAMS and lacking[part]:
+            ms += cost.draft(batch) * min(np.ceil(lacking[part] / 32), 3)
+        accepted = np.minimum(Constant(a).draw(random, 1, batch)[0], lengths)
+        lacking = [0 if k and i == part else n + 1 + accepted.mean() for i, n in enumerate(lacking)]
+        if tokens.mean() >= 128:
+            spent.append((ms, 1 + accepted.mean()))
+            chosen.append(part)
+        tokens += 1 + accepted
+        state = policy.update(state, Feedback(lengths, accepted, active, ms / 1000))
+    total, emitted = np.sum(spent, 0)
+    return total / emitted, chosen
+
+
+@matrix(strength=1, setting=SETTINGS, batch=[1, 8, 32])
+def test_auto_over_two_drafters_is_within_two_percent_of_the_better_one(
+    setting: str, batch: int
+) -> None:
+    """After 128 tokens of a row; each of the two alone is by `auto` too."""
+    drafters, seeds = SETTINGS[setting], range({1: 20, 8: 6, 32: 3}[batch])
+    found, *alone = (
+        np.mean([ms_per_token(some, batch, seed)[0] for seed in seeds])
+        for some in (drafters, drafters[:1], drafters[1:])
+    )
+    assert found < 1.02 * min(alone)
+
+
+def test_auto_takes_another_drafter_when_that_one_gets_better() -> None:
+    before, after = ((0.8, CostModel()), (0.2, NGRAMS)), ((0.8, CostModel()), (0.95, NGRAMS))
+    _, chosen = ms_per_token(before, 8, 0, then=after)
+    assert np.mean(chosen[: len(chosen) // 8]) < 0.5 < np.mean(chosen[-len(chosen) // 2 :])
 
 
 def test_the_best_of_each_step_is_the_least_of_all_choices_of_lengths() -> None:

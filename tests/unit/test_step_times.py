@@ -30,8 +30,8 @@ def test_times_are_measured_once_for_a_setting_and_read_from_disk_afterwards(
 ) -> None:
     measured = []
 
-    def counted(self: StepTimes, engine: Any) -> list[float]:
-        measured.append(MEASURED(self, engine))
+    def counted(self: StepTimes, engine: Any, drafter: int) -> list[float]:
+        measured.append(MEASURED(self, engine, drafter))
         return measured[-1]
 
     monkeypatch.setenv("BASS_CACHE", str(tmp_path / "cache"))
@@ -51,6 +51,25 @@ def test_times_are_measured_once_for_a_setting_and_read_from_disk_afterwards(
     files = [*(tmp_path / "cache").iterdir()]
     assert len(files) == 2
     assert all(json.loads(file.read_text("utf-8"))["catch_up"] > 0 for file in files)
+
+
+def test_each_drafter_of_a_choice_has_times_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BASS_CACHE", str(tmp_path))
+    monkeypatch.setattr(step_times, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(StepTimes, "measured", MEASURED)
+    monkeypatch.setattr(StepTimes, "caught_up", CAUGHT_UP)
+    found = []
+    for _ in range(2):
+        llm = bass.load(policy=Auto(max_length=4), drafter="choice")
+        llm.generate("def f(", 2, max_new_tokens=12)
+        found.append(llm._engines.times.known)
+    assert found[0] == found[1], "read from disk"
+    [((ngram, fed_nothing), (model, fed))] = found[0].values()
+    assert ngram[0] == model[0]
+    assert ngram[1] < model[1]  # though in the text there is nothing to find
+    assert fed_nothing == 0 < fed
 
 
 def test_times_that_other_processes_disturb_are_not_kept(
@@ -93,7 +112,7 @@ def test_lengths_without_a_time_lie_between_and_beyond_those_that_have_one(
     than 2 here.
     """
     found = [(0, 5), (0, 1), (0, 1), (0, 1), (4, 4), (2, 9), (0, 3), (4, 12)]
-    monkeypatch.setattr(StepTimes, "steps", lambda self, engine, order: iter(found))
+    monkeypatch.setattr(StepTimes, "steps", lambda *_: iter(found))
     llm = bass.load(policy=Auto(max_length=6))
     storage = Storage(llm.models, llm.parts, CacheBudget.of(np.array([30])), 1, False)
     engine = storage.engine_for(storage.budget, 1)

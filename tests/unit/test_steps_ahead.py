@@ -162,6 +162,7 @@ def test_a_policy_that_learns_has_each_report_before_the_next_step(device: torch
     assert max(step.told) == 0
 
 
+TIMES = (1.0, 1.1, 1.2, 1.3, 1.4)
 ARMS = Exp3(((0, 0), (0, 3), (1, 2), (1, 4)))
 
 
@@ -171,6 +172,7 @@ ARMS = Exp3(((0, 0), (0, 3), (1, 2), (1, 4)))
         (Auto(max_length=8), "model"),
         (Lagged(BatchAdaptive()), "model"),
         (Turns(), "choice"),
+        (Auto(max_length=4, times=TIMES, others=((TIMES, 0.1),)), "choice"),
         (Lagged(ARMS), "choice"),
     ],
     ids=repr,

@@ -14,8 +14,8 @@ from bass.records import Draft, Noise, Sequences
 @final
 @dataclass(frozen=True)
 class Choice(Several):
-    """Drafts with the one of `methods` that the policy chooses for each step, such as `exp3`; other
-    policies use the first.
+    """Drafts with the one of `methods` that the policy chooses for each step, as `auto` and `exp3`
+    do; other policies use the first.
     """
 
     paper: ClassVar[str] = "Hou et al., 2025 (BanditSpec)"

@@ -3,7 +3,7 @@
 import threading
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -98,7 +98,9 @@ class EngineCache:
                 engine = storage.engine_for(budget, end_tokens)
             rows, step, policy = engine.sequences, engine.step, self.parts.policy
             if policy.reads_times:
-                policy = policy.timed(*self.times.of(engine), early_end_saves=not self.graphs)
+                own, *others = self.times.of(engine)
+                more: dict[str, Any] = {"others": tuple(others)} if others else {}
+                policy = policy.timed(*own, early_end_saves=not self.graphs, **more)
             return EngineRun(requests, rows, step, policy, time_budget, status, source)
         except BaseException as error:
             status.over = True

@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from bass.drafters.choice import Choice
 from bass.engine.assembly import Engine, ModelPair, Storage, Strategies
 from bass.engine.cost import timed
 from bass.engine.prefill import Part
@@ -27,8 +28,8 @@ from bass.engine.requests import Request
 from bass.engine.run import EngineRun
 from bass.files import digests
 from bass.host_records import Feedback
-from bass.interfaces import Drafter, DraftLengthPolicy
-from bass.interfaces.policy import CAUGHT_UP, captured_lengths
+from bass.interfaces import Drafter, DraftLengthPolicy, DraftMethod
+from bass.interfaces.policy import CAUGHT_UP, PartTimes, captured_lengths
 from bass.option import called
 from bass.process import cpu_name
 from bass.records import CacheBudget, Draft, Noise, Sequences
@@ -58,12 +59,15 @@ def folder() -> Path:
 @final
 @dataclass(frozen=True)
 class InTurn(DraftLengthPolicy[tuple[int, int]]):
-    """The given lengths in turn, `each` steps of each; the state is the batch size and the step."""
+    """The given lengths in turn, `each` steps of each, by one part of the drafter; the state is the
+    batch size and the step.
+    """
 
     order: tuple[int, ...]
     max_length: int
     each: int
     start: int
+    drafter: int = 0
 
     def init(self, batch_size: int) -> tuple[int, int]:
         return batch_size, self.start
@@ -75,12 +79,23 @@ class InTurn(DraftLengthPolicy[tuple[int, int]]):
     def lengths_ahead(self, state: tuple[int, int]) -> np.ndarray:
         return self.lengths((state[0], state[1] + 1))
 
+    def part(self, state: tuple[int, int]) -> int:
+        return self.drafter
+
     def update(self, state: tuple[int, int], feedback: Feedback) -> tuple[int, int]:
         return state[0], state[1] + 1
 
 
 class Zeros(Drafter):
     """As many tokens as are requested, at no cost."""
+
+    @classmethod
+    def in_place_of(cls, method: DraftMethod) -> DraftMethod:
+        """The method, where each part without a model is replaced: it may have nothing to draft."""
+        if isinstance(method, Choice):
+            return replace(method, methods=[*map(cls.in_place_of, method.methods)])
+        uses = method.needs_draft or method.target_layers or method.target_features
+        return method if uses else cls()
 
     def propose(
         self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
@@ -97,11 +112,12 @@ class StepTimes:
     parts: Strategies
     graphs: bool
     sizes: int
-    known: dict[int, tuple[tuple[float, ...], float]] = field(default_factory=dict)
+    known: dict[int, PartTimes] = field(default_factory=dict)
 
-    def of(self, engine: Engine) -> tuple[tuple[float, ...], float]:
-        """The seconds of a step that drafts 0, 1, ... `max_length` tokens for all rows, and of a
-        catch-up, as `DraftLengthPolicy.timed`.
+    def of(self, engine: Engine) -> PartTimes:
+        """Of each part of the drafter, the seconds of a step that drafts 0, 1, ... `max_length`
+        tokens for all rows, and of a catch-up, as `DraftLengthPolicy.timed`. All parts have the
+        first one's time of no drafts, others in proportion.
 
         They are measured with the engine's graphs; on storage of their own without graphs, and for
         a batch-wide drafter, which would keep something of the measured steps. They are not kept on
@@ -114,21 +130,25 @@ class StepTimes:
             file = folder() / f"step-times-{name}.json"
             try:
                 kept = json.loads(file.read_text(encoding="utf-8"))
-                seconds, catch_up = kept["seconds"], kept["catch_up"]
+                times = [(kept["seconds"], kept["catch_up"]), *kept.get("others", ())]
             except (OSError, ValueError, KeyError):
                 if not (self.graphs and self.parts.drafter.batch_invariant):
                     engine = self.scratch(batch)
                 began, worked = time.perf_counter(), time.thread_time()
-                seconds, catch_up = self.measured(engine), self.caught_up(engine)
+                parts = range(len(engine.step.drafter.parts))
+                times = [(self.measured(engine, i), self.caught_up(engine, i)) for i in parts]
                 share = (time.thread_time() - worked) / (time.perf_counter() - began)
-                found = {"seconds": seconds, "catch_up": catch_up}
+                found: dict[str, Any] = {"seconds": times[0][0], "catch_up": times[0][1]}
+                found |= {"others": times[1:]} if times[1:] else {}
                 if self.models.device.type == "cpu" and share < ALONE:
                     warnings.warn(BUSY, RuntimeWarning, stacklevel=2)
                 else:
                     with contextlib.suppress(OSError):  # a folder that cannot be written
                         file.parent.mkdir(parents=True, exist_ok=True)
                         file.write_text(json.dumps(setting | found), encoding="utf-8")
-            self.known[batch] = tuple(seconds), catch_up
+            (own, fed), *others = times
+            scaled = ((tuple(own[0] * (one / of[0]) for one in of), each) for of, each in others)
+            self.known[batch] = (tuple(own), fed), *scaled
         return self.known[batch]
 
     def setting(self, batch: int) -> dict[str, object]:
@@ -154,22 +174,17 @@ class StepTimes:
         }
 
     def scratch(self, batch: int) -> Engine:
-        """An engine on storage of its own, with room for a few rounds.
-
-        A drafter without a model may have nothing to draft here: another takes its place.
-        """
-        parts, drafter = self.parts, self.parts.drafter
-        if not (drafter.needs_draft or drafter.target_layers or drafter.target_features):
-            parts = replace(parts, drafter=Zeros())
+        """An engine on storage of its own, with room for a few rounds."""
+        parts = replace(self.parts, drafter=Zeros.in_place_of(self.parts.drafter))
         longest = PROMPT + 2 * sum(k + 1 for k in captured_lengths(self.parts.policy))
         limits = np.full(batch, min(longest, self.models.context))
         budget = CacheBudget.of(limits)
         return Storage(self.models, parts, budget, 1, self.graphs).engine_for(budget, 1)
 
-    def measured(self, engine: Engine) -> list[float]:
-        """The time of each length, as a multiple of that of no drafts in the same round, since the
-        speed of a machine changes: medians of the rounds, of the least time in each. Lengths
-        without one lie on the lines between their neighbours.
+    def measured(self, engine: Engine, drafter: int = 0) -> list[float]:
+        """The time of each length of a part of the drafter, as a multiple of that of no drafts in
+        the same round, since the speed of a machine changes: medians of the rounds, of the least
+        time in each. Lengths without one lie on the lines between their neighbours.
         """
         lengths = captured_lengths(self.parts.policy)
         longer = [k for k in FIRST if k in lengths] or [lengths[-1]]
@@ -178,7 +193,7 @@ class StepTimes:
         order = (0,) * SETTLED + tuple(longer)
         taken = list[tuple[int, float]]()
         began = None
-        for k, seconds in self.steps(engine, order):
+        for k, seconds in self.steps(engine, order, drafter):
             began = began or time.perf_counter()  # after captures and the first compilations
             taken.append((k, seconds))
             over = time.perf_counter() - began > MOST_SECONDS / self.sizes
@@ -204,15 +219,21 @@ class StepTimes:
         return ((least + np.maximum.accumulate(seconds)) / 2).tolist()
 
     @torch.inference_mode()
-    def caught_up(self, engine: Engine) -> float:
-        """The least seconds of some catch-ups of the rows as `measured` leaves them."""
+    def caught_up(self, engine: Engine, drafter: int = 0) -> float:
+        """The least seconds of some catch-ups of the rows as `measured` leaves them; 0 of a part
+        that is fed nothing.
+        """
+        if not engine.step.drafter.parts[drafter].fills:
+            return 0.0
         rows, tokens = engine.sequences, [0] * (CAUGHT_UP + 1)
         last = min(CAUGHT_UP, rows.capacity)
         parts = [Part(row, tokens, 0, last) for row in range(len(rows.lens))]
-        feed = partial(engine.step.catch_up, rows, parts)
+        feed = partial(engine.step.catch_up, rows, parts, drafter)
         return min(timed(feed, rows.tokens.device) for _ in range(CATCH_UPS))
 
-    def steps(self, engine: Engine, order: tuple[int, ...]) -> Iterator[tuple[int, float]]:
+    def steps(
+        self, engine: Engine, order: tuple[int, ...], drafter: int = 0
+    ) -> Iterator[tuple[int, float]]:
         """Draft length and seconds of steps of each length, in `ROUNDS` rounds.
 
         The first step of a length does not count: it compiles kernels, records passes, and feeds
@@ -227,7 +248,7 @@ class StepTimes:
         requests = [Request(prompt, capacity, key) for key in range(len(rows.lens))]
         while done < total:
             start = done
-            policy = InTurn(order, self.parts.policy.max_length, each, start)
+            policy = InTurn(order, self.parts.policy.max_length, each, start, drafter)
             run = EngineRun(requests, rows, engine.step, policy)
             for _ in run:
                 for record in run.trace.steps[done - start :]:

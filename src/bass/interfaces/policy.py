@@ -12,6 +12,7 @@ from bass.option import Ranged
 
 State = TypeVar("State")
 Lengths = TypeVar("Lengths", list[int], set[int])
+PartTimes = tuple[tuple[tuple[float, ...], float], ...]  # seconds by length, and of a catch-up
 CAUGHT_UP = 32  # tokens of a row, of the catch-ups that are measured
 
 
@@ -38,7 +39,11 @@ class DraftLengthPolicy(Ranged, ABC, Generic[State]):
         return range(1, self.max_length + 1)
 
     def timed(
-        self, seconds: tuple[float, ...], catch_up: float, early_end_saves: bool
+        self,
+        seconds: tuple[float, ...],
+        catch_up: float,
+        early_end_saves: bool,
+        others: PartTimes = (),
     ) -> "DraftLengthPolicy[State]":
         """The policy with the measured seconds of a step of 0, 1, ... `max_length` drafted tokens,
         for a batch of the size of the run.
@@ -48,6 +53,9 @@ class DraftLengthPolicy(Ranged, ABC, Generic[State]):
 
         early_end_saves: the step costs what its longest draft does, which may be shorter than
         requested. If False, in a CUDA graph, it costs what the longest requested draft does.
+
+        others: `seconds` and `catch_up` of the further parts of the drafter; given if there are
+        any.
         """
         return self
 

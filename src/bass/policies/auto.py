@@ -10,7 +10,7 @@ import numpy as np
 from bass.errors import OptionError
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
-from bass.interfaces.policy import CAUGHT_UP
+from bass.interfaces.policy import CAUGHT_UP, PartTimes
 from bass.option import within
 
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)  # between two of them rates differ by less than 2 %
@@ -30,32 +30,41 @@ TRIAL, MOST, CHEAP, MOST_CHEAP = 16, 3, 1.5, 8
 EACH, EVERY = 8, 4  # steps at first that each have a decision, and later steps for one decision
 MOST_PASSES = 2  # that a probe is priced with: without an end, savings might never reach it
 PAUSED = 0.8  # weight of what was seen before steps without drafts
+OTHERS = 0.5  # of these savings, what is saved for probes of other drafters
 LEAST_LOSS = 0.3  # of the time of a probe: a step is slower after one of another length
 
 
 class AutoState(NamedTuple):
-    """Decayed counts by position of the draft, and the lengths of the next two steps.
+    """Decayed counts by position of the draft of each of P drafters, and the lengths and drafters
+    of the next two steps.
 
     The counts are of drafts whose tokens before the position were accepted, of those that drafted
     it, and of those that accepted it.
     """
 
-    counts: np.ndarray  # float [3, K], of all rows
-    rows: np.ndarray  # float [3, B, K]
+    counts: np.ndarray  # float [P, 3, K], of all rows
+    rows: np.ndarray  # float [P, 3, B, K]
+    filled: np.ndarray  # float [P]: longest draft of a step over the requested length, on average
+    lacking: np.ndarray  # int [P]: steps since a draft
     done: np.ndarray  # float [B]: accepted tokens of the row's request
     active: np.ndarray  # bool [B]
     drafting: np.ndarray  # bool [B]: the rows that draft in the coming step, if any does
     drafting_then: np.ndarray  # and in the step after it
     length: int = 0  # of the coming step
     following: int = 0  # of the step after it
-    filled: float = 1.0  # the longest draft of a step over the requested length, on average
-    savings: float = 0.0  # seconds for the next probe
-    loss: float = 0.0  # seconds that it costs
-    lacking: int = 0  # steps since a draft
+    part: int = 0  # the drafter of the coming step
+    part_then: int = 0  # and of the step after it
+    # seconds for the next probe of a longer draft, and of another drafter
+    savings: tuple[float, float] = (0.0, 0.0)
+    losses: tuple[float, float] = (0.0, math.inf)  # seconds that they cost
     steps: int = 0
     queued: bool = False  # whether requests wait for a row
-    # of steps of the same length, and the rows that drafted
+    # of steps of the same length and drafter, and the rows that drafted
     uncounted: tuple[tuple[Feedback, np.ndarray], ...] = ()
+
+
+def _with(pair: tuple[float, float], kind: int, value: float) -> tuple[float, float]:
+    return (pair[0], value) if kind else (value, pair[1])
 
 
 @final
@@ -97,6 +106,11 @@ class Auto(DraftLengthPolicy[AutoState]):
     model is fed all that it lacks of it, at first the prompt. After such a step a rate with drafts
     counts as 1 + 1 / (1 + n) times lower, not higher.
 
+    *Drafters.* Of `drafter=choice` each drafter has counts and times of its own. The first two
+    steps try one each, and of those tried the best has its best length; another takes its place if
+    it is `ONE` times as good. Probes of the others have savings of their own, `OTHERS` times as
+    much, and pay the tokens that both drafters are fed then.
+
     The feedback of step t decides the length of step t + 2, so that a GPU need not wait for the
     host. New prompts begin with the estimate of all rows.
     """
@@ -111,6 +125,7 @@ class Auto(DraftLengthPolicy[AutoState]):
     times: tuple[float, ...] = ()
     catch_up: float | None = None
     early_end_saves: bool = True
+    others: PartTimes = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "times", tuple(self.times))
@@ -127,22 +142,32 @@ class Auto(DraftLengthPolicy[AutoState]):
     def draft_lengths(self) -> tuple[int, ...]:
         return (*(k for k in LENGTHS if k < self.max_length), self.max_length)
 
-    def timed(self, seconds: tuple[float, ...], catch_up: float, early_end_saves: bool) -> "Auto":
+    def timed(
+        self,
+        seconds: tuple[float, ...],
+        catch_up: float,
+        early_end_saves: bool,
+        others: PartTimes = (),
+    ) -> "Auto":
         if self.times:
             return self
-        return replace(self, times=seconds, catch_up=catch_up, early_end_saves=early_end_saves)
+        own = {"catch_up": catch_up, "early_end_saves": early_end_saves, "others": others}
+        return replace(self, times=seconds, **own)
 
     def init(self, batch_size: int) -> AutoState:
-        k = self.max_length
-        rows, done, all_rows = (3, batch_size, k), np.zeros(batch_size), np.ones(batch_size, bool)
-        counts = np.zeros((3, k)), np.zeros(rows)
-        state = AutoState(*counts, done, all_rows, all_rows, all_rows)
-        wanted = self._decided(state).following
-        most = CHEAP * self._seconds(0, state)
-        cheap = sum(self._seconds(i, state) <= most for i in range(1, min(k, MOST_CHEAP) + 1))
-        first = min(wanted, max(cheap, min(MOST, max(1, TRIAL // batch_size))))
+        k, parts = self.max_length, 1 + len(self.others)
+        done, all_rows = np.zeros(batch_size), np.ones(batch_size, bool)
+        counts = np.zeros((parts, 3, k)), np.zeros((parts, 3, batch_size, k))
+        known = np.ones(parts), np.zeros(parts, int)
+        state = AutoState(*counts, *known, done, all_rows, all_rows, all_rows)
+        most, first = CHEAP * self._seconds(0, 0, state), list[int]()
+        for part in range(min(parts, 2)):
+            times = [self._seconds(i, part, state) for i in range(1, min(k, MOST_CHEAP) + 1)]
+            longest = max(sum(t <= most for t in times), min(MOST, max(1, TRIAL // batch_size)))
+            first.append(min(self._decided(state._replace(part=part)).following, longest))
         some = np.arange(batch_size) < TRIAL
-        return state._replace(length=first, following=first, drafting=some, drafting_then=some)
+        state = state._replace(length=first[0], following=first[-1], part_then=len(first) - 1)
+        return state._replace(drafting=some, drafting_then=some)
 
     def lengths(self, state: AutoState) -> np.ndarray:
         return (state.length * state.drafting).astype(np.int32)
@@ -150,31 +175,40 @@ class Auto(DraftLengthPolicy[AutoState]):
     def lengths_ahead(self, state: AutoState) -> np.ndarray:
         return (state.following * state.drafting_then).astype(np.int32)
 
+    def part(self, state: AutoState) -> int:
+        return state.part
+
+    def part_ahead(self, state: AutoState) -> int:
+        return state.part_then
+
     def update(self, state: AutoState, feedback: Feedback) -> AutoState:
-        k = state.length
+        k, part = state.length, state.part
+        saved = self.exploration * self._seconds(k, part, state)
+        drafted = (np.arange(len(state.lacking)) == part) & (k > 0)
         state = state._replace(
             length=state.following,
+            part=state.part_then,
             drafting=state.drafting_then,
-            savings=state.savings + self.exploration * self._seconds(k, state),
-            lacking=0 if k else state.lacking + 1,
+            savings=(state.savings[0] + saved, state.savings[1] + OTHERS * saved),
+            lacking=np.where(drafted, 0, state.lacking + 1),
             steps=state.steps + 1,
             queued=feedback.queued > 0,
             uncounted=(*state.uncounted, (feedback, state.drafting)) if k else (),
         )
-        early = state.steps % EVERY if k else state.savings < state.loss
-        if early and state.steps > EACH and state.length == k:
+        early = state.steps % EVERY if k else all(map(float.__lt__, state.savings, state.losses))
+        if early and state.steps > EACH and (state.length, state.part) == (k, part):
             return state
-        return self._decided(self._counted(state, k))
+        return self._decided(self._counted(state, k, part))
 
     def reset(self, state: AutoState, rows: np.ndarray) -> AutoState:
         """The rows begin with the estimate of all rows."""
-        state = self._counted(state, state.length)
+        state = self._counted(state, state.length, state.part)
         counts, done, active = state.rows.copy(), state.done.copy(), state.active.copy()
-        counts[:, rows], done[rows], active[rows] = 0, 0, True
+        counts[:, :, rows], done[rows], active[rows] = 0, 0, True
         return state._replace(rows=counts, done=done, active=active)
 
-    def _counted(self, state: AutoState, k: int) -> AutoState:
-        """The state with the steps counted whose length was k."""
+    def _counted(self, state: AutoState, k: int, part: int) -> AutoState:
+        """The state with the steps counted that drafted k tokens with this drafter."""
         steps = [one for one in state.uncounted if one[0].active.any()]
         state = state._replace(uncounted=())
         if not steps:
@@ -189,64 +223,81 @@ class Auto(DraftLengthPolicy[AutoState]):
         step = (np.arange(self.max_length) < ends[..., None]).sum(1)  # [3, B, K]
         memory = max(12.0, self.memory / max(int(drafting[-1].sum()), 1))
         longest = float((drafted * active).max(1).mean()) / k
-        return state._replace(
-            counts=state.counts * (1 - 1 / memory) ** len(steps) + step.sum(1),
-            rows=state.rows * (1 - 1 / self.memory) ** step[0] + step,
-            done=state.done + ends[2].sum(0),
-            active=active[-1].copy(),
-            filled=longest + (state.filled - longest) * (1 - 1 / FILLED) ** len(steps),
-        )
+        counts, rows, filled = state.counts.copy(), state.rows.copy(), state.filled.copy()
+        counts[part] = counts[part] * (1 - 1 / memory) ** len(steps) + step.sum(1)
+        rows[part] = rows[part] * (1 - 1 / self.memory) ** step[0] + step
+        filled[part] = longest + (filled[part] - longest) * (1 - 1 / FILLED) ** len(steps)
+        done, active = state.done + ends[2].sum(0), active[-1].copy()
+        return state._replace(counts=counts, rows=rows, filled=filled, done=done, active=active)
 
     def _decided(self, state: AutoState) -> AutoState:
-        """The state with the length of the `following` step."""
-        choices, tokens = self._choices, self._tokens(state)
-        seconds = [self._seconds(k, state) for k in choices]
-        rates = [tokens[k] / t for k, t in zip(choices, seconds, strict=True)]
-        best = max(range(1, len(choices)), key=rates.__getitem__)
+        """The state with the drafter and the length of the `following` step."""
+        choices, parts = self._choices, range(len(state.filled))
+        tokens = [self._tokens(part, state) for part in parts]
+        seconds = [[self._seconds(k, part, state) for k in choices] for part in parts]
+        rates = [
+            [of[k] / t for k, t in zip(choices, times, strict=True)]
+            for of, times in zip(tokens, seconds, strict=True)
+        ]
+        tried = [part for part in parts if state.counts[part, 0, 0] > 0] or [state.part]
+        own = max(tried, key=lambda part: self._value(part, state))
+        best = max(range(1, len(choices)), key=rates[own].__getitem__)
         margin = ONE + min(DOUBLED * math.log2(len(state.active)), MOST_DOUBLED)
-        some = state.active & (state.active.cumsum() <= TRIAL)
-        doubt = 1 + UNCERTAIN / (1 + float(state.counts[0, 0]))
         if (state.active & ~state.drafting).any():
-            margin *= doubt
+            margin *= self._doubt(own, state)
         elif state.length:
-            margin /= doubt
-        if rates[best] < margin * rates[0]:
+            margin /= self._doubt(own, state)
+        if rates[own][best] < margin * rates[own][0]:
             best = 0
-        state = state._replace(following=choices[best], drafting_then=np.ones_like(some))
-        longer = range(best + 1, len(choices))
-        if not longer:
-            return state
-        probe = max(longer, key=rates.__getitem__)
-        share = 1.0 if best else some.sum() / max(state.active.sum(), 1)
-        loss = seconds[probe] - (1 + share * (tokens[choices[probe]] - 1)) / rates[best]
-        if best:
-            loss = max(loss, LEAST_LOSS * seconds[probe])
-        else:  # and for passes over the tokens that the draft lacks
-            passes = min(1 + state.lacking // CAUGHT_UP, MOST_PASSES)
-            each = seconds[1] - seconds[0] if self.catch_up is None else self.catch_up
-            loss = max(loss, 0.0) + passes * each
-        if state.savings < loss:
-            return state._replace(loss=loss)
-        state = state._replace(following=choices[probe], savings=0.0)
-        if best:
-            return state
-        counts, rows = PAUSED * state.counts, PAUSED * state.rows
-        return state._replace(drafting_then=some, counts=counts, rows=rows)
+        all_rows = np.ones_like(state.active)
+        state = state._replace(following=choices[best], part_then=own, drafting_then=all_rows)
+        longer = [(own, i) for i in range(best + 1, len(choices))]
+        of_others = [(part, i) for part in parts if part != own for i in range(1, len(choices))]
+        some = state.active & (state.active.cumsum() <= TRIAL)
+        for kind, candidates in enumerate((longer, of_others)):
+            if not candidates:
+                continue
+            part, probe = max(candidates, key=lambda one: rates[one[0]][one[1]])
+            away, time = kind or not best, seconds[part][probe]
+            share = some.sum() / max(state.active.sum(), 1) if away else 1.0
+            loss = time - (1 + share * (tokens[part][choices[probe]] - 1)) / rates[own][best]
+            loss = max(loss, LEAST_LOSS * time if best else 0.0)
+            if away:  # and for passes over the tokens that the draft lacks, and then its own
+                passes = min(1 + state.lacking[part] // CAUGHT_UP, MOST_PASSES)
+                loss += passes * self._catch_up(part, state)
+                loss += self._catch_up(own, state) if best else 0.0
+            if state.savings[kind] < loss:
+                state = state._replace(losses=_with(state.losses, kind, loss))
+                continue
+            savings = _with(state.savings, kind, 0.0)
+            state = state._replace(following=choices[probe], part_then=part, savings=savings)
+            if not away:
+                return state
+            counts, rows = state.counts.copy(), state.rows.copy()
+            counts[part] *= PAUSED
+            rows[part] *= PAUSED
+            return state._replace(drafting_then=some, counts=counts, rows=rows)
+        return state
 
-    def _tokens(self, state: AutoState) -> list[float]:
-        """Expected tokens of the active rows by draft length [K+1]: their mean if ended rows are
-        refilled, else a weighted harmonic one.
+    def _doubt(self, part: int, state: AutoState) -> float:
+        """How many times as high a rate of this drafter counts, since it drafted little."""
+        return 1 + UNCERTAIN / (1 + float(state.counts[part, 0, 0]))
+
+    def _value(self, part: int, state: AutoState) -> float:
+        """The best rate of this drafter, to compare it with others: by the estimate of all rows,
+        since that of the last row, whose drafts were refused, is too low.
         """
-        chance, chances, shares = self.acceptance, list[float](), list[float]()
-        before = 0.0
-        for reached, drafted, accepted in state.counts.T.tolist():
-            weight = PRIOR + SIMILAR * before
-            chance = (accepted + weight * chance) / (drafted + weight)
-            before = drafted
-            chances.append(chance)
-            shares.append((drafted + PRIOR) / (reached + PRIOR))
+        tokens = 1 + np.prod(self._chances(part, state), 0).cumprod().cumsum()
+        rate = max(tokens[k - 1] / self._seconds(k, part, state) for k in self.draft_lengths)
+        return float(rate) * self._doubt(part, state) * (ONE if part == state.part else 1.0)
+
+    def _tokens(self, part: int, state: AutoState) -> list[float]:
+        """Expected tokens of the active rows by draft length [K+1] of this drafter: their mean if
+        ended rows are refilled, else a weighted harmonic one.
+        """
+        shares, chances = self._chances(part, state)
         active = state.active if state.active.any() else ~state.active
-        rows, done = state.rows[:, active], state.done[active]
+        rows, done = state.rows[part][:, active], state.done[active]
         weights = np.full(rows.shape[1:], OF_ROWS)
         weights[:, 1:] += SIMILAR * rows[1, :, :-1]
         of_all = np.array((shares, chances))[:, None]
@@ -257,11 +308,32 @@ class Auto(DraftLengthPolicy[AutoState]):
         weights = np.exp((done.min() - done) / LAG)
         return [1.0, *(weights.sum() / (weights @ (1 / tokens))).tolist()]
 
+    def _chances(self, part: int, state: AutoState) -> tuple[list[float], list[float]]:
+        """By position, how often this drafter drafts, and how often its token is accepted."""
+        chance, chances, shares = self.acceptance, list[float](), list[float]()
+        before = 0.0
+        for reached, drafted, accepted in state.counts[part].T.tolist():
+            weight = PRIOR + SIMILAR * before
+            chance = (accepted + weight * chance) / (drafted + weight)
+            before = drafted
+            chances.append(chance)
+            shares.append((drafted + PRIOR) / (reached + PRIOR))
+        return shares, chances
+
     @cached_property
     def _choices(self) -> tuple[int, ...]:
         return (0, *self.draft_lengths)
 
-    def _seconds(self, k: int, state: AutoState) -> float:
-        """Expected seconds of a step with k requested tokens."""
-        none, full = (self.times[0], self.times[k]) if self.times else (1, 1 + 0.1 * k)
-        return none + (full - none) * (state.filled if self.early_end_saves else 1)
+    def _seconds(self, k: int, part: int, state: AutoState) -> float:
+        """Expected seconds of a step with k requested tokens of this drafter."""
+        times = self.others[part - 1][0] if part else self.times
+        none, full = (times[0], times[k]) if times else (1, 1 + 0.1 * k)
+        filled = float(state.filled[part])
+        return none + (full - none) * (filled if self.early_end_saves else 1)
+
+    def _catch_up(self, part: int, state: AutoState) -> float:
+        """Expected seconds in which this drafter is fed `CAUGHT_UP` tokens of each row."""
+        seconds = self.others[part - 1][1] if part else self.catch_up
+        if seconds is not None:
+            return seconds
+        return self._seconds(self._choices[1], part, state) - self._seconds(0, part, state)

@@ -50,8 +50,8 @@ class Lagged(DraftLengthPolicy[Delayed]):
     def reads_times(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.policy.reads_times
 
-    def timed(self, seconds: tuple[float, ...], catch_up: float, early_end_saves: bool) -> "Lagged":
-        return replace(self, policy=self.policy.timed(seconds, catch_up, early_end_saves))
+    def timed(self, *times: Any, **more: Any) -> "Lagged":
+        return replace(self, policy=self.policy.timed(*times, **more))
 
     def init(self, batch_size: int) -> Delayed:
         return Delayed(self.policy.init(batch_size))

@@ -247,6 +247,27 @@ MUTANTS = (
         ("unit/test_prefill.py::test_a_draft_is_fed_nothing_of_rows_that_never_draft",),
     ),
     Mutant(
+        "other drafters have the times of the first",
+        "StepTimes.measured",
+        "self.steps(engine, order, drafter)",
+        "self.steps(engine, order)",
+        ("unit/test_step_times.py::test_each_drafter_of_a_choice_has_times_of_its_own",),
+    ),
+    Mutant(
+        "auto probes no other drafter",
+        "Auto._decided",
+        "(longer, of_others)",
+        "(longer, [])",
+        ("unit/test_simulate.py::test_auto_takes_another_drafter_when_that_one_gets_better",),
+    ),
+    Mutant(
+        "auto counts the drafts of all drafters as the first one's",
+        "Auto.update",
+        "self._counted(state, k, part)",
+        "self._counted(state, k, 0)",
+        ("unit/test_simulate.py::test_auto_takes_another_drafter_when_that_one_gets_better",),
+    ),
+    Mutant(
         "a part of a drafter is not fed what others drafted",
         "Schedule.undrafted",
         "shape.k and part == shape.part",
