@@ -188,7 +188,7 @@ def test_a_part_equal_to_the_target_is_always_accepted(
     outcome = setup.outcome(requests)
     parts = [i for i, one in enumerate(method.methods) if one is EXACT]
     for part in (0, 1):
-        steps = [step for step in outcome.steps if step.part == part and step.k]
+        steps = [step for step in outcome.steps if step.drafter == part and step.k]
         drafted, accepted = (sum(getattr(s, n).sum() for s in steps) for n in NUMBERS)
         assert drafted > (20 if part in parts else 0)
         assert drafted == accepted or part not in parts
@@ -209,7 +209,7 @@ def test_coupled_tokens_do_not_depend_on_the_part_that_drafts(
 
 def test_a_policy_that_chooses_a_part_that_is_not_there_says_so(device: torch.device) -> None:
     setup = Setup(TABLE, device, policy=Turns(((2, 1),)), drafter="choice")
-    with pytest.raises(PolicyError, match=r"`Turns.part` returned 2, and the run has 2 drafters:"):
+    with pytest.raises(PolicyError, match="drafter` returned 2, and the run has 2 drafters:"):
         setup.outcome(mixed_requests(TABLE))
 
 

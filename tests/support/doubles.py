@@ -186,14 +186,14 @@ class Turns(DraftLengthPolicy[tuple[int, int]]):
         places = (step + self.shift * np.arange(batch)) % len(self.turns)
         return np.array(self.turns, dtype=np.int32)[places, 1]
 
-    def part(self, state: tuple[int, int]) -> int:
+    def drafter(self, state: tuple[int, int]) -> int:
         return self.turns[state[1] % len(self.turns)][0]
 
     def lengths_ahead(self, state: tuple[int, int]) -> np.ndarray:
         return self.lengths((state[0], state[1] + 1))
 
-    def part_ahead(self, state: tuple[int, int]) -> int:
-        return self.part((state[0], state[1] + 1))
+    def drafter_ahead(self, state: tuple[int, int]) -> int:
+        return self.drafter((state[0], state[1] + 1))
 
     def update(self, state: tuple[int, int], feedback: Feedback) -> tuple[int, int]:
         return state[0], state[1] + 1

@@ -43,16 +43,19 @@ from unit.test_steps import Learns
     capacity=st.integers(1, 5000),
     lengths=st.sets(st.integers(1, 40)),
     reads=st.booleans(),
-    parts=st.integers(1, 3),
+    drafters=st.integers(1, 3),
+    feeding=st.integers(-1, 6),
 )
 def test_the_shapes_of_a_range_are_those_of_its_steps(
-    capacity: int, lengths: set[int], reads: bool, parts: int
+    capacity: int, lengths: set[int], reads: bool, drafters: int, feeding: int
 ) -> None:
-    shapes = StepShapes.of((0, *sorted(lengths)), capacity, reads, rows=40, parts=parts)
+    how: Any = {"rows": 40, "drafters": drafters, "segments": (2, 5), "feeding": feeding}
+    shapes = StepShapes.of((0, *sorted(lengths)), capacity, reads, **how)
     first, drafted = max(1, capacity // 3), max(lengths, default=0) // 2
     steps = {
-        shapes.shape(k, length, capacity, tokens, part)
-        for part in range(parts)
+        shapes.shape(k, length, capacity, tokens, drafter, segments)
+        for drafter in range(drafters)
+        for segments in (0, 1, 5)
         for k in range(drafted + 1)
         for length in range(first, capacity + 1)
         for tokens in (1, 60, 130)
@@ -60,10 +63,11 @@ def test_the_shapes_of_a_range_are_those_of_its_steps(
     needed = shapes.needed(range(first, capacity + 1), drafted)
     assert steps <= set(needed)
     assert len(needed) == len(set(needed))
-    for part in range(parts):
-        padded = [shape for shape in needed if (shape.packed, shape.part) == (None, part)]
+    assert all(shape.k <= feeding for shape in needed if shape.segments)
+    for drafter in range(drafters):
+        padded = [one for one in needed if (*one[2:],) == (None, drafter, 0)]
         assert padded == sorted(padded, reverse=True)
-        assert part == 0 or all(shape.k for shape in padded), "one graph without drafts"
+        assert drafter == 0 or all(shape.k for shape in padded), "one graph without drafts"
     doublings = max(math.ceil(math.log2(capacity / 256)), 0)  # from the first span
     assert len(shapes.spans) <= (2 if reads else 1 + doublings)
 

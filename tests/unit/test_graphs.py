@@ -25,7 +25,7 @@ class Recording:
         self.calls, self.new, self.capturing = list[str](), new, False
 
     def on_device(self, rows: Sequences, lengths: Any, shape: StepShape, prompts: None) -> Any:
-        part = f" of {shape.part}" if shape.part else ""
+        part = f" of {shape.drafter}" if shape.drafter else ""
         does = "capture" if self.capturing else "run"
         self.calls.append(f"{does} {shape.k} {shape.span}{part}")
         if self.capturing and len(self.calls) in self.new:
@@ -88,7 +88,7 @@ def test_a_length_of_a_part_runs_once_before_it_is_captured_and_again_for_a_new_
         host_lengths=sequences.lens, lengths=sequences.lens.clone(),
     )  # fmt: skip
     for shape in (
-        StepShape(2, 16), StepShape(2, 8), StepShape(2, 16, part=1), StepShape(2, 8, part=1),
+        StepShape(2, 16), StepShape(2, 8), StepShape(2, 16, drafter=1), StepShape(2, 8, drafter=1),
         StepShape(0, 8),
     ):  # fmt: skip
         step.prepare(sequences, shape)

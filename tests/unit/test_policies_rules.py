@@ -229,7 +229,7 @@ def test_exp3_finds_the_best_of_lengths_of_several_drafters() -> None:
     assert (policy.max_length, captured_lengths(policy)) == (4, (0, 2, 4))
     state, drawn = policy.init(1), set[tuple[int, int]]()
     for _ in range(500):
-        k, part = int(policy.lengths(state)[0]), policy.part(state)
+        k, part = int(policy.lengths(state)[0]), policy.drafter(state)
         drawn.add((part, k))
         accepted = min(k, 3) if part else 0  # of the second one all
         state = policy.update(state, told([k], [accepted], seconds=0.01 * (1 + 0.1 * k)))

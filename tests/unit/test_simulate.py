@@ -222,7 +222,7 @@ def ms_per_token(
     tokens = np.zeros(batch)
     chosen, spent = list[int](), list[tuple[float, float]]()
     while tokens.mean() < 640:
-        lengths, part = policy.lengths(state), policy.part(state)
+        lengths, part = policy.lengths(state), policy.drafter(state)
         later = then if then is not None and tokens.mean() >= 128 else drafters
         a, cost = later[part]
         ms = float(cost.step(batch, k := int(lengths.max())))

@@ -199,7 +199,7 @@ def test_of_a_choice_a_step_is_launched_ahead_if_its_part_lacks_no_token(
     requests = [replace(request, limit=len(request.prompt) + 60) for request in far(3)]
     run, step = queued(setup, requests)
     list(run)
-    parts = [record.part for record in run.trace.steps[:16]]
+    parts = [record.drafter for record in run.trace.steps[:16]]
     assert parts == [0, 1, 1, 0, 0, 1, 0, 0] * 2
     for i, (before, part) in enumerate(itertools.pairwise(parts), 1):
         assert step.told[i] == (part <= before)

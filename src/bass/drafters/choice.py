@@ -33,7 +33,7 @@ class ChoiceDrafter(SeveralDrafters):
     reads: tuple[tuple[int, ...], ...]
 
     @property
-    def parts(self) -> tuple[Drafter, ...]:
+    def choices(self) -> tuple[Drafter, ...]:
         return self.drafters
 
     def propose(

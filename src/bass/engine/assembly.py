@@ -333,7 +333,7 @@ class Storage:
             SegmentGraphs(feeds_target(context.target, drafter), self.sequences, log),
             tuple(
                 SegmentGraphs(feeds_drafter(part), self.sequences, log, optional=True)
-                for part in drafter.parts
+                for part in drafter.choices
             ),
         )
 
@@ -422,7 +422,7 @@ class Storage:
             sequences.capacity,
             attention.reads_lengths,
             rows,
-            len(step.drafter.parts),
+            len(step.drafter.choices),
             fed,
             MOST_JOINED // len(sequences.lens) - 1,
         )

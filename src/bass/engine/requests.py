@@ -86,7 +86,7 @@ class StepRecord:
     work: Work = NO_WORK  # of all forward passes
     trimmed: np.ndarray | None = None  # drafted tokens that a trim took back; None without one
     fed: int = 0  # tokens of prompts, by the target's pass
-    part: int = 0  # of the drafter, that drafted
+    drafter: int = 0  # that drafted, of `Drafter.choices`
 
 
 @dataclass

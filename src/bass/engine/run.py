@@ -29,7 +29,7 @@ from bass.engine.step import Step, StepReport
 from bass.engine.trimming import TOO_MANY
 from bass.errors import CheckpointError, RequestError, StrategyError, explained
 from bass.interfaces import DraftLengthPolicy
-from bass.interfaces.policy import checked_lengths, checked_part
+from bass.interfaces.policy import checked_drafter, checked_lengths
 from bass.ops.batch_state import TARGET
 from bass.records import Feedback, Sequences
 
@@ -90,7 +90,7 @@ class EngineRun:
         self.trace = RunRecord()
         weakref.finalize(self, setattr, self.status, "over", True)
         self.schedule = Schedule(self.requests, self.sequences, self.step)
-        self.batch, self.parts = len(self.sequences.lens), len(self.step.drafter.parts)
+        self.batch, self.drafters = len(self.sequences.lens), len(self.step.drafter.choices)
         self.began = self.idle = 0.0
 
     @property
@@ -199,9 +199,9 @@ class EngineRun:
             self.trace.capture_seconds += time.perf_counter() - before
 
     def _chosen(self, state: Any) -> tuple[list[int], int]:
-        """The policy's lengths of the next step, and the part of the drafter that drafts."""
+        """The policy's lengths of the next step, and the drafter."""
         lengths = checked_lengths(self.policy, self.policy.lengths(state), self.batch)
-        return lengths, checked_part(self.policy, self.policy.part(state), self.parts)
+        return lengths, checked_drafter(self.policy, self.policy.drafter(state), self.drafters)
 
     def _admitted(self, state: Any) -> Any:
         """Feed prompts of waiting requests; returns the policy's state, reset for the rows that
@@ -228,7 +228,7 @@ class EngineRun:
             tokens = np.zeros(self.batch, dtype=np.int64)
             for part in lacked:
                 tokens[part.row] = part.last - part.first
-            passes = self.step.catch_up(self.sequences, lacked, plan.shape.part)
+            passes = self.step.catch_up(self.sequences, lacked, plan.shape.drafter)
             caught_up = passes, tokens
         if plan.parts and not plan.shape.segments:  # the drafts are longer than at the admission
             self.step.prefill(self.sequences, plan.parts)
@@ -247,8 +247,8 @@ class EngineRun:
         if given is None:
             return None
         lengths = checked_lengths(self.policy, given, self.batch)
-        part = checked_part(self.policy, self.policy.part_ahead(state), self.parts)
-        after = self.schedule.plan_ahead(plan, lengths, part)
+        drafter = checked_drafter(self.policy, self.policy.drafter_ahead(state), self.drafters)
+        after = self.schedule.plan_ahead(plan, lengths, drafter)
         if after is None:
             return None
         return PendingStep(self.step.launch(self.sequences, after.lengths, after.shape), after)
@@ -295,7 +295,7 @@ class EngineRun:
             work_of(report.passes, pending.caught_up, log.target, *counted) + log.fed(fed),
             trimmed,
             fed,
-            plan.shape.part,
+            plan.shape.drafter,
         )
         self.trace.steps.append(record)
         check_prefix(self.step, report)

@@ -45,8 +45,8 @@ class Schedule:
     A request waits in `queue`, has its row in `prefilling` while its prompt is fed, then in
     `serving`, which holds the index of each row's request, -1 for a row that is idle in steps. The
     limit of a row without a request is 0. `known`: the requests that have not ended. `lacking`: of
-    each part of the drafter, by row, the first token that it has not been fed; other rows lack
-    none, nor do parts that are fed nothing.
+    each drafter, by row, the first token that it has not been fed; other rows lack none, nor
+    do drafters that are fed nothing.
     """
 
     requests: list[Request]
@@ -61,9 +61,9 @@ class Schedule:
         self.arrived = len(self.known)
         self.queue = deque(self.known)
         self.prefilling: dict[int, Prefill] = {}  # by row, in the order of their admission
-        self.lacking: list[dict[int, int]] = [{} for _ in self.step.drafter.parts]
-        # the parts of the drafter that are fed tokens
-        self.fed = [i for i, part in enumerate(self.step.drafter.parts) if part.fills]
+        self.lacking: list[dict[int, int]] = [{} for _ in self.step.drafter.choices]
+        # the drafters that are fed tokens
+        self.fed = [i for i, one in enumerate(self.step.drafter.choices) if one.fills]
         self.kept = deque[int](maxlen=STEPS)  # drafted tokens that each of the last steps verified
         device, self.segments = self.sequences.tokens.device, self.step.shapes.segments
         self.chunk, self.segment = chunk_tokens(batch, device, bool(self.segments))
@@ -91,8 +91,8 @@ class Schedule:
 
         A step that can feed prompts feeds them itself (`parts`); their rows begin after it.
 
-        lengths: of the next drafts. drafter: the part that drafts them. A row of length 0, and the
-        other parts, are fed before their first draft. Samples of one prompt share a prefill: the
+        lengths: of the next drafts. drafter: that drafts them. A row of length 0, and the
+        other drafters, are fed before their first draft. Samples of one prompt share a prefill: the
         first is fed, or copied from a row that already serves the prompt; the others are copies,
         and wait for that row.
         """
@@ -238,19 +238,19 @@ class Schedule:
         s.active[index] = True
 
     def undrafted(self, shape: StepShape) -> None:
-        """Note which parts of the drafter do not draft in the next step, of this shape: a part is
+        """Note which drafters do not draft in the next step, of this shape: a drafter is
         fed the last two tokens of a row when it drafts.
         """
-        for part in self.fed:
-            if shape.k and part == shape.part:
+        for one in self.fed:
+            if shape.k and one == shape.drafter:
                 continue
             for row, request in enumerate(self.serving):
                 if request >= 0:
-                    self.lacking[part].setdefault(row, max(self.lens[row] - 2, 0))
+                    self.lacking[one].setdefault(row, max(self.lens[row] - 2, 0))
 
     def lacked(self, plan: StepPlan) -> list[Part]:
-        """What the part that drafts lacks of the rows that draft now; it counts as fed."""
-        lacking = self.lacking[plan.shape.part]
+        """What the drafter of the step lacks of the rows that draft now; it counts as fed."""
+        lacking = self.lacking[plan.shape.drafter]
         rows = [row for row in lacking if plan.lengths[row]]
         if not rows:
             return []
@@ -260,7 +260,7 @@ class Schedule:
         return [part for part in parts if part.first < part.last]
 
     def plan(self, requested: list[int], drafter: int = 0) -> StepPlan:
-        """The next step, drafted by this part of the drafter; each draft has its requested length,
+        """The next step, with this drafter; each draft has its requested length,
         or what its request, its row's limit and the drafter's context leave.
         """
         lengths, longest, context = [0] * len(requested), 0, self.step.draft_context
@@ -292,7 +292,7 @@ class Schedule:
         """The step after this one, if it does not depend on this one's report; else None.
 
         That holds where no prompt is to be fed, no active row can reach its limit in either step,
-        nor its draft the end of the drafter's context, the shape is prepared, and the part that
+        nor its draft the end of the drafter's context, the shape is prepared, and the drafter that
         drafts lacks no token.
         """
         if self.admits:
@@ -308,7 +308,7 @@ class Schedule:
                     return None
                 lengths[row], longest = following, max(longest, most)
         shape = self._shape(lengths, longest, drafter)
-        if any(lengths[row] for row in self.lacking[shape.part]):
+        if any(lengths[row] for row in self.lacking[shape.drafter]):
             return None
         return StepPlan(lengths, shape) if self.step.prepared(shape) else None
 

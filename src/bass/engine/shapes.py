@@ -25,14 +25,14 @@ def doubled(least: int, most: int) -> tuple[int, ...]:
 
 
 class StepShape(NamedTuple):
-    """packed: the size of the target's packed window; None: it is padded. part: that drafts, by its
-    index in `Drafter.parts`, 0 without drafts. segments: of prompts, which the target's pass feeds.
+    """packed: the size of the target's packed window; None: it is padded. drafter: its index in
+    `Drafter.choices`, 0 without drafts. segments: of prompts, which the target's pass feeds.
     """
 
     k: int
     span: int
     packed: int | None = None
-    part: int = 0
+    drafter: int = 0
     segments: int = 0
 
 
@@ -53,7 +53,7 @@ class StepShapes:
     spans: tuple[int, ...] = ()  # the last is the capacity of the rows
     reads_lengths: bool = False  # as `AttentionBackend.reads_lengths`
     rows: int = 0  # of windows that are packed; 0: none is
-    parts: int = 1  # of the drafter
+    drafters: int = 1  # that a policy chooses from
     # of prompts that a step can feed, ascending, and the longest drafts of such a step
     segments: tuple[int, ...] = ()
     feeding: int = sys.maxsize
@@ -65,7 +65,7 @@ class StepShapes:
         capacity: int,
         reads_lengths: bool = False,
         rows: int = 0,
-        parts: int = 1,
+        drafters: int = 1,
         segments: tuple[int, ...] = (),
         feeding: int = sys.maxsize,
     ) -> "StepShapes":
@@ -76,9 +76,9 @@ class StepShapes:
         """
         if reads_lengths:
             spans = tuple(sorted({min(SHORT_SPAN, capacity), capacity}))
-            return cls(lengths, spans, True, rows, parts, segments, feeding)
+            return cls(lengths, spans, True, rows, drafters, segments, feeding)
         spans = doubled(LEAST_SPAN, capacity)
-        return cls(lengths, spans, parts=parts, segments=segments, feeding=feeding)
+        return cls(lengths, spans, drafters=drafters, segments=segments, feeding=feeding)
 
     def shape(
         self,
@@ -86,20 +86,20 @@ class StepShapes:
         length: int,
         capacity: int,
         tokens: int,
-        part: int = 0,
+        drafter: int = 0,
         segments: int = 0,
     ) -> StepShape:
-        """The shape of a step with drafts of up to k tokens by this part, `tokens` in the target's
-        window, `length` positions of the longest row, drafted ones included, and `segments` of
-        prompts.
+        """The shape of a step with drafts of up to k tokens by this drafter, `tokens` in the
+        target's window, `length` positions of the longest row, drafted ones included, and
+        `segments` of prompts.
         """
         k = self.draft_length(k)
         if segments and self.feeds(k):
             fed = self.segments[bisect_left(self.segments, segments)]
-            return StepShape(k, capacity, None, part if k else 0, fed)
+            return StepShape(k, capacity, None, drafter if k else 0, fed)
         packed = next((size for size in self.sizes(k) if size >= tokens), None)
         span = self.span(length, capacity) if packed is None else capacity
-        return StepShape(k, span, packed, part if k else 0)
+        return StepShape(k, span, packed, drafter if k else 0)
 
     def feeds(self, k: int) -> bool:
         """Whether steps of drafts of up to k tokens can feed prompts."""
@@ -130,10 +130,10 @@ class StepShapes:
             shape
             for k in reversed(self.lengths)
             if k <= self.draft_length(drafted)
-            for part in range(self.parts if k else 1)
+            for drafter in range(self.drafters if k else 1)
             for shape in (
-                *(StepShape(k, self.spans[-1], None, part, n) for n in fed if k <= self.feeding),
-                *(StepShape(k, n, None, part) for n in reversed(self.spans[first : last + 1])),
-                *(StepShape(k, self.spans[-1], n, part) for n in reversed(self.sizes(k))),
+                *(StepShape(k, self.spans[-1], None, drafter, n) for n in fed if k <= self.feeding),
+                *(StepShape(k, n, None, drafter) for n in reversed(self.spans[first : last + 1])),
+                *(StepShape(k, self.spans[-1], n, drafter) for n in reversed(self.sizes(k))),
             )
         ]

@@ -103,11 +103,11 @@ class Step(Protocol):
     def catch_up(
         self, sequences: Sequences, parts: list[Part], drafter: int = 0
     ) -> tuple[Pass, ...]:
-        """Feed a part of the drafter what it lacks of prompts and later tokens; returns the passes.
+        """Feed a drafter what it lacks of prompts and later tokens; returns the passes.
 
-        drafter: its index in `Drafter.parts`.
+        drafter: its index in `Drafter.choices`.
         """
-        feed = feeds_drafter(self.drafter.parts[drafter])
+        feed = feeds_drafter(self.drafter.choices[drafter])
         feed_parts(feed, sequences, parts, catches_up=True)
         return self.log.take()
 
@@ -185,9 +185,9 @@ class SpeculativeStep(Step):
         prompts: of `shape.segments`, fed by the target's pass.
         """
         self.log.take()  # drops the passes of prefills and others outside of steps
-        k, span, packed, part, _ = shape
+        k, span, packed, chosen, _ = shape
         noise = step_noise(sequences.keys, sequences.steps, sequences.lens, k)
-        draft, flags = self.drafted(sequences, lengths, k, noise, span, part)
+        draft, flags = self.drafted(sequences, lengths, k, noise, span, chosen)
         trimmed = None
         if self.trimming is not None:
             draft, trimmed = self.trimming(sequences, draft, packed, self.is_first)
@@ -217,10 +217,10 @@ class SpeculativeStep(Step):
         k: int,
         noise: Noise,
         span: int,
-        part: int = 0,
+        chosen: int = 0,
     ) -> tuple[Draft, Int[Tensor, " batch"]]:
-        """The draft of this part to verify: up to `lengths[b] <= k` tokens for row b, none for an
-        idle row.
+        """The draft of the chosen drafter to verify: up to `lengths[b] <= k` tokens for row b, none
+        for an idle row.
 
         Also returns a flag for each row, 0 for a valid draft: see
         `bass.ops.batch_state.valid_part`. Raises `StrategyError` for an answer of another type or
@@ -231,11 +231,11 @@ class SpeculativeStep(Step):
         if not k:
             empty = Draft(lengths.new_zeros(len(lengths), 0), None, torch.zeros_like(lengths))
             return empty, torch.zeros_like(lengths)
-        drafter = self.drafter.parts[part]
+        drafter = self.drafter.choices[chosen]
         writes = drafter.writes_inputs
         requested, given = copied((lengths, noise)) if writes else (lengths, noise)
         answer = drafter.propose(sequences, requested, k, given, span)
-        if self.is_first(f"drafter {part}"):
+        if self.is_first(f"drafter {chosen}"):
             check_answer(drafter, answer, lengths, k, self.vocab_size)
         proposed = in_int64(drafter, answer, lengths)
         draft, flags = valid_part(lengths, proposed, self.vocab_size)

@@ -29,7 +29,7 @@ from bass.engine.run import EngineRun
 from bass.files import digests
 from bass.host_records import Feedback
 from bass.interfaces import Drafter, DraftLengthPolicy, DraftMethod
-from bass.interfaces.policy import CAUGHT_UP, PartTimes, captured_lengths
+from bass.interfaces.policy import CAUGHT_UP, DrafterTimes, captured_lengths
 from bass.option import called
 from bass.process import cpu_name
 from bass.records import CacheBudget, Draft, Noise, Sequences
@@ -59,7 +59,7 @@ def folder() -> Path:
 @final
 @dataclass(frozen=True)
 class InTurn(DraftLengthPolicy[tuple[int, int]]):
-    """The given lengths in turn, `each` steps of each, by one part of the drafter; the state is the
+    """The given lengths in turn, `each` steps of each, by one drafter; the state is the
     batch size and the step.
     """
 
@@ -67,7 +67,7 @@ class InTurn(DraftLengthPolicy[tuple[int, int]]):
     max_length: int
     each: int
     start: int
-    drafter: int = 0
+    index: int = 0
 
     def init(self, batch_size: int) -> tuple[int, int]:
         return batch_size, self.start
@@ -79,8 +79,8 @@ class InTurn(DraftLengthPolicy[tuple[int, int]]):
     def lengths_ahead(self, state: tuple[int, int]) -> np.ndarray:
         return self.lengths((state[0], state[1] + 1))
 
-    def part(self, state: tuple[int, int]) -> int:
-        return self.drafter
+    def drafter(self, state: tuple[int, int]) -> int:
+        return self.index
 
     def update(self, state: tuple[int, int], feedback: Feedback) -> tuple[int, int]:
         return state[0], state[1] + 1
@@ -91,7 +91,7 @@ class Zeros(Drafter):
 
     @classmethod
     def in_place_of(cls, method: DraftMethod) -> DraftMethod:
-        """The method, where each part without a model is replaced: it may have nothing to draft."""
+        """The method, where each one without a model is replaced: it may have nothing to draft."""
         if isinstance(method, Choice):
             return replace(method, methods=[*map(cls.in_place_of, method.methods)])
         uses = method.needs_draft or method.target_layers or method.target_features
@@ -112,11 +112,11 @@ class StepTimes:
     parts: Strategies
     graphs: bool
     sizes: int
-    known: dict[int, PartTimes] = field(default_factory=dict)
+    known: dict[int, DrafterTimes] = field(default_factory=dict)
 
-    def of(self, engine: Engine) -> PartTimes:
-        """Of each part of the drafter, the seconds of a step that drafts 0, 1, ... `max_length`
-        tokens for all rows, and of a catch-up, as `DraftLengthPolicy.timed`. All parts have the
+    def of(self, engine: Engine) -> DrafterTimes:
+        """Of each drafter, the seconds of a step that drafts 0, 1, ... `max_length`
+        tokens for all rows, and of a catch-up, as `DraftLengthPolicy.timed`. All have the
         first one's time of no drafts, others in proportion.
 
         They are measured with the engine's graphs; on storage of their own without graphs, and for
@@ -135,8 +135,8 @@ class StepTimes:
                 if not (self.graphs and self.parts.drafter.batch_invariant):
                     engine = self.scratch(batch)
                 began, worked = time.perf_counter(), time.thread_time()
-                parts = range(len(engine.step.drafter.parts))
-                times = [(self.measured(engine, i), self.caught_up(engine, i)) for i in parts]
+                each = range(len(engine.step.drafter.choices))
+                times = [(self.measured(engine, i), self.caught_up(engine, i)) for i in each]
                 share = (time.thread_time() - worked) / (time.perf_counter() - began)
                 found: dict[str, Any] = {"seconds": times[0][0], "catch_up": times[0][1]}
                 found |= {"others": times[1:]} if times[1:] else {}
@@ -182,7 +182,7 @@ class StepTimes:
         return Storage(self.models, parts, budget, 1, self.graphs).engine_for(budget, 1)
 
     def measured(self, engine: Engine, drafter: int = 0) -> list[float]:
-        """The time of each length of a part of the drafter, as a multiple of that of no drafts in
+        """The time of each length of a drafter, as a multiple of that of no drafts in
         the same round, since the speed of a machine changes: medians of the rounds, of the least
         time in each. Lengths without one lie on the lines between their neighbours.
         """
@@ -220,10 +220,10 @@ class StepTimes:
 
     @torch.inference_mode()
     def caught_up(self, engine: Engine, drafter: int = 0) -> float:
-        """The least seconds of some catch-ups of the rows as `measured` leaves them; 0 of a part
+        """The least seconds of some catch-ups of the rows as `measured` leaves them; 0 of one
         that is fed nothing.
         """
-        if not engine.step.drafter.parts[drafter].fills:
+        if not engine.step.drafter.choices[drafter].fills:
             return 0.0
         rows, tokens = engine.sequences, [0] * (CAUGHT_UP + 1)
         last = min(CAUGHT_UP, rows.capacity)

@@ -89,7 +89,7 @@ def compiled(storage: Storage) -> Iterator[int]:
         step = storage.engine(rows).step
         windows = [*first_segments(storage), *first_windows(storage, step, rows)]
         # the target's, and those of the parts of the drafter
-        for feed in (windows[0], *windows[-len(step.drafter.parts) :]):
+        for feed in (windows[0], *windows[-len(step.drafter.choices) :]):
             feed()
     rehearsals = [*rehearsals_of(storage)]
     for some in (rehearsals[:1], rehearsals[1:]):

@@ -198,8 +198,8 @@ class Drafter(DraftMethod, RowStore):
         return f"`{type(self).__name__}`"
 
     @property
-    def parts(self) -> tuple["Drafter", ...]:
-        """The drafters of which `DraftLengthPolicy.part` chooses one in each step.
+    def choices(self) -> tuple["Drafter", ...]:
+        """The drafters of which `DraftLengthPolicy.drafter` chooses one in each step.
 
         The others only observe the step. Before one drafts, `fill` feeds it the tokens that it
         lacks of the rows that draft: all but the last two.

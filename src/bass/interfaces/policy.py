@@ -12,7 +12,7 @@ from bass.option import Ranged
 
 State = TypeVar("State")
 Lengths = TypeVar("Lengths", list[int], set[int])
-PartTimes = tuple[tuple[tuple[float, ...], float], ...]  # seconds by length, and of a catch-up
+DrafterTimes = tuple[tuple[tuple[float, ...], float], ...]  # seconds by length, and of a catch-up
 CAUGHT_UP = 32  # tokens of a row, of the catch-ups that are measured
 
 
@@ -21,7 +21,7 @@ class DraftLengthPolicy(Ranged, ABC, Generic[State]):
 
     `max_length`: the longest draft that it can request. `constant_length`: lengths never change.
     `reads_times`: the engine calls `timed` before `init`. `draft_lengths`, `lengths_ahead`: see
-    there. `part`, `part_ahead`: for drafters of several parts.
+    there. `drafter`, `drafter_ahead`: where a run has several drafters.
     """
 
     max_length: int
@@ -43,7 +43,7 @@ class DraftLengthPolicy(Ranged, ABC, Generic[State]):
         seconds: tuple[float, ...],
         catch_up: float,
         early_end_saves: bool,
-        others: PartTimes = (),
+        others: DrafterTimes = (),
     ) -> "DraftLengthPolicy[State]":
         """The policy with the measured seconds of a step of 0, 1, ... `max_length` drafted tokens,
         for a batch of the size of the run.
@@ -54,7 +54,7 @@ class DraftLengthPolicy(Ranged, ABC, Generic[State]):
         early_end_saves: the step costs what its longest draft does, which may be shorter than
         requested. If False, in a CUDA graph, it costs what the longest requested draft does.
 
-        others: `seconds` and `catch_up` of the further parts of the drafter; given if there are
+        others: `seconds` and `catch_up` of the further drafters; given if there are
         any.
         """
         return self
@@ -79,15 +79,15 @@ class DraftLengthPolicy(Ranged, ABC, Generic[State]):
         """
         return self.lengths(state) if self.constant_length else None
 
-    def part(self, state: State) -> int:
-        """The index in `Drafter.parts` of the drafter of the coming step; without effect in a step
-        without drafts. Drafters other than `choice` have one part.
+    def drafter(self, state: State) -> int:
+        """The index in `Drafter.choices` of the drafter of the coming step; without effect in a
+        step without drafts. Drafters other than `choice` have one.
         """
         return 0
 
-    def part_ahead(self, state: State) -> int:
-        """The part of the step whose lengths are `lengths_ahead(state)`."""
-        return self.part(state)
+    def drafter_ahead(self, state: State) -> int:
+        """The drafter of the step whose lengths are `lengths_ahead(state)`."""
+        return self.drafter(state)
 
     @abstractmethod
     def update(self, state: State, feedback: Feedback) -> State:
@@ -122,13 +122,13 @@ def checked_lengths(policy: DraftLengthPolicy[Any], given: Any, batch: int) -> l
     return _within(policy, "lengths", lengths.tolist())
 
 
-def checked_part(policy: DraftLengthPolicy[Any], given: Any, parts: int) -> int:
-    """The part that the policy gave, if the drafter of the run has it. Raises `PolicyError`."""
-    if isinstance(given, int | np.integer) and 0 <= given < parts:
+def checked_drafter(policy: DraftLengthPolicy[Any], given: Any, count: int) -> int:
+    """The index of a drafter that the policy gave, if the run has it. Raises `PolicyError`."""
+    if isinstance(given, int | np.integer) and 0 <= given < count:
         return int(given)
     raise PolicyError(
-        f"`{type(policy).__name__}.part` returned {given!r}, and the run has "
-        f"{counted(parts, 'drafter')}: return the index of one, counted from 0, or give more "
+        f"`{type(policy).__name__}.drafter` returned {given!r}, and the run has "
+        f"{counted(count, 'drafter')}: return the index of one, counted from 0, or give more "
         "`methods` to `drafter=choice`."
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 from bass.errors import OptionError
 from bass.host_records import Feedback
 from bass.interfaces import DraftLengthPolicy
-from bass.interfaces.policy import CAUGHT_UP, PartTimes
+from bass.interfaces.policy import CAUGHT_UP, DrafterTimes
 from bass.option import within
 
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)  # between two of them rates differ by less than 2 %
@@ -44,16 +44,17 @@ class AutoState(NamedTuple):
 
     counts: np.ndarray  # float [P, 3, K], of all rows
     rows: np.ndarray  # float [P, 3, B, K]
-    filled: np.ndarray  # float [P]: longest draft of a step over the requested length, on average
-    lacking: np.ndarray  # int [P]: steps since a draft
+    # by drafter: the longest draft of a step over the requested length, on average
+    filled: tuple[float, ...]
+    lacking: tuple[int, ...]  # by drafter, steps since a draft
     done: np.ndarray  # float [B]: accepted tokens of the row's request
     active: np.ndarray  # bool [B]
     drafting: np.ndarray  # bool [B]: the rows that draft in the coming step, if any does
     drafting_then: np.ndarray  # and in the step after it
     length: int = 0  # of the coming step
     following: int = 0  # of the step after it
-    part: int = 0  # the drafter of the coming step
-    part_then: int = 0  # and of the step after it
+    drafter: int = 0  # the drafter of the coming step
+    drafter_then: int = 0  # and of the step after it
     # seconds for the next probe of a longer draft, and of another drafter
     savings: tuple[float, float] = (0.0, 0.0)
     losses: tuple[float, float] = (0.0, math.inf)  # seconds that they cost
@@ -125,7 +126,7 @@ class Auto(DraftLengthPolicy[AutoState]):
     times: tuple[float, ...] = ()
     catch_up: float | None = None
     early_end_saves: bool = True
-    others: PartTimes = ()
+    others: DrafterTimes = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "times", tuple(self.times))
@@ -147,7 +148,7 @@ class Auto(DraftLengthPolicy[AutoState]):
         seconds: tuple[float, ...],
         catch_up: float,
         early_end_saves: bool,
-        others: PartTimes = (),
+        others: DrafterTimes = (),
     ) -> "Auto":
         if self.times:
             return self
@@ -158,15 +159,15 @@ class Auto(DraftLengthPolicy[AutoState]):
         k, parts = self.max_length, 1 + len(self.others)
         done, all_rows = np.zeros(batch_size), np.ones(batch_size, bool)
         counts = np.zeros((parts, 3, k)), np.zeros((parts, 3, batch_size, k))
-        known = np.ones(parts), np.zeros(parts, int)
+        known = (1.0,) * parts, (0,) * parts
         state = AutoState(*counts, *known, done, all_rows, all_rows, all_rows)
         most, first = CHEAP * self._seconds(0, 0, state), list[int]()
         for part in range(min(parts, 2)):
             times = [self._seconds(i, part, state) for i in range(1, min(k, MOST_CHEAP) + 1)]
             longest = max(sum(t <= most for t in times), min(MOST, max(1, TRIAL // batch_size)))
-            first.append(min(self._decided(state._replace(part=part)).following, longest))
+            first.append(min(self._decided(state._replace(drafter=part)).following, longest))
         some = np.arange(batch_size) < TRIAL
-        state = state._replace(length=first[0], following=first[-1], part_then=len(first) - 1)
+        state = state._replace(length=first[0], following=first[-1], drafter_then=len(first) - 1)
         return state._replace(drafting=some, drafting_then=some)
 
     def lengths(self, state: AutoState) -> np.ndarray:
@@ -175,34 +176,33 @@ class Auto(DraftLengthPolicy[AutoState]):
     def lengths_ahead(self, state: AutoState) -> np.ndarray:
         return (state.following * state.drafting_then).astype(np.int32)
 
-    def part(self, state: AutoState) -> int:
-        return state.part
+    def drafter(self, state: AutoState) -> int:
+        return state.drafter
 
-    def part_ahead(self, state: AutoState) -> int:
-        return state.part_then
+    def drafter_ahead(self, state: AutoState) -> int:
+        return state.drafter_then
 
     def update(self, state: AutoState, feedback: Feedback) -> AutoState:
-        k, part = state.length, state.part
+        k, part = state.length, state.drafter
         saved = self.exploration * self._seconds(k, part, state)
-        drafted = (np.arange(len(state.lacking)) == part) & (k > 0)
         state = state._replace(
             length=state.following,
-            part=state.part_then,
+            drafter=state.drafter_then,
             drafting=state.drafting_then,
             savings=(state.savings[0] + saved, state.savings[1] + OTHERS * saved),
-            lacking=np.where(drafted, 0, state.lacking + 1),
+            lacking=tuple(0 if k and i == part else n + 1 for i, n in enumerate(state.lacking)),
             steps=state.steps + 1,
             queued=feedback.queued > 0,
             uncounted=(*state.uncounted, (feedback, state.drafting)) if k else (),
         )
         early = state.steps % EVERY if k else all(map(float.__lt__, state.savings, state.losses))
-        if early and state.steps > EACH and (state.length, state.part) == (k, part):
+        if early and state.steps > EACH and (state.length, state.drafter) == (k, part):
             return state
         return self._decided(self._counted(state, k, part))
 
     def reset(self, state: AutoState, rows: np.ndarray) -> AutoState:
         """The rows begin with the estimate of all rows."""
-        state = self._counted(state, state.length, state.part)
+        state = self._counted(state, state.length, state.drafter)
         counts, done, active = state.rows.copy(), state.done.copy(), state.active.copy()
         counts[:, :, rows], done[rows], active[rows] = 0, 0, True
         return state._replace(rows=counts, done=done, active=active)
@@ -223,12 +223,13 @@ class Auto(DraftLengthPolicy[AutoState]):
         step = (np.arange(self.max_length) < ends[..., None]).sum(1)  # [3, B, K]
         memory = max(12.0, self.memory / max(int(drafting[-1].sum()), 1))
         longest = float((drafted * active).max(1).mean()) / k
-        counts, rows, filled = state.counts.copy(), state.rows.copy(), state.filled.copy()
+        counts, rows, filled = state.counts.copy(), state.rows.copy(), [*state.filled]
         counts[part] = counts[part] * (1 - 1 / memory) ** len(steps) + step.sum(1)
         rows[part] = rows[part] * (1 - 1 / self.memory) ** step[0] + step
         filled[part] = longest + (filled[part] - longest) * (1 - 1 / FILLED) ** len(steps)
         done, active = state.done + ends[2].sum(0), active[-1].copy()
-        return state._replace(counts=counts, rows=rows, filled=filled, done=done, active=active)
+        seen = state._replace(counts=counts, rows=rows, filled=tuple(filled))
+        return seen._replace(done=done, active=active)
 
     def _decided(self, state: AutoState) -> AutoState:
         """The state with the drafter and the length of the `following` step."""
@@ -239,8 +240,8 @@ class Auto(DraftLengthPolicy[AutoState]):
             [of[k] / t for k, t in zip(choices, times, strict=True)]
             for of, times in zip(tokens, seconds, strict=True)
         ]
-        tried = [part for part in parts if state.counts[part, 0, 0] > 0] or [state.part]
-        own = max(tried, key=lambda part: self._value(part, state))
+        tried = [part for part in parts if state.counts[part, 0, 0] > 0] or [state.drafter]
+        own = tried[0] if len(tried) == 1 else max(tried, key=lambda i: self._value(i, state))
         best = max(range(1, len(choices)), key=rates[own].__getitem__)
         margin = ONE + min(DOUBLED * math.log2(len(state.active)), MOST_DOUBLED)
         if (state.active & ~state.drafting).any():
@@ -250,7 +251,7 @@ class Auto(DraftLengthPolicy[AutoState]):
         if rates[own][best] < margin * rates[own][0]:
             best = 0
         all_rows = np.ones_like(state.active)
-        state = state._replace(following=choices[best], part_then=own, drafting_then=all_rows)
+        state = state._replace(following=choices[best], drafter_then=own, drafting_then=all_rows)
         longer = [(own, i) for i in range(best + 1, len(choices))]
         of_others = [(part, i) for part in parts if part != own for i in range(1, len(choices))]
         some = state.active & (state.active.cumsum() <= TRIAL)
@@ -270,7 +271,7 @@ class Auto(DraftLengthPolicy[AutoState]):
                 state = state._replace(losses=_with(state.losses, kind, loss))
                 continue
             savings = _with(state.savings, kind, 0.0)
-            state = state._replace(following=choices[probe], part_then=part, savings=savings)
+            state = state._replace(following=choices[probe], drafter_then=part, savings=savings)
             if not away:
                 return state
             counts, rows = state.counts.copy(), state.rows.copy()
@@ -289,7 +290,7 @@ class Auto(DraftLengthPolicy[AutoState]):
         """
         tokens = 1 + np.prod(self._chances(part, state), 0).cumprod().cumsum()
         rate = max(tokens[k - 1] / self._seconds(k, part, state) for k in self.draft_lengths)
-        return float(rate) * self._doubt(part, state) * (ONE if part == state.part else 1.0)
+        return float(rate) * self._doubt(part, state) * (ONE if part == state.drafter else 1.0)
 
     def _tokens(self, part: int, state: AutoState) -> list[float]:
         """Expected tokens of the active rows by draft length [K+1] of this drafter: their mean if
@@ -328,8 +329,7 @@ class Auto(DraftLengthPolicy[AutoState]):
         """Expected seconds of a step with k requested tokens of this drafter."""
         times = self.others[part - 1][0] if part else self.times
         none, full = (times[0], times[k]) if times else (1, 1 + 0.1 * k)
-        filled = float(state.filled[part])
-        return none + (full - none) * (filled if self.early_end_saves else 1)
+        return none + (full - none) * (state.filled[part] if self.early_end_saves else 1)
 
     def _catch_up(self, part: int, state: AutoState) -> float:
         """Expected seconds in which this drafter is fed `CAUGHT_UP` tokens of each row."""

@@ -79,7 +79,7 @@ class Exp3(DraftLengthPolicy[Exp3State]):
         arm, _ = self._drawn(state)
         return np.full(state.batch, self._pairs[arm][1], dtype=np.int32)
 
-    def part(self, state: Exp3State) -> int:
+    def drafter(self, state: Exp3State) -> int:
         arm, _ = self._drawn(state)
         return self._pairs[arm][0]
 

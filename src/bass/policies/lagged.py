@@ -64,13 +64,13 @@ class Lagged(DraftLengthPolicy[Delayed]):
             return self.policy.lengths_ahead(state.inner)
         return self.policy.lengths(self._following(state))
 
-    def part(self, state: Delayed) -> int:
-        return self.policy.part(state.inner)
+    def drafter(self, state: Delayed) -> int:
+        return self.policy.drafter(state.inner)
 
-    def part_ahead(self, state: Delayed) -> int:
+    def drafter_ahead(self, state: Delayed) -> int:
         if not self.steps:
-            return self.policy.part_ahead(state.inner)
-        return self.policy.part(self._following(state))
+            return self.policy.drafter_ahead(state.inner)
+        return self.policy.drafter(self._following(state))
 
     def _following(self, state: Delayed) -> Any:
         """The inner state of the step after the coming one."""

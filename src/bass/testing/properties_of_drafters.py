@@ -189,7 +189,7 @@ class CheckedDrafter(ForwardingRowStore, Drafter):
 
     @property
     def parts(self) -> tuple[Drafter, ...]:
-        return tuple(replace(self, drafter=part) for part in self.drafter.parts)
+        return tuple(replace(self, drafter=part) for part in self.drafter.choices)
 
     @property
     def observes(self) -> bool:

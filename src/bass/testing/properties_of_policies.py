@@ -33,7 +33,7 @@ STATE = "`{}` returns a new state and does not write to its argument."
 FEEDBACK = "`update` does not write to its feedback."
 AHEAD = (
     "`lengths_ahead` gives None, or the lengths after the next feedback, whatever it is, and "
-    "`part_ahead` their part."
+    "`drafter_ahead` their part."
 )
 HOST = "a policy runs on the host: its state and its lengths hold no torch tensor."
 SAME = (
@@ -135,7 +135,7 @@ def play(
         checked_lengths(policy, policy.lengths(state), batch)  # type, shape and range
         checker.equal(TWICE, lengths_of(state), lengths)
         requested.append(lengths)
-        ahead, part = policy.lengths_ahead(state), policy.part_ahead(state)
+        ahead, part = policy.lengths_ahead(state), policy.drafter_ahead(state)
         before, feedback = state, step.feedback(np.array(lengths))
         text, reported = STATE.format("update"), content(feedback)
         state = unchanged(text, state, lambda s, given=feedback: policy.update(s, given))
@@ -144,7 +144,7 @@ def play(
         seen.append((before, feedback, lengths_of(state)))
         if ahead is not None:
             checker.equal(AHEAD, lengths_of(state), np.asarray(ahead).tolist())
-            checker.equal(AHEAD, policy.part(state), part)
+            checker.equal(AHEAD, policy.drafter(state), part)
     # older states stay valid after newer ones and after another run
     policy.lengths(policy.init(batch + 1))
     for (before, feedback, after), expected in zip(seen, requested, strict=True):

@@ -23,7 +23,7 @@ MUTANTS = (
     Mutant(
         "one part of a drafter is captured",
         "StepShapes.needed",
-        "range(self.parts if k else 1)",
+        "range(self.drafters if k else 1)",
         "range(1)",
         (f"{ENGINES}::test_the_shapes_of_a_range_are_those_of_its_steps",),
     ),
