@@ -4,7 +4,7 @@ sees.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from bass.drafters import Ensemble, ModelDraft, Ngram, NoDrafter, Replay, SelfDr
 from bass.engine.cost import Peaks, pass_cost
 from bass.engine.packing import Packing
 from bass.engine.schedule import Schedule
+from bass.engine.shapes import StepShapes
 from bass.models.decoder import CausalDecoder, FirstLayers
 from bass.policies import Fixed
 from bass.stop_rules import Confidence, Entropy
@@ -24,7 +25,7 @@ from bass.testing.doubles import ByRow, OwnPast
 from bass.testing.small_models import SmallLlama
 from support import block_heads, heads
 from support.doubles import Cycle
-from support.engines import By, Setup, mixed_requests
+from support.engines import By, RunOutput, Setup, mixed_requests
 from unit.checkpoints import Pair
 
 PROMPTS = [[5, 6, 7, 5, 6], [9], [30, 2, 4, 8, 30, 2], [11, 12, 11, 12]]
@@ -213,8 +214,13 @@ PASSES = {
 
 
 @pytest.mark.parametrize("form", PASSES)
-def test_a_heads_bytes_and_flops_are_those_of_its_passes(form: str) -> None:
-    """By a count of the stored tensors; where a head has no matrix of logits, of the target's."""
+def test_a_heads_bytes_and_flops_are_those_of_its_passes(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a count of the stored tensors; where a head has no matrix of logits, of the target's. Of
+    prompts that a step feeds, the products of the target's layers.
+    """
+    monkeypatch.setattr("bass.engine.prefill.SEGMENT", 2)
     module, method = (
         (heads, heads.Headed) if form in heads.FORMS else (block_heads, block_heads.WithHead)
     )
@@ -226,12 +232,14 @@ def test_a_heads_bytes_and_flops_are_those_of_its_passes(form: str) -> None:
             tensors[name] = x.tile((heads.HEADS if found[1] == "q" else heads.KV_HEADS,))
     layers = len({name.split("self_attn")[0] for name in tensors if "q_proj" in name})
     setup = Setup(WORLD, torch.device("cpu"), policy=ByRow(4), drafter=By(method(form)), batch=3)
-    outcome, done = setup.outcome(requests), [0] * len(requests)
-    own, all_drafted = pass_cost(target), 0
+    run, done = setup.engine(requests), [0] * len(requests)
+    object.__setattr__(run.step, "shapes", StepShapes(segments=(2,)))
+    outcome, in_layers = RunOutput(replace(run)), sum(x.numel() for x in target.blocks.parameters())
+    own, all_drafted, all_fed = pass_cost(target), 0, 0
     for step in outcome.steps:
         active = step.requests >= 0
         lens = np.array([len(requests[r].prompt) + done[r] for r in step.requests])
-        moved, flops, kv = 0, 0, 2 * layers * heads.KV_HEADS * heads.DIM * 4
+        moved, flops, kv = 0, 2 * step.fed * in_layers, 2 * layers * heads.KV_HEADS * heads.DIM * 4
         drafted, emitted = step.drafted * active, step.emitted * active
         for names, tokens, seen in PASSES[form](lens, drafted, emitted):
             used = [x for name, x in tensors.items() if re.search(names, name)]
@@ -243,5 +251,6 @@ def test_a_heads_bytes_and_flops_are_those_of_its_passes(form: str) -> None:
             done[step.requests[row]] += int(emitted[row])
         whole = own.work(drafted + 1, lens + drafted, active)
         assert (step.work.bytes, step.work.flops) == (whole.bytes + moved, whole.flops + flops)
-        all_drafted += int(drafted.sum())
+        all_drafted, all_fed = all_drafted + int(drafted.sum()), all_fed + step.fed
     assert all_drafted > 20
+    assert all_fed > 5

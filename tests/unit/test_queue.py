@@ -241,26 +241,39 @@ def test_between_two_steps_a_chunk_of_a_long_prompt_is_fed(device: torch.device)
     assert sum(count for count, _ in fed) == 29 + 1 + 24 + 3 + 4
 
 
+class LongAtFirst(OwnPast):
+    """Drafts three tokens in the first step of a request, then one."""
+
+    def lengths(self, state: np.ndarray) -> np.ndarray:
+        return np.where(state == 3, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("policy", "passes"), [(Fixed(2), [29 + 1 + 4]), (LongAtFirst(), [29 + 1 + 4, 8])]
+)
 def test_a_step_feeds_prompts_to_other_rows_in_its_pass(
-    device: torch.device, monkeypatch: pytest.MonkeyPatch
+    policy: Any, passes: list[int], device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In segments, up to the most that a step feeds; all of it before where no row runs."""
+    """In segments, up to the most that a step feeds; all of it before where no row runs. Before it
+    also where a row that begins drafts more tokens than such a step can have.
+    """
     monkeypatch.setattr("bass.engine.prefill.SEGMENT", 4)
-    requests = [Request([i + 1] * n, n + 12 * (i + 1), i) for i, n in enumerate((30, 2, 25, 4, 5))]
-    setup = Setup(SmallTable(), device, policy=Fixed(2), batch=2, graphs=False)
+    sizes = (30, 40), (2, 1), (5, 1), (4, 12), (25, 9)
+    requests = [Request([i + 1] * n, n + new, i) for i, (n, new) in enumerate(sizes)]
+    setup = Setup(SmallTable(), device, policy=policy, batch=3, graphs=False)
     made = setup.engine(requests)
-    object.__setattr__(made.step, "shapes", StepShapes(segments=(1, 2)))
-    run, passes = replace(made), list[int]()
+    object.__setattr__(made.step, "shapes", StepShapes(segments=(1, 2), feeding=2))
+    run, found_passes = replace(made), list[int]()
     prefill = run.step.prefill
 
     def counted(rows: Sequences, parts: list[Part]) -> None:
-        passes.append(sum(p.last - p.first for p in parts))
+        found_passes.append(sum(p.last - p.first for p in parts))
         prefill(rows, parts)
 
     object.__setattr__(run.step, "prefill", counted)
     found = RunOutput(run)
-    assert passes == [29 + 1]
-    assert [step.fed for step in found.steps if step.fed] == [8, 8, 8, 3, 4]
+    assert found_passes == passes
+    assert [step.fed for step in found.steps if step.fed] == [7, 8, 8, 4]
     assert found.tokens == setup.outcome(requests).tokens
 
 

@@ -161,6 +161,20 @@ MUTANTS = (
         (QUEUED,),
     ),
     Mutant(
+        "a step of drafts that are too long to feed prompts drops them",
+        "EngineRun._launched",
+        "plan.parts and not plan.shape.segments",
+        "False",
+        ("unit/test_queue.py::test_a_step_feeds_prompts_to_other_rows_in_its_pass",),
+    ),
+    Mutant(
+        "prompts that a step feeds take no work",
+        "EngineRun._reported",
+        "log.fed(fed)",
+        "log.fed(0)",
+        ("unit/test_cost_of_runs.py::test_a_heads_bytes_and_flops_are_those_of_its_passes",),
+    ),
+    Mutant(
         "a later chunk of a prompt begins at its first token",
         "Schedule._parts",
         "Part(row, prompt, one.fed, last)",
