@@ -35,7 +35,7 @@ from bass.testing.doubles import OwnPast
 from bass.testing.small_models import SmallLlama
 from bass.trims import Survival, Tetris, Threshold
 from bass.verifiers import VERIFIERS
-from support.doubles import Cycle, Scripted
+from support.doubles import Cycle, Scripted, Turns
 from support.engines import DRAFTER_MAKERS, EVERY_PAIRING, Setup, mixed_requests
 from support.heads import eagle
 from unit.checkpoints import write_checkpoint
@@ -439,6 +439,27 @@ def test_requests_that_arrive_have_the_tokens_of_steps_without_graphs(
             [expected] = alone.generate([arrival.prompt], **options, **arrival.options).completions
             assert served.token_ids == expected.token_ids
             assert future.result(60).token_ids == expected.token_ids
+
+
+def test_drafters_that_a_policy_chooses_have_graphs_of_their_own(models: tuple[Path, Path]) -> None:
+    """What one lacks after steps of the other is fed; requests wait, and are fed by steps. With
+    `coupled` a request has the same tokens whoever drafts.
+    """
+    prompts = [[3, 1, 4] * n for n in (1, 90, 7, 200, 30, 2, 60)]
+    options: dict[str, Any] = {"max_new_tokens": 60, "ignore_eos": True, "temperature": 1.0}
+    policy = Turns(((0, 2), (1, 3), (1, 2), (0, 0), (1, 3), (0, 3)))
+    found = list[Any]()
+    for graphs, verifier in ((True, "coupled"), (False, "coupled")):
+        llm = bass.load(
+            *models, drafter="choice", policy=policy, verifier=verifier, cuda_graphs=graphs,
+            device="cuda", dtype="float32", max_batch_size=3, max_model_len=1024,
+        )  # fmt: skip
+        found.append(llm.generate(prompts, **options))
+        assert found[-1].stats.capture_seconds == 0
+    graphed, eager = found
+    assert [c.token_ids for c in graphed.completions] == [c.token_ids for c in eager.completions]
+    assert {step.drafter for step in graphed.trace if step.k} == {0, 1}
+    assert sum(step.fed for step in graphed.trace) > 100
 
 
 def test_a_lazy_call_captures_before_its_first_token(models: tuple[Path, Path]) -> None:
