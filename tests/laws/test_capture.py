@@ -362,14 +362,14 @@ def test_after_a_load_no_call_captures_anything(models: tuple[Path, Path]) -> No
     assert storage is not None
     sizes, lengths = (1, 2, 3), range(5)
     steps = [storage.engine(size).step for size in sizes]
-    kinds = [(512, None, 0), (1024, None, 0)]
-    feeding = [(1024, None, segments) for segments in FED_SEGMENTS]
+    kinds = [(512, None, 0, 0), (1024, None, 0, 0)]
+    feeding = [(1024, None, 0, segments) for segments in FED_SEGMENTS]
     for step in steps:  # requests wait for rows in the largest engine alone
         assert isinstance(step, GraphedStep)
         own = kinds + feeding * (step is steps[-1])
         assert set(step.captured) == {(k, *kind) for k, kind in itertools.product(lengths, own)}
         assert step.prefills is storage.prefills
-        for graphs in storage.prefills:  # type: ignore[union-attr]
+        for graphs in storage.prefills.all:  # type: ignore[union-attr]
             assert set(graphs.captured) == {*SEGMENTS}
     alone = bass.load(*models, **options | {"cuda_graphs": False})
     calls: list[tuple[Any, dict[str, Any]]] = [
@@ -389,7 +389,7 @@ def test_after_a_load_no_call_captures_anything(models: tuple[Path, Path]) -> No
             c.token_ids for c in expected.completions
         ]
     assert steps == [llm._engines.storage.engine(size).step for size in sizes]  # type: ignore[union-attr]
-    assert [len(step.captured) for step in steps] == [10, 10, 25]  # type: ignore[attr-defined]
+    assert [len(step.captured) for step in steps] == [10, 10, 20]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("cache", "head"), [("split", False), ("split", True), ("paged", False)])
@@ -433,7 +433,7 @@ def test_requests_that_arrive_have_the_tokens_of_steps_without_graphs(
         storage: Any = llm._engines.storage
         assert any(shape.packed for shape in storage.engine(3).step.captured)
         assert max((step.requests >= 0).sum() for step in result.trace) == 3
-        assert sum(step.fed for step in result.trace) > 1000
+        assert sum(step.fed for step in result.trace) > 300
         futures = [llm.submit(one.prompt, **options, **one.options) for one in arrivals]
         for arrival, served, future in zip(arrivals, result.completions, futures, strict=True):
             [expected] = alone.generate([arrival.prompt], **options, **arrival.options).completions

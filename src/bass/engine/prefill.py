@@ -26,7 +26,7 @@ PREFILL_WINDOW, PREFILL_TOKENS = 256, 2048
 SEGMENT = 32  # columns
 SEGMENTS = (64, 32, 16, 12, 10, 8, 6, 5, 4, 2, 1)  # of each window that is captured
 # Of prompts, in the pass of a captured step, ascending; the most take about as long as a step.
-FED_SEGMENTS = (2, 5, 10)
+FED_SEGMENTS = (5, 10)
 MOST_JOINED = 160  # tokens of such a step's window: more wait for arithmetic, not for weights
 WEIGHT_TOKENS = 128  # tokens that take as long as reading the weights of a pass
 # Prompt tokens between two steps of running rows: of all rows together, and on a GPU at least
