@@ -193,7 +193,7 @@ def test_the_lengths_of_an_abandoned_step_are_read_before_the_next_ones_are_writ
         sequences=sequences, host_lengths=lengths, host_array=lengths.numpy(), lengths=lengths,
         staged=[0, 0], here=nullcontext(), ends=(event, event), in_flight=None, turn=0,
         captured={StepShape(1, 8): SimpleNamespace(graph=graph, packed=report, passes=(),
-            reports=reports, arrays=tuple(report.numpy() for report in reports))},
+            prompts=None, reports=reports, arrays=tuple(report.numpy() for report in reports))},
     )  # fmt: skip
     step.launch(sequences, [1, 0], StepShape(1, 8))
     step.launch(sequences, [0, 1], StepShape(1, 8))()

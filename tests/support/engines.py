@@ -26,8 +26,8 @@ from bass.drafters import (
     SelfDraft,
     Suffix,
 )
-from bass.drafters.choice import ChoiceDrafter
 from bass.drafters.ensemble import EnsembleDrafter
+from bass.drafters.several import ChoiceDrafter
 from bass.engine.requests import Request
 from bass.engine.run import EngineRun
 from bass.engine.step import SpeculativeStep

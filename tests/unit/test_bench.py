@@ -235,9 +235,9 @@ def test_wall_time_has_the_hosts_time_and_no_prefill(
     assert timing.calls == []
     admit, pauses = Schedule.admit, [0.5]
 
-    def slow(self: Schedule, lengths: list[int]) -> Any:
+    def slow(self: Schedule, *args: Any) -> Any:
         time.sleep(pauses.pop() if pauses else 0)
-        return admit(self, lengths)
+        return admit(self, *args)
 
     monkeypatch.setattr(Schedule, "admit", slow)
     began = time.perf_counter()

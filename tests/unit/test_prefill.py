@@ -78,7 +78,7 @@ def test_graphs_feed_what_windows_feed(data: Any, rows: int, capacity: int) -> N
         prompt = [*range(7, 8 + data.draw(st.integers(0, capacity - 1)))]
         first = data.draw(st.integers(0, len(prompt) - 1))
         parts.append(Part(row, prompt, first, data.draw(st.integers(first, len(prompt) - 1))))
-    catches_up = any(part.last > part.first for part in parts) and data.draw(st.booleans())
+    catches_up = all(part.last > part.first for part in parts) and data.draw(st.booleans())
     expected, found = Fed(), Fed()
     feed_parts(feeds_target(expected, NoDrafter()), sequences, parts, catches_up)
     graphs = graphs_of(found, sequences)
@@ -190,7 +190,7 @@ def test_a_users_drafter_or_cache_is_fed_without_graphs(graphs: bool) -> None:
     step: Any = object.__new__(GraphedStep)
     vars(step).update(
         sequences=sequences, target=store, log=PassLog(),
-        drafter=SimpleNamespace(parts=parts, observes=False),
+        drafter=SimpleNamespace(choices=parts, observes=False),
         prefills=PrefillGraphs(graphs_of(store, sequences), several) if graphs else None,
         here=nullcontext(), _captures=nullcontext, _replayed=repeated,
     )  # fmt: skip

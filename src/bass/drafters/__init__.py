@@ -1,7 +1,6 @@
 """Draft methods by their names for `drafter=`."""
 
 from bass.drafters.block import Block, BlockHead
-from bass.drafters.choice import Choice
 from bass.drafters.eagle import Eagle, EagleHead
 from bass.drafters.ensemble import Ensemble
 from bass.drafters.medusa import Medusa, MedusaHead
@@ -11,6 +10,7 @@ from bass.drafters.ngram import Ngram
 from bass.drafters.nothing import NoDrafter
 from bass.drafters.replay import Replay
 from bass.drafters.self_draft import SelfDraft
+from bass.drafters.several import Choice
 from bass.drafters.suffix import Suffix
 from bass.drafters.whole_texts import record_states
 

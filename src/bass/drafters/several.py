@@ -1,16 +1,30 @@
-"""What drafters share that consist of several: all parts hold their rows, and observe each step."""
+"""Several draft methods, all of which hold their rows and observe each step; of a `choice` the
+draft-length policy chooses the one that drafts in a step.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar, final
+
+from jaxtyping import Int
+from torch import Tensor
 
 from bass.drafters.model import ModelDraft
 from bass.drafters.ngram import Ngram
 from bass.drafters.validity import built
 from bass.errors import OptionError
 from bass.interfaces import Drafter, DrafterContext, DraftMethod
-from bass.records import Features, Observation, RowAssignment, Window, copied
+from bass.records import (
+    Draft,
+    Features,
+    Noise,
+    Observation,
+    RowAssignment,
+    Sequences,
+    Window,
+    copied,
+)
 
 # by attribute of a `DraftMethod`: that of several, from those of each
 OF_ALL: dict[str, Callable[[Iterable[Any]], Any]] = {
@@ -100,3 +114,35 @@ class SeveralDrafters(Drafter):
     def copy_rows(self, assignment: RowAssignment) -> None:
         for drafter in self.drafters:
             drafter.copy_rows(copied(assignment) if drafter.writes_inputs else assignment)
+
+
+@final
+@dataclass(frozen=True)
+class Choice(Several):
+    """Drafts with the one of `methods` that the policy chooses for each step, as `auto` and `exp3`
+    do; other policies use the first.
+    """
+
+    paper: ClassVar[str] = "Hou et al., 2025 (BanditSpec)"
+
+    def build(self, context: DrafterContext) -> Drafter:
+        return ChoiceDrafter(*self.drafters(context))
+
+
+@final
+@dataclass(frozen=True)
+class ChoiceDrafter(SeveralDrafters):
+    """Has its drafters as parts, which the engine calls and feeds one by one."""
+
+    drafters: tuple[Drafter, ...]
+    reads: tuple[tuple[int, ...], ...]
+
+    @property
+    def choices(self) -> tuple[Drafter, ...]:
+        return self.drafters
+
+    def propose(
+        self, sequences: Sequences, lengths: Int[Tensor, " batch"], k: int, noise: Noise, span: int
+    ) -> Draft:
+        """The draft of the first part, in another drafter, such as an `ensemble`."""
+        return self.drafters[0].propose(sequences, lengths, k, noise, span)

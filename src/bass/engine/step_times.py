@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from bass.drafters.choice import Choice
+from bass.drafters.several import Choice
 from bass.engine.assembly import Engine, ModelPair, Storage, Strategies
 from bass.engine.cost import timed
 from bass.engine.prefill import Part
