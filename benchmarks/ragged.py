@@ -70,22 +70,21 @@ class TwoKinds(Verifier):
 @final
 @dataclass(frozen=True)
 class Own(DraftLengthPolicy[int]):
-    """A length for even rows, and one for odd ones. Its state is the number of rows."""
+    """The lengths of the first rows, repeated for the others. Its state is the number of rows."""
 
     constant_length: ClassVar[bool] = True
 
-    even: int
-    odd: int
+    each: tuple[int, ...]
 
     @property
     def max_length(self) -> int:  # type: ignore[override]
-        return max(self.even, self.odd)
+        return max(self.each)
 
     def init(self, batch_size: int) -> int:
         return batch_size
 
     def lengths(self, state: int) -> np.ndarray:
-        return np.where(np.arange(state) % 2, self.odd, self.even).astype(np.int32)
+        return np.resize(np.array(self.each, dtype=np.int32), state)
 
     def update(self, state: int, feedback: Feedback) -> int:
         return state
@@ -96,26 +95,6 @@ def rate_of(llm: LLM, prompts: list[Any], request: dict[str, Any], seed: int) ->
     began = time.perf_counter()
     result = llm.generate(prompts, seed=seed, **request)
     return sum(len(one.token_ids) for one in result.completions) / (time.perf_counter() - began)
-
-
-@final
-@dataclass(frozen=True)
-class Some(DraftLengthPolicy[int]):
-    """`max_length` for the first `rows` rows, 0 for the others. Its state is the number of rows."""
-
-    constant_length: ClassVar[bool] = True
-
-    rows: int
-    max_length: int
-
-    def init(self, batch_size: int) -> int:
-        return batch_size
-
-    def lengths(self, state: int) -> np.ndarray:
-        return np.where(np.arange(state) < self.rows, self.max_length, 0).astype(np.int32)
-
-    def update(self, state: int, feedback: Feedback) -> int:
-        return state
 
 
 def step_ms(llm: LLM, prompts: list[Any], request: dict[str, Any], policy: Any) -> float:
@@ -135,8 +114,10 @@ def by_share(
         rows = round(share * batch)
         tokens = batch + rows * longest
         for word, shapes.PACKED, packing.MOST in (("", sizes, most), (", padded", (), 0.0)):
-            given = llm, prompts, request, Some(rows, longest)
-            found[f"{tokens}{word}"] = min(step_ms(*given) for _ in range(arguments.repeats))
+            own = Own((longest,) * rows + (0,) * (batch - rows))
+            found[f"{tokens}{word}"] = min(
+                step_ms(llm, prompts, request, own) for _ in range(arguments.repeats)
+            )
     shapes.PACKED, packing.MOST = sizes, most
     return found
 
@@ -172,7 +153,7 @@ def measured(name: str, batch: int, arguments: argparse.Namespace) -> dict[str, 
     for one in (llm, *trimmed.values()):
         one.warm_up_for([(prompts, RequestOptions(**request))])
     policies: dict[str, DraftLengthPolicy[Any]] = {f"k={k}": Fixed(k) for k in arguments.lengths}
-    policies["own"] = Own(first, second)
+    policies["own"] = Own((first, second))
     policies["budget"] = RowBudget(batch * (first + second) // 2, max_length=longest)
     sizes = {"": shapes.PACKED} | ({", padded": ()} if arguments.device == "cuda" else {})
     rates: dict[str, list[float]] = {}

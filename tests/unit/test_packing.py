@@ -61,6 +61,18 @@ def test_a_window_on_a_gpu_or_of_selected_rows_is_not_packed() -> None:
     assert Packing.of(elsewhere) is None
 
 
+def scorers(pair: str, device: torch.device) -> tuple[Any, ModelScorer, ModelScorer]:
+    """A model, and two scorers of it with caches of four rows of 24 positions."""
+    layout, backend = EVERY_PAIRING[pair]
+    model, made = LLAMA.to(device), list[ModelScorer]()
+    for _ in range(2):
+        budget = CacheBudget.of(np.full(4, 24))
+        cache: Any = layout.allocate(model.shape, budget, device, torch.float32)
+        cache.reserve(RowAssignment(np.full(4, 24), np.arange(4), np.zeros(4, dtype=np.int64)))
+        made.append(ModelScorer(model, cache, backend(), 4, (0, 2)))
+    return model, *made
+
+
 @pytest.mark.parametrize(
     ("pair", "most"),
     [*((pair, most) for pair in PAIRINGS for most in (None, 13))]
@@ -71,14 +83,7 @@ def test_a_packed_pass_gives_what_the_padded_one_gives(
     pair: str, most: int | None, device: torch.device
 ) -> None:
     """Logits, states of layers, and what later windows see, in every layout and backend."""
-    layout, backend = EVERY_PAIRING[pair]
-    model = LLAMA.to(device)
-    shape, made = model.shape, list[ModelScorer]()
-    for _ in range(2):
-        cache: Any = layout.allocate(shape, CacheBudget.of(np.full(4, 24)), device, torch.float32)
-        cache.reserve(RowAssignment(np.full(4, 24), np.arange(4), np.zeros(4, dtype=np.int64)))
-        made.append(ModelScorer(model, cache, backend(), 4, (0, 2)))
-    packed, padded = made
+    model, packed, padded = scorers(pair, device)
     lens, random = torch.zeros(4, dtype=torch.int64), torch.Generator().manual_seed(0)
     for step, own in enumerate(([5, 2, 1, 3], [1, 0, 4, 0], [0, 6, 0, 1], [3, 1, 0, 0])):
         ahead, count = torch.arange(6), torch.tensor(own)
@@ -107,14 +112,7 @@ def test_a_pass_that_feeds_prompts_gives_what_two_passes_give(
     pair: str, device: torch.device
 ) -> None:
     """Logits and states of the window, states of the prompts, and what later windows see."""
-    layout, backend = EVERY_PAIRING[pair]
-    model = LLAMA.to(device)
-    shape, made = model.shape, list[ModelScorer]()
-    for _ in range(2):
-        cache: Any = layout.allocate(shape, CacheBudget.of(np.full(4, 24)), device, torch.float32)
-        cache.reserve(RowAssignment(np.full(4, 24), np.arange(4), np.zeros(4, dtype=np.int64)))
-        made.append(ModelScorer(model, cache, backend(), 4, (0, 2)))
-    joined, apart = made
+    _, joined, apart = scorers(pair, device)
     ahead, counts, starts = torch.arange(4), *torch.tensor([[4, 3, 2], [0, 0, 4]])[..., None]
     positions = torch.where(ahead < counts, starts + ahead, -1).to(device)
     # while two rows decode, the others are fed three segments; then the other way round

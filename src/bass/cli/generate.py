@@ -19,7 +19,7 @@ from bass.cli.options import Parser, build, console
 from bass.errors import OptionError, RequestError, counted, flag, printable
 from bass.experiments.prompts import PYTHON, Entry, plain_turns, read_prompts, rendered
 from bass.files import reason
-from bass.option import called, check_options, option
+from bass.option import PerPrompt, called, check_options, option
 
 if TYPE_CHECKING:  # what loads torch or pandas
     from bass.analysis.statistics import Comparison
@@ -333,7 +333,7 @@ def ran_with(llm: "LLM", interrupted: bool) -> str:
     return ", ".join(words) + ("; interrupted: figures up to there" if interrupted else "")
 
 
-def caveats(llm: "LLM", given: list[Any], temperature: Any) -> Iterator[str]:
+def caveats(llm: "LLM", given: list[Any], temperature: PerPrompt[float]) -> Iterator[str]:
     """Sentences about what a reader of the text and the figures might not expect."""
     parts = llm.parts
     entries = [one for one in given if isinstance(one, Entry)]

@@ -56,6 +56,7 @@ from bass.interfaces.policy import captured_lengths
 from bass.models.decoder import CausalDecoder, FirstLayers
 from bass.ops.noise import exponential_race
 from bass.ops.sampling import draw
+from bass.option import PerPrompt
 from bass.records import CacheBudget, DecoderShape, Noise, Sequences
 from bass.sampling import RowSampling
 
@@ -118,8 +119,9 @@ class Strategies:
     stop_rule: StopRule | None = None
     trim: DraftTrim | None = None
 
-    def lossless_at(self, temperature: float) -> bool:
-        """Whether the output has the target's distribution, for requests of up to this temperature.
+    def lossless_at(self, temperature: PerPrompt[float]) -> bool:
+        """Whether the output has the target's distribution, for requests of up to this temperature,
+        or of one for each prompt, which count as warm.
 
         At temperature 0, and where nothing is drafted, any trim leaves the target's own tokens.
         """
@@ -198,8 +200,7 @@ class RunContext(DrafterContext):
         target, layers = models.target, models.target.shape.layers
         prompt = storage.cost_of(target, layers, has_head=False)
         self.log = PassLog(storage.cost_of(target), prompt)
-        features = check_features(parts.drafter, models.target.shape.layers)
-        self.target = self.scorer_of(models.target, features)
+        self.target = self.scorer_of(target, check_features(parts.drafter, layers))
 
     def scorer_of(self, decoder: CausalDecoder, feature_ids: tuple[int, ...] = ()) -> ModelScorer:
         """The scorer of a decoder, with a cache of its own."""
@@ -332,8 +333,8 @@ class Storage:
         return PrefillGraphs(
             SegmentGraphs(feeds_target(context.target, drafter), self.sequences, log),
             tuple(
-                SegmentGraphs(feeds_drafter(part), self.sequences, log, optional=True)
-                for part in drafter.choices
+                SegmentGraphs(feeds_drafter(one), self.sequences, log, optional=True)
+                for one in drafter.choices
             ),
         )
 
@@ -416,14 +417,13 @@ class Storage:
         rows = len(sequences.lens) if attention.packs and selects(context.target) else 0
         # requests wait for rows in the largest engine alone
         joins = self.prefills is not None and len(sequences.lens) == self.budget.batch
-        fed = FED_SEGMENTS if joins and len(sequences.lens) <= MOST_JOINED else ()
         shapes = StepShapes.of(
             lengths,
             sequences.capacity,
             attention.reads_lengths,
             rows,
             len(step.drafter.choices),
-            fed,
+            FED_SEGMENTS if joins else (),
             MOST_JOINED // len(sequences.lens) - 1,
         )
         how = shapes, self.pool, self.prefills

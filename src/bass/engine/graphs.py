@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from bass.engine.cost import Pass
-from bass.engine.prefill import Part, PrefillGraphs, Prompts, empty_segments
+from bass.engine.prefill import Part, PrefillGraphs, Prompts
 from bass.engine.shapes import StepShape, StepShapes
-from bass.engine.step import SpeculativeStep, Step, StepReport
+from bass.engine.step import SpeculativeStep, Step, StepReport, prompts_for
 from bass.errors import OptionError, is_out_of_memory
 from bass.ops.dispatch import FirstUse, launches
 from bass.process import without_garbage_collection
@@ -49,14 +49,6 @@ def trial(step: SpeculativeStep, sequences: Sequences, shape: StepShape) -> Tens
         return step.on_device(sequences, torch.zeros_like(sequences.lens), shape, prompts)[0]
     finally:
         sequences.active.copy_(active)
-
-
-def prompts_for(sequences: Sequences, shape: StepShape) -> Prompts | None:
-    """Segments without a token, as many as a step of this shape feeds."""
-    if not shape.segments:
-        return None
-    with torch.inference_mode(False):  # writable inside and outside of it
-        return empty_segments(shape.segments, sequences.capacity, sequences.lens.device)
 
 
 @dataclass(frozen=True)

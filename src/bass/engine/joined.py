@@ -1,9 +1,11 @@
-"""Parts of prompts in the pass of a step, which reads the weights once for both.
+"""Parts of prompts in the pass of a step, which reads the weights once for both:
 
-window    row 0 [ 7  8  9 ]       dense layers  [ 7 8 9 4 5 -1 | 0 1 .. 31 32 .. 63 ]
-          row 1 [ 4  5 -1 ]       attention       of the window   of the prompts
-prompts   row 2 [ 0 .. 31 ]
-          row 2 [ 32 .. 63 ]
+    window    row 0 [ 7  8  9 ]       dense layers  [ 7 8 9 4 5 -1 | 0 1 .. 31 32 .. 63 ]
+              row 1 [ 4  5 -1 ]       attention       of the window   of the prompts
+    prompts   row 2 [ 0 .. 31 ]
+              row 2 [ 32 .. 63 ]
+
+A row decodes or is fed, so neither attention reads what the other stores.
 """
 
 from collections.abc import Iterator

@@ -282,7 +282,7 @@ class SegmentGraphs:
 
 
 class PrefillGraphs(NamedTuple):
-    """Those that feed prompts to the target, and to each part of the drafter what it lacks."""
+    """Those that feed prompts to the target, and to each drafter what it lacks."""
 
     target: SegmentGraphs
     drafters: tuple[SegmentGraphs, ...]

@@ -65,8 +65,8 @@ class Schedule:
         # the drafters that are fed tokens
         self.fed = [i for i, one in enumerate(self.step.drafter.choices) if one.fills]
         self.kept = deque[int](maxlen=STEPS)  # drafted tokens that each of the last steps verified
-        device, self.segments = self.sequences.tokens.device, self.step.shapes.segments
-        self.chunk, self.segment = chunk_tokens(batch, device, bool(self.segments))
+        device, joins = self.sequences.tokens.device, bool(self.step.shapes.segments)
+        self.chunk, self.segment = chunk_tokens(batch, device, joins)
         self.parts: list[Part] = []  # of prompts, which the next step feeds
 
     @property
@@ -91,17 +91,18 @@ class Schedule:
 
         A step that can feed prompts feeds them itself (`parts`); their rows begin after it.
 
-        lengths: of the next drafts. drafter: that drafts them. A row of length 0, and the
-        other drafters, are fed before their first draft. Samples of one prompt share a prefill: the
-        first is fed, or copied from a row that already serves the prompt; the others are copies,
-        and wait for that row.
+        lengths: of the next drafts. drafter: that drafts them. A row of length 0, and the other
+        drafters, are fed before their first draft. Samples of one prompt share a prefill: the first
+        is fed, or copied from a row that already serves the prompt; the others are copies, and wait
+        for that row.
         """
         started = self._completed()  # by the last step
         self._start(started)
         runs = max(self.serving) >= 0
         joins = runs and self.step.shapes.feeds(max(lengths or [0]))
-        most = self.segment * self.segments[-1] if joins else self.chunk
-        budget = most if runs else sys.maxsize
+        budget = self.chunk if runs else sys.maxsize
+        if joins:
+            budget = self.segment * self.step.shapes.segments[-1]
         left = budget - sum(
             self._in_segments(len(self._prompt(p.request)) - 1 - p.fed)
             for p in self.prefilling.values()

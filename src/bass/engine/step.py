@@ -137,6 +137,14 @@ class Step(Protocol):
         ...
 
 
+def prompts_for(sequences: Sequences, shape: StepShape) -> Prompts | None:
+    """Segments without a token, as many as a step of this shape feeds."""
+    if not shape.segments:
+        return None
+    with torch.inference_mode(False):  # writable inside and outside of it
+        return empty_segments(shape.segments, sequences.capacity, sequences.lens.device)
+
+
 @final
 @dataclass(frozen=True)
 class SpeculativeStep(Step):
@@ -162,12 +170,12 @@ class SpeculativeStep(Step):
         shape: StepShape,
         parts: Sequence[Part] = (),
     ) -> Callable[[], StepReport]:
-        device, prompts = sequences.lens.device, None
-        if shape.segments:
-            prompts = empty_segments(shape.segments, sequences.capacity, device)
+        prompts, requested = prompts_for(sequences, shape), torch.as_tensor(lengths)
+        if prompts is not None:
             prompts.hold(parts)
-        on_device_lengths = torch.as_tensor(lengths, device=device)
-        packed, passes = self.on_device(sequences, on_device_lengths, shape, prompts)
+        packed, passes = self.on_device(
+            sequences, requested.to(sequences.lens.device), shape, prompts
+        )
         trims = self.trimming is not None
         # sync: the only one of a step
         return lambda: StepReport.of(packed.cpu().numpy(), passes, trims)

@@ -182,9 +182,9 @@ class StepTimes:
         return Storage(self.models, parts, budget, 1, self.graphs).engine_for(budget, 1)
 
     def measured(self, engine: Engine, drafter: int = 0) -> list[float]:
-        """The time of each length of a drafter, as a multiple of that of no drafts in
-        the same round, since the speed of a machine changes: medians of the rounds, of the least
-        time in each. Lengths without one lie on the lines between their neighbours.
+        """The time of each length of a drafter, as a multiple of that of no drafts in the same
+        round, since the speed of a machine changes: medians of the rounds, of the least time in
+        each. Lengths without one lie on the lines between their neighbours.
         """
         lengths = captured_lengths(self.parts.policy)
         longer = [k for k in FIRST if k in lengths] or [lengths[-1]]

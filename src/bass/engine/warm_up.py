@@ -88,7 +88,7 @@ def compiled(storage: Storage) -> Iterator[int]:
         rows = storage.sizes[0]
         step = storage.engine(rows).step
         windows = [*first_segments(storage), *first_windows(storage, step, rows)]
-        # the target's, and those of the parts of the drafter
+        # the target's, and those of the drafters
         for feed in (windows[0], *windows[-len(step.drafter.choices) :]):
             feed()
     rehearsals = [*rehearsals_of(storage)]

@@ -259,8 +259,7 @@ class Bench:
         self.plan = next((plan for plan in plans if plan.draft is not None), plans[0])
         models = serve(self.plan, self.cache).models
         self.prompts, self.notes = prompts_for(models, options)
-        temperature: Any = options.temperature
-        self.lossless = all(plan.parts.lossless_at(temperature) for plan in plans)
+        self.lossless = all(one.parts.lossless_at(options.temperature) for one in plans)
         self.device = device_name(models.device)
         self.peaks = cost.measure_peaks(models.device, models.dtype)
         self.notes += self._remarks()

@@ -104,12 +104,11 @@ def _opened(
     Lines of a pair that is not complete are removed.
     """
     path, given = folder / frames.MANIFEST, vars(options) | {"load": load}
-    temperature: Any = options.temperature
     config: dict[str, Any] = json.loads(json.dumps(given, default=str))
     manifest = {
         "name": f"eval {options.problems}",
         **here(),
-        "lossless": llm.parts.lossless_at(temperature),
+        "lossless": llm.parts.lossless_at(options.temperature),
         "batch_invariant": llm.parts.batch_invariant,
         "device": device_name(llm.models.device),
         "config": config | {"methods": []},

@@ -156,7 +156,6 @@ def _begin(cell: Cell, run: Path, made: Mapping[str, str]) -> int:
 def _entry(cell: Cell, work: str) -> dict[str, Any]:
     """A cell in the manifest; long settings are cut."""
     parts, changed = cell.load_plan.parts, changed_settings(cell.settings)
-    temperature: Any = cell.settings.temperature
     texts = {name: json.dumps(value) for name, value in changed.items()}
     long = {name: f"{t[:_LONGEST]}..." for name, t in texts.items() if len(t) > _LONGEST}
     return {
@@ -165,7 +164,7 @@ def _entry(cell: Cell, work: str) -> dict[str, Any]:
         "settings": changed | long,
         "work": work,
         "autoregressive": parts.policy.max_length == 0,
-        "lossless": bool(parts.lossless_at(temperature)),
+        "lossless": bool(parts.lossless_at(cell.settings.temperature)),
         "caveat": " ".join(parts.caveat.split()),
         "batch_invariant": bool(parts.batch_invariant),
     }

@@ -54,8 +54,7 @@ class DraftLengthPolicy(Ranged, ABC, Generic[State]):
         early_end_saves: the step costs what its longest draft does, which may be shorter than
         requested. If False, in a CUDA graph, it costs what the longest requested draft does.
 
-        others: `seconds` and `catch_up` of the further drafters; given if there are
-        any.
+        others: `seconds` and `catch_up` of the further drafters; given if there are any.
         """
         return self
 

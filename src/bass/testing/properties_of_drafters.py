@@ -188,10 +188,6 @@ class CheckedDrafter(ForwardingRowStore, Drafter):
         return self.drafter.label
 
     @property
-    def parts(self) -> tuple[Drafter, ...]:
-        return tuple(replace(self, drafter=part) for part in self.drafter.choices)
-
-    @property
     def observes(self) -> bool:
         return self.drafter.observes
 
