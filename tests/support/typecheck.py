@@ -12,13 +12,17 @@ import dataclasses
 import functools
 import inspect
 import os
+import random
 from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
 import jaxtyping
 from beartype import BeartypeConf, beartype
+from beartype._check.code import codemain
 
+# It checks one drawn item of a sequence; hypothesis fails a strategy that draws from `random`.
+codemain.getrandbits = random.Random(0).getrandbits
 check = beartype(conf=BeartypeConf(is_pep484_tower=True))
 
 EVERY_CALL = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
