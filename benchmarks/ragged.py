@@ -1,28 +1,30 @@
 """Does time follow what is drafted? Rows of two acceptances, with one length and with their own.
 
     python benchmarks/ragged.py [--device cpu|cuda] [--pairs embedded eagle3 llama]
-        [--batches 8 32 64] [--acceptances 0.9 0.4] [--own 8 1] [--lengths 1 2 3 4 6 8]
-        [--costs 0.1] [--queue 1] [--repeats 3] [--new-tokens 128] [--shares 0.25 0.5 1]
+        [--batches 8 32 64] [--acceptances 0.9,0.4 0.6,0.6] [--own 8 1] [--lengths 1 2 3 4 6 8]
+        [--costs 0.1] [--queue 1] [--repeats 3] [--new-tokens 128] [--padded]
+        [--shares 0.25 0.5 1]
 
 Half of the rows accept each drafted token with the first probability, the others with the second,
 whatever the tokens are. `own` gives each half its length of `--own`; `budget` is `per-row-budget`
-with the mean of these lengths for each row; `trim` drafts the longest, and the trim `survival` has
-as many verified; `cost=C` drafts the longest, with a budget by that cost. A call ends with its
-slowest rows, whatever the others draft: with `--queue N` it has N requests for each row, whose
-places are refilled. With `--shares`, instead, this share of the rows drafts the longest of `--own`,
-the others nothing: milliseconds of a step, by the tokens of its window, packed and padded. On a
-GPU: the shapes of `write_shapes.py` with random weights and prompts of
-150 tokens, each method in packed windows and in padded ones; on a CPU: the embedded target with its
-draft model or a head, whose windows are packed. All methods take turns in one process, after a
-warm-up of each. A figure is tokens/s of whole calls, the median of the repeats. Prints a table in
-Markdown, and one JSON line last.
+with the mean of these lengths for each row; `trim` drafts the longest of them, and the trim
+`survival` keeps what pays by its measured cost, `cost=C` by that cost; `auto` has any length,
+without and with that trim. A call ends with its slowest rows, whatever the others draft: with
+`--queue N` it has N requests for each row, whose places are refilled. With `--shares`, instead,
+this share of the rows drafts the longest of `--own`, the others nothing: milliseconds of a step, by
+the tokens of its window, packed and padded. On a GPU: the shapes of `write_shapes.py` with random
+weights and prompts of 150 tokens, with `--padded` in padded windows too; on a CPU: the embedded
+target with its draft model or a head, whose windows are packed. All methods take turns in one
+process, after a warm-up of each. A figure is tokens/s of whole calls, the median of the repeats.
+Prints a table in Markdown, and one JSON line last.
 """
 
 import argparse
 import json
 import statistics
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, ClassVar, final
 
@@ -40,7 +42,7 @@ from bass.experiments.prompts import PYTHON
 from bass.interfaces import DraftLengthPolicy, Verifier
 from bass.ops.batch_state import leading
 from bass.ops.verification import emit, target_after
-from bass.policies import Fixed, RowBudget
+from bass.policies import Auto, Fixed, RowBudget
 from bass.records import Draft, Feedback, Noise, Verdict
 from bass.trims import Survival
 
@@ -49,20 +51,20 @@ ON_CPU = ("embedded", "eagle3", "block")  # the embedded target with its draft m
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TwoKinds(Verifier):
-    """Accept each drafted token of an even row with one probability, of an odd row with another."""
+    """Accept each drafted token of an even row with one probability, of an odd row with another:
+    two rates, on the device, so that graphs read what they hold.
+    """
 
     lossless: ClassVar[bool] = False
     judges_jointly: ClassVar[bool] = False
     caveat: ClassVar[str] = "drafted tokens are accepted at fixed rates"
 
-    even: float
-    odd: float
+    rates: torch.Tensor = field(repr=False)
 
     def __call__(self, draft: Draft, target_probs: torch.Tensor, noise: Noise) -> Verdict:
-        is_odd = (torch.arange(len(draft.lengths), device=draft.lengths.device) % 2).bool()
-        rate = torch.where(is_odd, self.odd, self.even)[:, None]
+        rate = self.rates.repeat(1 + len(draft.lengths) // 2)[: len(draft.lengths), None]
         accepted = leading(noise.accept[:, : draft.tokens.shape[1]] < rate, draft.lengths)
         return emit(draft, accepted, target_after(target_probs, accepted), noise)
 
@@ -122,9 +124,12 @@ def by_share(
     return found
 
 
-def measured(name: str, batch: int, arguments: argparse.Namespace) -> dict[str, float]:
-    """Tokens/s of each method, medians; with `--shares`, `by_share`."""
-    verifier, longest = TwoKinds(*arguments.acceptances), max(*arguments.lengths, *arguments.own)
+def measured(
+    name: str, batch: int, arguments: argparse.Namespace
+) -> Iterator[tuple[tuple[float, float], dict[str, float]]]:
+    """The acceptances, and tokens/s of each method, medians; with `--shares`, `by_share`."""
+    acceptance = torch.zeros(2, device=arguments.device)
+    verifier, longest = TwoKinds(acceptance), max(*arguments.lengths, *arguments.own)
     options: dict[str, Any] = {"device": arguments.device, "max_batch_size": batch}
     count = batch * arguments.queue
     options |= {"policy": RowBudget(1, max_length=longest), "verifier": verifier}
@@ -141,31 +146,43 @@ def measured(name: str, batch: int, arguments: argparse.Namespace) -> dict[str, 
     request: dict[str, Any] = {"ignore_eos": True, "max_new_tokens": arguments.new_tokens}
     request |= {"temperature": 1.0, "top_p": 1.0}
     if arguments.shares:
+        acceptance.copy_(torch.tensor(arguments.acceptances[0]))
         llm.warm_up_for([(prompts, RequestOptions(**request))])
-        return by_share(llm, prompts, request, arguments)
+        yield arguments.acceptances[0], by_share(llm, prompts, request, arguments)
+        return
     first, second = arguments.own
-    trims = {"trim": Survival((first + second) / 2)}
-    trims |= {f"cost={cost}": Survival(cost=cost) for cost in arguments.costs}
+    fixed, auto = Fixed(max(arguments.own)), Auto(max_length=longest)
+    trims = {"trim": (fixed, Survival()), "auto, trim": (auto, Survival())}
+    trims |= {f"cost={cost}": (fixed, Survival(cost=cost)) for cost in arguments.costs}
     trimmed = dict[str, LLM]()
-    for word, trim in trims.items():
-        parts = replace(llm.parts, policy=Fixed(max(arguments.own)), trim=trim)
+    for word, (policy, trim) in trims.items():
+        parts = replace(llm.parts, policy=policy, trim=trim)
         trimmed[word] = LLM(llm.models, replace(llm.plan, parts=parts))
     for one in (llm, *trimmed.values()):
         one.warm_up_for([(prompts, RequestOptions(**request))])
     policies: dict[str, DraftLengthPolicy[Any]] = {f"k={k}": Fixed(k) for k in arguments.lengths}
     policies["own"] = Own((first, second))
     policies["budget"] = RowBudget(batch * (first + second) // 2, max_length=longest)
-    sizes = {"": shapes.PACKED} | ({", padded": ()} if arguments.device == "cuda" else {})
-    rates: dict[str, list[float]] = {}
-    for repeat in range(arguments.repeats + 1):
-        rates.setdefault("none", []).append(rate_of(without, prompts, request, repeat))
-        for (word, shapes.PACKED), (one, policy) in product(sizes.items(), policies.items()):
-            llm._engines.parts = replace(llm.parts, policy=policy)  # in graphs of all lengths
-            rates.setdefault(one + word, []).append(rate_of(llm, prompts, request, repeat))
-        for (word, shapes.PACKED), (one, llm_of) in product(sizes.items(), trimmed.items()):
-            rates.setdefault(one + word, []).append(rate_of(llm_of, prompts, request, repeat))
-        shapes.PACKED = sizes[""]
-    return {one: statistics.median(found[1:]) for one, found in rates.items()}
+    policies["auto"] = auto
+    sizes = {"": shapes.PACKED} | ({", padded": ()} if arguments.padded else {})
+    for pair in arguments.acceptances:
+        acceptance.copy_(torch.tensor(pair))
+        rates: dict[str, list[float]] = {}
+        for repeat in range(arguments.repeats + 1):
+            rates.setdefault("none", []).append(rate_of(without, prompts, request, repeat))
+            for (word, shapes.PACKED), (one, policy) in product(sizes.items(), policies.items()):
+                llm._engines.parts = replace(llm.parts, policy=policy)  # in graphs of all lengths
+                rates.setdefault(one + word, []).append(rate_of(llm, prompts, request, repeat))
+            for (word, shapes.PACKED), (one, llm_of) in product(sizes.items(), trimmed.items()):
+                rates.setdefault(one + word, []).append(rate_of(llm_of, prompts, request, repeat))
+            shapes.PACKED = sizes[""]
+        yield pair, {one: statistics.median(found[1:]) for one, found in rates.items()}
+
+
+def two_shares(text: str) -> tuple[float, float]:
+    """Two acceptances, as in 0.9,0.4."""
+    first, second = map(cli.share, text.split(","))
+    return first, second
 
 
 def parse(argv: list[str] | None = None) -> argparse.Namespace:
@@ -175,11 +192,12 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
     pairs = [*PAIRS, *HEADS, *ON_CPU]
     parser.add_argument("--pairs", nargs="+", default=["embedded"], choices=pairs)
     parser.add_argument("--batches", nargs="+", type=cli.positive, default=[8])
-    parser.add_argument("--acceptances", nargs=2, type=cli.share, default=[0.9, 0.4])
+    parser.add_argument("--acceptances", nargs="+", type=two_shares, default=[(0.9, 0.4)])
     parser.add_argument("--own", nargs=2, type=cli.natural, default=[8, 1])
     parser.add_argument("--lengths", nargs="+", type=cli.drafted, default=[1, 2, 3, 4, 6, 8])
     parser.add_argument("--costs", nargs="+", type=cli.share, default=[])
     parser.add_argument("--shares", nargs="+", type=cli.share, default=[])
+    parser.add_argument("--padded", action="store_true")
     parser.add_argument("--queue", type=cli.positive, default=1)
     parser.add_argument("--repeats", type=cli.positive, default=3)
     parser.add_argument("--new-tokens", type=cli.positive, default=128)
@@ -192,17 +210,18 @@ def parse(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Measure all batches; returns the exit status."""
     arguments, found = parse(argv), []
-    for name in arguments.pairs:
-        for batch in arguments.batches:
-            rates = measured(name, batch, arguments)
+    for name, batch in product(arguments.pairs, arguments.batches):
+        for (first, second), rates in measured(name, batch, arguments):
             if not found or arguments.shares:
-                print(f"| pair | batch | {' | '.join(rates)} |")
-                print("|---|--:|" + "--:|" * len(rates))
+                print(f"| pair | batch | acceptance | {' | '.join(rates)} |")
+                print("|---|--:|--:|" + "--:|" * len(rates))
             digits = 2 if arguments.shares else 0
             words = " | ".join(f"{rate:,.{digits}f}" for rate in rates.values())
-            print(f"| {name} | {batch} | {words} |", flush=True)
+            print(f"| {name} | {batch} | {first}, {second} | {words} |", flush=True)
             unit = "step_ms" if arguments.shares else "tokens_per_second"
-            found.append({"pair": name, "batch": batch, unit: rates})
+            found.append(
+                {"pair": name, "batch": batch, "acceptances": [first, second], unit: rates}
+            )
     gpu = arguments.device == "cuda"
     device = torch.cuda.get_device_name() if gpu else f"{torch.get_num_threads()} threads"
     about = {"benchmark": "ragged", "commit": commit(), "torch": torch.__version__}

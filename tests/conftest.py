@@ -75,6 +75,7 @@ def step_times_by_formula(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         patch.setenv("BASS_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(step_times.StepTimes, "measured", line)
         patch.setattr(step_times.StepTimes, "caught_up", lambda *_: 0.1)
+        patch.setattr(step_times.StepTimes, "token", lambda *_: 0.05)
         patch.setattr(step_times, "ALONE", 0.0)
         yield
 

@@ -232,7 +232,9 @@ class Drafted:
     draft model's own distributions, before any warp, as a `StopRule` sees them; None of a drafter
     without, and unless the trim has `reads_probs`. tokens: None unless it has `reads_tokens`.
     places: how many drafted tokens of all rows the step has room for, which was chosen before the
-    draft; None: all of them, or unless the trim has `reads_places`.
+    draft; None: all of them, or unless the trim has `reads_places`. cost: what a step of this
+    length takes longer if it verifies one more token of each row, as a share of its time without
+    any, measured before the run; None unless the trim has `reads_cost`.
     """
 
     lengths: Int[Tensor, " batch"]
@@ -241,6 +243,7 @@ class Drafted:
     probs: Float[Tensor, "batch k vocab"] | None = None
     tokens: Int[Tensor, "batch k"] | None = None
     places: Int[Tensor, ""] | None = None
+    cost: Float[Tensor, ""] | None = None
 
 
 @dataclass(frozen=True)

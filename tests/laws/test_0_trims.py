@@ -127,6 +127,7 @@ EXACT: dict[str, Trim] = {
     "a budget by the cost of a slot": Survival(9.0, LIVE, cost=0.5),
     "the same, of at most M slots": Survival(1.5, LIVE, cost=0.5),
     "the same by the past": Survival(9.0, cost=0.5),
+    "the same by a measured cost": Survival(estimate=LIVE),
     "the same, of at most the places of the step": lambda d: Survival(9.0, LIVE, cost=0.2)(
         replace(d, places=torch.tensor(3))
     ),

@@ -2,21 +2,43 @@
 
 import json
 import warnings
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, final
 
 import numpy as np
 import pytest
 import torch
+from jaxtyping import Int
+from torch import Tensor
 
 import bass
 from bass.engine import step_times, threads
 from bass.engine.assembly import Storage
-from bass.engine.step_times import StepTimes
+from bass.engine.step_times import Seconds, StepTimes
+from bass.interfaces import DraftTrim
 from bass.policies import Auto, Fixed
-from bass.records import CacheBudget
+from bass.records import CacheBudget, Drafted
 
-MEASURED, CAUGHT_UP = StepTimes.measured, StepTimes.caught_up  # other tests take a formula
+# other tests take a formula
+MEASURED, CAUGHT_UP, TOKEN = StepTimes.measured, StepTimes.caught_up, StepTimes.token
+
+
+TIMES = (1.0, 1.1, 1.2, 1.3, 1.4)
+
+
+@final
+@dataclass(frozen=True)
+class Spy(DraftTrim):
+    """Keeps all, and notes the length of the draft and the cost that it is given."""
+
+    reads_cost: ClassVar[bool] = True
+    seen: list[tuple[int, float]] = field(default_factory=list)
+
+    def __call__(self, drafted: Drafted) -> Int[Tensor, " batch"]:
+        assert drafted.cost is not None
+        self.seen.append((drafted.tried.shape[1], float(drafted.cost)))
+        return drafted.lengths
 
 
 def generated(policy: Any, **options: Any) -> list[list[int]]:
@@ -66,10 +88,50 @@ def test_each_drafter_of_a_choice_has_times_of_its_own(
         llm.generate("def f(", 2, max_new_tokens=12)
         found.append(llm._engines.times.known)
     assert found[0] == found[1], "read from disk"
-    [((ngram, fed_nothing), (model, fed))] = found[0].values()
+    [times] = found[0].values()
+    (ngram, fed_nothing), (model, fed) = times.drafters
     assert ngram[0] == model[0]
     assert ngram[1] < model[1]  # though in the text there is nothing to find
     assert fed_nothing == 0 < fed
+
+
+def test_the_cost_of_a_verified_token_is_measured_for_a_trim_that_reads_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BASS_CACHE", str(tmp_path))
+    measured = []
+
+    def counted(self: StepTimes, engine: Any) -> float:
+        measured.append(TOKEN(self, engine))
+        return measured[-1]
+
+    monkeypatch.setattr(StepTimes, "measured", MEASURED)
+    monkeypatch.setattr(StepTimes, "token", counted)
+    options: dict[str, Any] = {"num_speculative_tokens": 4}
+    for trim in ("survival", "survival", {"class_path": "survival", "init_args": {"cost": 0.1}}):
+        llm = bass.load(**options, trim=trim)
+        llm.generate("def f(", 4, max_new_tokens=12)
+    assert len(measured) == 1, "then read from disk, or given"
+    assert measured[0] > 0
+    [file] = tmp_path.iterdir()
+    assert json.loads(file.read_text("utf-8"))["token"] == measured[0]
+
+
+def test_a_cost_is_a_share_of_a_step_that_verifies_no_draft() -> None:
+    """Of two drafters; no such step is quicker than one without drafts."""
+    times = Seconds((((1.0, 1.5, 2.0), 0.1), ((1.0, 1.1, 1.2), 0.0)), 0.25)
+    assert times.shares == [[0.25, 0.2, 0.25 / 1.5], [0.25, 0.25, 0.25]]
+
+
+def test_a_trim_is_given_the_cost_of_its_drafter_and_length() -> None:
+    """Drafters take turns; each of their steps costs 1 + 0.1 k, and 0.05 of it is a token."""
+    spy = Spy()
+    llm = bass.load(
+        policy=Auto(max_length=4, times=TIMES, others=((TIMES, 0.1),)), drafter="choice", trim=spy
+    )
+    llm.generate(["def f(", "class A:"], max_new_tokens=24)
+    assert spy.seen
+    assert all(cost == pytest.approx(0.05 / (1 + 0.05 * k)) for k, cost in spy.seen)
 
 
 def test_times_that_other_processes_disturb_are_not_kept(

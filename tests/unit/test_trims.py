@@ -96,8 +96,19 @@ def test_settings_that_would_keep_nothing_or_everything_are_errors() -> None:
 
 
 def test_a_budget_by_cost_is_not_limited_by_the_tokens_of_a_row() -> None:
-    limits = [Survival(), Survival(cost=0.1), Survival(1.5, cost=0.1)]
-    assert [trim.most(8, 4) for trim in limits] == [16, 32, 12]
+    limits = [Survival(), Survival(cost=0.1), Survival(1.5, cost=0.1), Survival(2.0)]
+    assert [trim.most(8, 4) for trim in limits] == [32, 32, 12, 16]
+
+
+def test_a_measured_cost_takes_the_place_of_one_that_is_not_given() -> None:
+    by: Any = {"estimate": "confidence"}
+    for cost in (0.0, 0.3, 0.4, 0.6):
+        given = {"probs": PROBS, "cost": torch.tensor(cost)}
+        assert kept(Survival(**by), **given) == kept(Survival(**by, cost=cost), probs=PROBS)
+        assert kept(Survival(**by, cost=0.4), **given) == [2, 2, 0, 0]
+        assert kept(Survival(2.0, **by), probs=PROBS) == [3, 2, 0, 1]
+    reads = [Survival(), Tetris(), Survival(cost=0.1), Survival(2.0), Survival(2.0, cost=0.1)]
+    assert [trim.reads_cost for trim in reads] == [True, True, False, False, False]
 
 
 def test_a_budget_is_out_of_range_below_nothing() -> None:

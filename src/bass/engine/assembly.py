@@ -401,15 +401,16 @@ class Storage:
     def _assembled(self, sequences: Sequences) -> Engine:
         """An engine of these rows; with `graphs` its steps run as CUDA graphs."""
         parts, context = self.parts, RunContext(self, sequences)
+        drafter = built(parts.drafter, context)
         step = SpeculativeStep(
             context.target,
-            built(parts.drafter, context),
+            drafter,
             parts.verifier,
             context.warp,
             context.vocab_size,
             context.log,
             self.models.draft_context,
-            trimming=Trimming.of(parts, sequences, context.stop_rule),
+            trimming=Trimming.of(parts, sequences, context.stop_rule, len(drafter.choices)),
         )
         if not self.graphs:
             return Engine(sequences, step)

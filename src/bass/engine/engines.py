@@ -98,9 +98,11 @@ class EngineCache:
                 engine = storage.engine_for(budget, end_tokens)
             rows, step, policy = engine.sequences, engine.step, self.parts.policy
             if policy.reads_times:
-                own, *others = self.times.of(engine)
+                own, *others = self.times.of(engine).drafters
                 more: dict[str, Any] = {"others": tuple(others)} if others else {}
                 policy = policy.timed(*own, early_end_saves=not self.graphs, **more)
+            if (trimming := step.trimming) is not None and trimming.trim.reads_cost:
+                trimming.costs.copy_(torch.tensor(self.times.of(engine).shares))
             return EngineRun(requests, rows, step, policy, time_budget, status, source)
         except BaseException as error:
             status.over = True

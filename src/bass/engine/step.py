@@ -198,7 +198,7 @@ class SpeculativeStep(Step):
         draft, flags = self.drafted(sequences, lengths, k, noise, span, chosen)
         trimmed = None
         if self.trimming is not None:
-            draft, trimmed = self.trimming(sequences, draft, packed, self.is_first)
+            draft, trimmed = self.trimming(sequences, draft, chosen, packed, self.is_first)
         fed = Window(*window(sequences, draft), span, most=packed)
         scored = self.target(fed if prompts is None else replace(fed, prompts=prompts.window))
         report, emitted, verdict = self.judged(sequences, draft, flags, scored.logits, noise)

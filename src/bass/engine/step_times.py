@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -59,8 +59,8 @@ def folder() -> Path:
 @final
 @dataclass(frozen=True)
 class InTurn(DraftLengthPolicy[tuple[int, int]]):
-    """The given lengths in turn, `each` steps of each, by one drafter; the state is the
-    batch size and the step.
+    """The given lengths in turn, `each` steps of each, by one drafter, of the first `rows` or of
+    all; the state is the batch size and the step.
     """
 
     order: tuple[int, ...]
@@ -68,13 +68,16 @@ class InTurn(DraftLengthPolicy[tuple[int, int]]):
     each: int
     start: int
     index: int = 0
+    rows: int | None = None
 
     def init(self, batch_size: int) -> tuple[int, int]:
         return batch_size, self.start
 
     def lengths(self, state: tuple[int, int]) -> np.ndarray:
         batch, step = state
-        return np.full(batch, self.order[step // self.each % len(self.order)], dtype=np.int32)
+        lengths = np.zeros(batch, dtype=np.int32)
+        lengths[: self.rows] = self.order[step // self.each % len(self.order)]
+        return lengths
 
     def lengths_ahead(self, state: tuple[int, int]) -> np.ndarray:
         return self.lengths((state[0], state[1] + 1))
@@ -103,6 +106,24 @@ class Zeros(Drafter):
         return Draft(sequences.tokens.new_zeros(len(lengths), k), None, lengths)
 
 
+class Seconds(NamedTuple):
+    """Of each drafter, those of a step that drafts 0, 1, ... `max_length` tokens for all rows, and
+    of a catch-up, as `DraftLengthPolicy.timed`. All have the first one's time of no drafts, others
+    in proportion. token: of the target's pass over one more token of each row, if there is a trim.
+    """
+
+    drafters: DrafterTimes
+    token: float = 0.0
+
+    @property
+    def shares(self) -> list[list[float]]:
+        """`Drafted.cost` by drafter and length of the draft."""
+        return [
+            [self.token / max(one - k * self.token, of[0]) for k, one in enumerate(of)]
+            for of, _ in self.drafters
+        ]
+
+
 @final
 @dataclass
 class StepTimes:
@@ -112,12 +133,10 @@ class StepTimes:
     parts: Strategies
     graphs: bool
     sizes: int
-    known: dict[int, DrafterTimes] = field(default_factory=dict)
+    known: dict[int, Seconds] = field(default_factory=dict)
 
-    def of(self, engine: Engine) -> DrafterTimes:
-        """Of each drafter, the seconds of a step that drafts 0, 1, ... `max_length`
-        tokens for all rows, and of a catch-up, as `DraftLengthPolicy.timed`. All have the
-        first one's time of no drafts, others in proportion.
+    def of(self, engine: Engine) -> Seconds:
+        """The times of steps of all rows of the engine.
 
         They are measured with the engine's graphs; on storage of their own without graphs, and for
         a batch-wide drafter, which would keep something of the measured steps. They are not kept on
@@ -131,15 +150,18 @@ class StepTimes:
             try:
                 kept = json.loads(file.read_text(encoding="utf-8"))
                 times = [(kept["seconds"], kept["catch_up"]), *kept.get("others", ())]
+                token = kept["token"] if self.parts.trim is not None else 0.0
             except (OSError, ValueError, KeyError):
                 if not (self.graphs and self.parts.drafter.batch_invariant):
-                    engine = self.scratch(batch)
+                    engine = self.scratch(batch, Zeros.in_place_of(self.parts.drafter))
                 began, worked = time.perf_counter(), time.thread_time()
                 each = range(len(engine.step.drafter.choices))
                 times = [(self.measured(engine, i), self.caught_up(engine, i)) for i in each]
+                token = 0.0 if self.parts.trim is None else self.token(engine)
                 share = (time.thread_time() - worked) / (time.perf_counter() - began)
                 found: dict[str, Any] = {"seconds": times[0][0], "catch_up": times[0][1]}
                 found |= {"others": times[1:]} if times[1:] else {}
+                found |= {"token": token} if self.parts.trim is not None else {}
                 if self.models.device.type == "cpu" and share < ALONE:
                     warnings.warn(BUSY, RuntimeWarning, stacklevel=2)
                 else:
@@ -148,7 +170,7 @@ class StepTimes:
                         file.write_text(json.dumps(setting | found), encoding="utf-8")
             (own, fed), *others = times
             scaled = ((tuple(own[0] * (one / of[0]) for one in of), each) for of, each in others)
-            self.known[batch] = (tuple(own), fed), *scaled
+            self.known[batch] = Seconds(((tuple(own), fed), *scaled), token)
         return self.known[batch]
 
     def setting(self, batch: int) -> dict[str, object]:
@@ -173,9 +195,9 @@ class StepTimes:
             "batch": batch,
         }
 
-    def scratch(self, batch: int) -> Engine:
+    def scratch(self, batch: int, drafter: DraftMethod) -> Engine:
         """An engine on storage of its own, with room for a few rounds."""
-        parts = replace(self.parts, drafter=Zeros.in_place_of(self.parts.drafter))
+        parts = replace(self.parts, drafter=drafter)
         longest = PROMPT + 2 * sum(k + 1 for k in captured_lengths(self.parts.policy))
         limits = np.full(batch, min(longest, self.models.context))
         budget = CacheBudget.of(limits)
@@ -231,10 +253,27 @@ class StepTimes:
         feed = partial(engine.step.catch_up, rows, parts, drafter)
         return min(timed(feed, rows.tokens.device) for _ in range(CATCH_UPS))
 
+    def token(self, engine: Engine) -> float:
+        """The time of one more verified token of each row: the least time of steps in which all
+        rows draft, over that of steps in which some do. A graph's passes of the drafter are the
+        same for half of the rows; without graphs none draft, and drafts take no time.
+        """
+        batch, lengths = len(engine.sequences.lens), captured_lengths(self.parts.policy)
+        some = max(1, batch // 2)
+        if not engine.step.overlaps:
+            engine, some = self.scratch(batch, Zeros()), 0
+        k = next((k for k in FIRST if k in lengths), lengths[-1])
+        all_rows, part = (
+            min(seconds for _, seconds in self.steps(engine, (k,), drafting=rows))
+            for rows in (batch, some)
+        )
+        return max(0.0, all_rows - part) * batch / max(1, (batch - some) * k)
+
     def steps(
-        self, engine: Engine, order: tuple[int, ...], drafter: int = 0
+        self, engine: Engine, order: tuple[int, ...], drafter: int = 0, drafting: int | None = None
     ) -> Iterator[tuple[int, float]]:
-        """Draft length and seconds of steps of each length, in `ROUNDS` rounds.
+        """Draft length and seconds of steps of each length, in `ROUNDS` rounds, where the first
+        `drafting` draft, or all.
 
         The first step of a length does not count: it compiles kernels, records passes, and feeds
         the draft model what it lacks. On a GPU the last does not either: the host launches the
@@ -248,7 +287,7 @@ class StepTimes:
         requests = [Request(prompt, capacity, key) for key in range(len(rows.lens))]
         while done < total:
             start = done
-            policy = InTurn(order, self.parts.policy.max_length, each, start, drafter)
+            policy = InTurn(order, self.parts.policy.max_length, each, start, drafter, drafting)
             run = EngineRun(requests, rows, engine.step, policy)
             for _ in run:
                 for record in run.trace.steps[done - start :]:

@@ -42,27 +42,40 @@ class Recorder(StopRule):
 @final
 @dataclass(frozen=True)
 class Trimming:
-    """A trim, with `tried` and `accepted` of `Drafted` for the rows, which are updated in place."""
+    """A trim, with `tried` and `accepted` of `Drafted` for the rows, which are updated in place,
+    and its `cost` by drafter and length of the draft, 0 until it is measured.
+    """
 
     trim: DraftTrim
     recorder: Recorder | None
     counts: Float[Tensor, "two batch slots"]  # device
+    costs: Float[Tensor, "drafters lengths"]  # device
 
     @classmethod
-    def of(cls, parts: Any, rows: Sequences, rule: StopRule | None) -> "Trimming | None":
+    def of(
+        cls, parts: Any, rows: Sequences, rule: StopRule | None, drafters: int
+    ) -> "Trimming | None":
         """The trim of these strategies, if there is one. rule: of the drafter."""
         if parts.trim is None:
             return None
         size = len(rows.lens), min(int(parts.policy.max_length), rows.capacity)
         with torch.inference_mode(False):  # writable inside and outside of it
             counts = torch.zeros((2, *size), device=rows.lens.device)
-        return cls(parts.trim, rule if isinstance(rule, Recorder) else None, counts)
+            lengths = 1 + int(parts.policy.max_length)
+            costs = torch.zeros((drafters, lengths), device=rows.lens.device)
+        return cls(parts.trim, rule if isinstance(rule, Recorder) else None, counts, costs)
 
     def __call__(
-        self, rows: Sequences, draft: Draft, packed: int | None, is_first: Callable[[str], bool]
+        self,
+        rows: Sequences,
+        draft: Draft,
+        drafter: int,
+        packed: int | None,
+        is_first: Callable[[str], bool],
     ) -> tuple[Draft, Int[Tensor, " batch"]]:
-        """The part of the draft to verify, and how many tokens of each row are not, or `TOO_MANY`
-        if more are kept than fit in a packed window of this size; then none is verified.
+        """The part of the draft of this drafter to verify, and how many tokens of each row are not,
+        or `TOO_MANY` if more are kept than fit in a packed window of this size; then none is
+        verified.
 
         The type and shape of the first answer are checked.
         """
@@ -76,7 +89,8 @@ class Trimming:
         room = None
         if packed is not None and self.trim.reads_places:
             room = packed - rows.active.sum()
-        kept = self.trim(Drafted(draft.lengths, tried, accepted, probs, tokens, room))
+        cost = self.costs[drafter, k] if self.trim.reads_cost else None
+        kept = self.trim(Drafted(draft.lengths, tried, accepted, probs, tokens, room, cost))
         if is_first("trim"):
             what = f"The answer of `{type(self.trim).__name__}`"
             check_tensor(kept, what, "integers", draft.lengths.shape, draft.lengths.device)

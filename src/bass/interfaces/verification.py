@@ -47,7 +47,8 @@ class DraftTrim(Ranged, ABC):
     come earlier (docs/correctness.md has the theorem). `batch_invariant`: a row's length does not
     depend on other rows. `reads_probs`, `reads_tokens`: what it reads of `Drafted`.
     `reads_places`: it keeps at most `Drafted.places` tokens, so that a GPU's packed window can be
-    as large as earlier steps needed, and not as `most` says.
+    as large as earlier steps needed, and not as `most` says. `reads_cost`: it reads
+    `Drafted.cost`, which the engine then measures once, as the step times of `auto`.
     """
 
     paper: ClassVar[str] = ""
@@ -56,6 +57,7 @@ class DraftTrim(Ranged, ABC):
     reads_probs: ClassVar[bool] = False
     reads_tokens: ClassVar[bool] = False
     reads_places: ClassVar[bool] = False
+    reads_cost: ClassVar[bool] = False
 
     def most(self, rows: int, k: int) -> int:
         """An upper bound on the tokens that all rows together keep of drafts of up to k tokens. A

@@ -47,6 +47,7 @@ PROMPT = (0, 2)
 # for narrow models: some defects show only in long rows
 LONG_PROMPT = tuple(np.random.default_rng(0).integers(0, 3, 40).tolist())
 MANY = 2  # batches of many requests
+COST = 0.3  # that a trim reads
 NEW = 2  # tokens whose distribution is tested
 BEYOND = 2  # further generated tokens, so that drafts are longer than that
 # rows of a batch of samples, of one of a large model, and of one whose drafter may compare each row
@@ -132,6 +133,8 @@ class Setup:
         storage = Storage(models, strategies, budget, ends, self.graphs)
         engine = storage.engine_for(budget, ends)
         step = engine.step
+        if step.trimming is not None:
+            step.trimming.costs.fill_(COST)
         if self.wrap is not None:
             assert isinstance(step, SpeculativeStep)
             step = self.wrap(step, engine.sequences)

@@ -31,6 +31,7 @@ from bass.verifiers.rejection import Rejection
 
 Prefix = tuple[int, ...]
 CPU = torch.device("cpu")
+COSTS = (0.3, 0.5, 0.1)  # that trims read, in turn
 
 
 @dataclass(frozen=True)
@@ -309,7 +310,8 @@ def trim_inputs(
             for one, (path, _) in zip(problems, drafts, strict=True)
         ]
         lengths = torch.minimum(draft.lengths, torch.tensor(lengths))
-        drafted = Drafted(lengths, counts[0], counts[1], draft.probs, draft.tokens)
+        cost = torch.tensor(COSTS[seed % len(COSTS)])
+        drafted = Drafted(lengths, counts[0], counts[1], draft.probs, draft.tokens, None, cost)
         yield [path for path, _ in drafts], float(np.prod([p for _, p in drafts])), drafted
 
 

@@ -257,7 +257,7 @@ def check_trim(trim: Any, examples: int = 40, seed: int = 0) -> None:
 def keeps(checker: Checker, trim: DraftTrim, batch: Batch) -> None:
     """Check all properties but that of the output distribution."""
     *_, (_, _, drafted) = trim_inputs(batch.problems, k := max(batch.k, 1), batch.seed)
-    reads = {"probs": trim.reads_probs, "tokens": trim.reads_tokens}
+    reads = {"probs": trim.reads_probs, "tokens": trim.reads_tokens, "cost": trim.reads_cost}
     drafted = replace(drafted, **{name: None for name, read in reads.items() if not read})
 
     def call(given: Drafted) -> Tensor:
@@ -286,7 +286,7 @@ def keeps(checker: Checker, trim: DraftTrim, batch: Batch) -> None:
         kept = int(trim(replace(drafted, places=torch.tensor(places))).sum())
         checker.require(PLACES, kept <= places, f"up to {places} tokens", kept)
     for order in (rows[::-1], *([row] for row in rows)) if trim.batch_invariant else ():
-        found = call(mapped(drafted, lambda one, order=order: one[order]))
+        found = call(mapped(drafted, lambda one, order=order: one[order] if one.ndim else one))
         checker.equal(OWN_KEPT, found, answer[order], f"from the rows {order}")
     try:
         text = str(trim(mapped(drafted, lambda one: one.to("meta"))).device)

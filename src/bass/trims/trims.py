@@ -43,7 +43,10 @@ def product(drafted: Drafted, each: Float[Tensor, "batch k"] | None) -> Float[Te
 
 
 def best(
-    drafted: Drafted, scores: Float[Tensor, "batch k"], tokens_per_row: float, cost: float = 0.0
+    drafted: Drafted,
+    scores: Float[Tensor, "batch k"],
+    tokens_per_row: float,
+    cost: float | Float[Tensor, ""] = 0.0,
 ) -> Int[Tensor, " batch"]:
     """The lengths that keep the slots with the highest scores, `tokens_per_row` times the number of
     rows with a draft, rounded up, or fewer by `cost`, as of `Budget`. Scores never increase along a
@@ -128,12 +131,13 @@ class AdaEdl(DraftTrim):
 
 @dataclass(frozen=True)
 class Budget(DraftTrim):
-    """The base of trims that keep `tokens_per_row` drafted tokens of a row on average (by default
-    2, or with a `cost` any number), fewer where one more slot lowers the expected tokens a second.
+    """The base of trims that keep the best slots of all rows: `tokens_per_row` of a row on average,
+    if it is given, and no slot that lowers the expected tokens a second.
 
     `cost`: what a step takes longer if it verifies one more token of each row, as a share of its
     time without any: (b / a - 1) / 4 by steps of a and b seconds that draft 4 and keep 0 and 4. The
-    budget is that of DSpark (2026), algorithm 1, at linear costs. 0: each slot pays.
+    budget is that of DSpark (2026), algorithm 1, at linear costs. 0: each slot pays. None: as the
+    engine measures it, or 0 if `tokens_per_row` is given.
     """
 
     batch_invariant: ClassVar[bool] = False
@@ -141,26 +145,37 @@ class Budget(DraftTrim):
 
     tokens_per_row: float | None = within("[0, inf)", None)
     _: KW_ONLY
-    cost: float = within("[0, inf)", 0.0)
+    cost: float | None = within("[0, inf)", None)
+
+    @property
+    def reads_cost(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.cost is None and self.tokens_per_row is None
 
     def most(self, rows: int, k: int) -> int:
         return min(rows * k, math.ceil(rows * self.per_row(k)))
 
     def per_row(self, k: int) -> float:
         """The most tokens of a row, on average, of drafts of up to k."""
-        usual = k if self.cost else 2.0
-        return usual if self.tokens_per_row is None else self.tokens_per_row
+        return k if self.tokens_per_row is None else self.tokens_per_row
+
+    def chosen(self, drafted: Drafted, scores: Float[Tensor, "batch k"]) -> Int[Tensor, " batch"]:
+        """The lengths that keep the slots with the highest scores, which never increase along a
+        row.
+        """
+        cost = drafted.cost if self.cost is None else self.cost
+        per_row = self.per_row(scores.shape[1])
+        return best(drafted, scores, per_row, 0.0 if cost is None else cost)
 
 
 @final
 @dataclass(frozen=True)
 class Survival(Budget):
-    """Keep the slots of all rows with the highest survival, `tokens_per_row` on average (by default
-    2), or with `cost` as long as one more slot raises the expected tokens a second.
+    """Keep the slots of all rows with the highest survival, as long as one more slot raises the
+    expected tokens a second by measured step times, or `tokens_per_row` on average.
 
     `cost`: what a step takes longer if it verifies one more token of each row, as a share of its
-    time without any (`bass.trims.Budget`). vLLM takes the estimates from a confidence head, and the
-    budget from measured step times. `estimate`, `prior`: as of `threshold`.
+    time without any, in place of the measured one (`bass.trims.Budget`). vLLM takes the estimates
+    from a confidence head. `estimate`, `prior`: as of `threshold`.
     """
 
     paper: ClassVar[str] = "vLLM, adaptive verification"
@@ -170,8 +185,7 @@ class Survival(Budget):
     reads_probs = property(lambda self: self.estimate == "confidence")  # pyright: ignore
 
     def __call__(self, drafted: Drafted) -> Int[Tensor, " batch"]:
-        scores = survival(drafted, self.estimate, self.prior)
-        return best(drafted, scores, self.per_row(scores.shape[1]), self.cost)
+        return self.chosen(drafted, survival(drafted, self.estimate, self.prior))
 
 
 @final
@@ -193,5 +207,4 @@ class Tetris(Budget):
         each = None
         if drafted.probs is not None and drafted.tokens is not None:
             each = drafted.probs.gather(2, drafted.tokens[..., None])[..., 0]
-        per_row = self.per_row(drafted.tried.shape[1])
-        return best(drafted, product(drafted, each), per_row, self.cost)
+        return self.chosen(drafted, product(drafted, each))

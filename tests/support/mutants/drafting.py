@@ -113,6 +113,20 @@ MUTANTS = (
         ("laws/test_3_trims.py::test_packed_windows_are_as_large_as_the_last_steps_needed",),
     ),
     Mutant(
+        "a trim reads the cost of a step without drafts",
+        "Trimming.__call__",
+        "self.costs[drafter, k]",
+        "self.costs[drafter, 0]",
+        ("unit/test_step_times.py::test_a_trim_is_given_the_cost_of_its_drafter_and_length",),
+    ),
+    Mutant(
+        "the cost of a verified token is a share of a step that verifies the draft",
+        "Seconds.shares",
+        "one - k * self.token",
+        "one",
+        ("unit/test_step_times.py::test_a_cost_is_a_share_of_a_step_that_verifies_no_draft",),
+    ),
+    Mutant(
         "a report tells drafted tokens as trimmed",
         "Trimming.__call__",
         "draft.lengths - kept",
