@@ -46,7 +46,8 @@ CATCH_UPS = 3
 ALONE = 0.95  # share of the time in which this thread runs if no other process holds its core
 BUSY = (
     "Other processes used the cores while the times of steps were measured, by which `auto` "
-    "chooses draft lengths. They may be wrong, and are measured again by the next process."
+    "chooses draft lengths, and trims choose budgets. They may be wrong, and are measured again by "
+    "the next process."
 )
 
 
@@ -109,7 +110,7 @@ class Zeros(Drafter):
 class Seconds(NamedTuple):
     """Of each drafter, those of a step that drafts 0, 1, ... `max_length` tokens for all rows, and
     of a catch-up, as `DraftLengthPolicy.timed`. All have the first one's time of no drafts, others
-    in proportion. token: of the target's pass over one more token of each row, if there is a trim.
+    in proportion. token: of the target's pass over one more token of each row, if a trim reads it.
     """
 
     drafters: DrafterTimes
@@ -144,24 +145,25 @@ class StepTimes:
         """
         batch = len(engine.sequences.lens)
         if batch not in self.known:
-            setting = self.setting(batch)
+            setting, trim = self.setting(batch), self.parts.trim
+            reads_cost = trim is not None and trim.reads_cost
             name = hashlib.sha256(json.dumps(setting).encode()).hexdigest()[:16]
             file = folder() / f"step-times-{name}.json"
             try:
                 kept = json.loads(file.read_text(encoding="utf-8"))
                 times = [(kept["seconds"], kept["catch_up"]), *kept.get("others", ())]
-                token = kept["token"] if self.parts.trim is not None else 0.0
+                token = kept["token"] if reads_cost else 0.0
             except (OSError, ValueError, KeyError):
                 if not (self.graphs and self.parts.drafter.batch_invariant):
                     engine = self.scratch(batch, Zeros.in_place_of(self.parts.drafter))
                 began, worked = time.perf_counter(), time.thread_time()
                 each = range(len(engine.step.drafter.choices))
                 times = [(self.measured(engine, i), self.caught_up(engine, i)) for i in each]
-                token = 0.0 if self.parts.trim is None else self.token(engine)
+                token = self.token(engine) if reads_cost else 0.0
                 share = (time.thread_time() - worked) / (time.perf_counter() - began)
                 found: dict[str, Any] = {"seconds": times[0][0], "catch_up": times[0][1]}
                 found |= {"others": times[1:]} if times[1:] else {}
-                found |= {"token": token} if self.parts.trim is not None else {}
+                found |= {"token": token} if reads_cost else {}
                 if self.models.device.type == "cpu" and share < ALONE:
                     warnings.warn(BUSY, RuntimeWarning, stacklevel=2)
                 else:
