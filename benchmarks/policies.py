@@ -95,7 +95,7 @@ def methods(cost: CostModel, batch: int) -> dict[str, DraftLengthPolicy[Any]]:
     share = float((whole - none) / TRIMMED / (none + TRIMMED * cost.draft(batch)))
     trims = {
         "threshold": Threshold(),
-        "survival": Survival(),
+        "survival, two": Survival(2.0),
         "survival by cost": Survival(TRIMMED, cost=share),
     }
     found: dict[str, DraftLengthPolicy[Any]] = {"plain": Fixed(0)}

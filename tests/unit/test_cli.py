@@ -213,6 +213,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
         "`k` is a parameter of `fixed`: name the policy, as with `policy: fixed`, or `--policy",
     ),
     "a parameter of nothing": (["--stop-rule.threshold=1"], "is a parameter without a strategy"),
+    "a parameter of none": (["--trim=none", "--trim.prior=1"], "is a parameter without a strategy"),
 }  # fmt: skip
 
 

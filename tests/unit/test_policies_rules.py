@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import bass
 from bass.api.resolve import make
 from bass.errors import OptionError
 from bass.interfaces.policy import captured_lengths
@@ -23,6 +24,7 @@ from bass.policies import (
     RowBudget,
 )
 from bass.records import Feedback
+from bass.testing import check_policy
 
 
 def told(
@@ -61,6 +63,15 @@ def test_the_heuristic_adds_two_after_a_whole_draft_and_else_takes_one() -> None
     assert HuggingFaceHeuristic(start=2, transient=False).reset(
         state, np.array([0, 1])
     ).tolist() == [4, 1, 2, 4]
+
+
+def test_a_policy_that_needs_more_drafters_than_a_run_has_is_an_error_at_load() -> None:
+    policy = Exp3(arms=(0, (1, 2), (0, 3)))
+    assert (policy.drafters, Lagged(policy).drafters, Exp3().drafters) == (2, 2, 1)
+    with pytest.raises(bass.BassError, match=r"`Exp3` chooses from 2 drafters, and the run has 1"):
+        bass.load(policy=policy)
+    assert bass.load(policy=policy, drafter="choice")
+    check_policy(policy, examples=4)
 
 
 def test_the_table_is_read_at_the_number_of_active_rows() -> None:

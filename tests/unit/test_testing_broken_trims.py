@@ -66,6 +66,7 @@ BROKEN: dict[str, tuple[DraftTrim, str]] = {
     "a host read": (trim(read, batch_invariant=False), "on the host"),
     "the next slot": (trim(lambda d: leading(d, sure(d).roll(-1, 1))), "jointly"),
     "a length": (trim(lambda d: torch.where(d.lengths > 2, 0, d.lengths)), "jointly"),
+    "half of a length": (trim(lambda d: d.lengths // 2), "jointly"),
     "another row": (
         trim(lambda d: torch.where(sure(d).all(1).flip(0), d.lengths, 0), batch_invariant=False),
         "jointly",

@@ -121,10 +121,10 @@ def test_a_budget_is_out_of_range_below_nothing() -> None:
     [
         ({"trim": "survival"}, True, False),
         ({"trim": Tetris(1.5)}, False, False),
-        ({"trim": "tetris", "verifier": "coupled"}, True, False),
-        ({"trim": "tetris", "temperature": 0.0}, True, False),
+        ({"trim": "tetris", "verifier": "coupled"}, True, True),
+        ({"trim": "tetris", "temperature": 0.0}, True, True),
         ({"trim": "tetris", "temperature": [0.0, 0.5]}, False, False),
-        ({"trim": "tetris", "num_speculative_tokens": 0}, True, False),
+        ({"trim": "tetris", "num_speculative_tokens": 0}, True, True),
         ({"verifier": "typical", "temperature": 0.0}, False, True),
         ({"trim": "bass.trims:Threshold", "verifier": "typical"}, False, True),
     ],

@@ -471,7 +471,7 @@ def _stepping(m: Measurement) -> float:
     return float(m.steps["seconds"].sum())
 
 
-@metric("share", "neither")
+@metric("share", "neither", heading="trimmed, %", column=True)
 def trimmed_share(m: Measurement) -> Value:
     """Drafted tokens that a trim took back before verification, over all drafted ones."""
     if "trimmed" not in m.steps or not (trimmed := m.steps["trimmed"].dropna()).size:

@@ -134,7 +134,7 @@ class Generation:
         completions = [self._completion(i) for i in range(len(self._samples))]
         peaks = partial(measure_peaks, self._models.device, self._models.dtype)
         warmest = max((one.request.sampling.temperature for one in self._samples), default=0.0)
-        claims = self._parts.lossless_at(warmest), self._parts.batch_invariant
+        claims = self._parts.lossless_at(warmest), self._parts.batch_invariant_at(warmest)
         return Result(completions, list(trace.steps), peaks, *claims, trace.capture_seconds)
 
     def completions(self) -> Iterator[Completion]:

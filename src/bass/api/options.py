@@ -189,7 +189,7 @@ def overlaid(options: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[s
 def _with_parameter(key: str, spec: Any, path: Sequence[str], value: Any) -> dict[str, Any]:
     """The spec of a strategy with a parameter, which may be one of a strategy within it."""
     name = key.partition(".")[0]
-    if spec is None or (spec == "auto" and name != "policy"):
+    if spec in (None, "none") or (spec == "auto" and name != "policy"):
         raise OptionError(f"`{key}` is a parameter without a strategy: name one with `{name}`.")
     whole: dict[str, Any] = dict(spec) if isinstance(spec, Mapping) else {"class_path": spec}
     own, *rest = path

@@ -18,8 +18,9 @@ from bass.checkpoints.folder import DTYPES
 from bass.checkpoints.heads import HeadIndex
 from bass.drafters import NoDrafter
 from bass.drafters.heads import DraftHead
+from bass.drafters.several import Choice, is_ours
 from bass.engine.assembly import Strategies, check_features
-from bass.errors import OptionError, PairingError, check_number, unknown_name
+from bass.errors import OptionError, PairingError, PolicyError, check_number, unknown_name
 from bass.interfaces import AttentionBackend, DraftLengthPolicy, DraftMethod
 from bass.models.decoder import CausalDecoder, FirstLayers
 from bass.ops.dispatch import runs_kernels
@@ -56,6 +57,7 @@ class LoadPlan:
             method = NoDrafter()
         else:
             check_used(options, method)
+            check_drafters(policy, method)
         device = find_device(options.device)
         layout = cache_for(options.cache, options.attention, device)
         backend = backend_for(options.attention, layout, device)
@@ -212,6 +214,16 @@ def check_max_length(policy: DraftLengthPolicy[Any]) -> None:
     """Raise `OptionError` for a policy that does not declare its longest draft."""
     most = getattr(policy, "max_length", None)
     check_number(f"{type(policy).__name__}.max_length", most, "[0, 2147483647]")
+
+
+def check_drafters(policy: DraftLengthPolicy[Any], method: DraftMethod) -> None:
+    """Raise `PolicyError` for a policy that needs more drafters than there are."""
+    count = len(method.methods) if isinstance(method, Choice) else 1
+    if policy.drafters > count and is_ours(method):
+        raise PolicyError(
+            f"`{type(policy).__name__}` chooses from {policy.drafters} drafters, and the run has "
+            f"{count}: give `drafter=choice` with as many `methods`."
+        )
 
 
 def cache_for(cache: Any, attention: Any, device: torch.device) -> Any:

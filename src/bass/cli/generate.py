@@ -346,7 +346,7 @@ def caveats(llm: "LLM", given: list[Any], temperature: PerPrompt[float]) -> Iter
     if not parts.lossless_at(temperature):
         by = parts.trim if parts.verifier.lossless else parts.verifier
         yield f"WARNING: NOT LOSSLESS: by `{called(by)}`, {parts.caveat}."
-    if not parts.batch_invariant:
+    if not parts.batch_invariant_at(temperature):
         by = parts.trim if parts.drafter.batch_invariant else parts.drafter
         yield f"WARNING: BATCH-WIDE: by `{called(by)}`, tokens of a row depend on its batch."
 

@@ -126,19 +126,24 @@ class Strategies:
         At temperature 0, and where nothing is drafted, any trim leaves the target's own tokens.
         """
         exact = self.trim is None or self.trim.lossless or self.verifier.ignores_draft
-        exact = exact or not (temperature and self.policy.max_length)
-        return self.verifier.lossless and exact
+        return self.verifier.lossless and (exact or not self.draws(temperature))
+
+    def batch_invariant_at(self, temperature: PerPrompt[float]) -> bool:
+        """Whether a row's tokens are independent of the other rows, apart from what the policy
+        reads of them.
+        """
+        each = self.drafter.batch_invariant and (self.trim is None or self.trim.batch_invariant)
+        return each or self.verifier.coupled or not self.draws(temperature)
+
+    def draws(self, temperature: PerPrompt[float]) -> bool:
+        """Whether the tokens of a draft, and so its length, may decide what is emitted."""
+        return bool(temperature and self.policy.max_length)
 
     @property
     def caveat(self) -> str:
         """The warning if it is not lossless."""
         by_verifier = not self.verifier.lossless and self.verifier.caveat
         return by_verifier or "the text does not follow the target's distribution"
-
-    @property
-    def batch_invariant(self) -> bool:
-        """Whether a row's tokens are independent of the other rows."""
-        return self.drafter.batch_invariant and (self.trim is None or self.trim.batch_invariant)
 
     def for_models(self, models: ModelPair) -> "Strategies":
         """The strategies with the drafter of these models."""

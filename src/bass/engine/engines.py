@@ -101,7 +101,8 @@ class EngineCache:
                 own, *others = self.times.of(engine).drafters
                 more: dict[str, Any] = {"others": tuple(others)} if others else {}
                 policy = policy.timed(*own, early_end_saves=not self.graphs, **more)
-            if (trimming := step.trimming) is not None and trimming.trim.reads_cost:
+            trimming = step.trimming if policy.max_length else None
+            if trimming is not None and trimming.trim.reads_cost:
                 trimming.costs.copy_(torch.tensor(self.times.of(engine).shares))
             return EngineRun(requests, rows, step, policy, time_budget, status, source)
         except BaseException as error:

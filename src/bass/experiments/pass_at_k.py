@@ -109,7 +109,7 @@ def _opened(
         "name": f"eval {options.problems}",
         **here(),
         "lossless": llm.parts.lossless_at(options.temperature),
-        "batch_invariant": llm.parts.batch_invariant,
+        "batch_invariant": llm.parts.batch_invariant_at(options.temperature),
         "device": device_name(llm.models.device),
         "config": config | {"methods": []},
     }

@@ -166,7 +166,7 @@ def _entry(cell: Cell, work: str) -> dict[str, Any]:
         "autoregressive": parts.policy.max_length == 0,
         "lossless": bool(parts.lossless_at(cell.settings.temperature)),
         "caveat": " ".join(parts.caveat.split()),
-        "batch_invariant": bool(parts.batch_invariant),
+        "batch_invariant": bool(parts.batch_invariant_at(cell.settings.temperature)),
     }
 
 

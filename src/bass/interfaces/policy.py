@@ -21,10 +21,12 @@ class DraftLengthPolicy(Ranged, ABC, Generic[State]):
 
     `max_length`: the longest draft that it can request. `constant_length`: lengths never change.
     `reads_times`: the engine calls `timed` before `init`. `draft_lengths`, `lengths_ahead`: see
-    there. `drafter`, `drafter_ahead`: where a run has several drafters.
+    there. `drafter`, `drafter_ahead`: where a run has several drafters. `drafters`: how many of
+    them it needs.
     """
 
     max_length: int
+    drafters: int = 1
     constant_length: ClassVar[bool] = False
     reads_times: ClassVar[bool] = False
     paper: ClassVar[str] = ""

@@ -69,6 +69,10 @@ class Exp3(DraftLengthPolicy[Exp3State]):
         return max(k for _, k in self._pairs)
 
     @property
+    def drafters(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return 1 + max(part for part, _ in self._pairs)
+
+    @property
     def draft_lengths(self) -> Collection[int]:
         return {k for _, k in self._pairs}
 

@@ -47,6 +47,10 @@ class Lagged(DraftLengthPolicy[Delayed]):
         return self.policy.draft_lengths
 
     @property
+    def drafters(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.policy.drafters
+
+    @property
     def reads_times(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.policy.reads_times
 

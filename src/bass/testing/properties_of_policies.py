@@ -1,6 +1,7 @@
 """The properties of every draft-length policy, of every stop rule, and of every trim."""
 
 import copy
+import itertools
 import pickle
 import random
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from bass.api.plan import check_max_length
 from bass.api.resolve import make
+from bass.drafters import Choice, ModelDraft
 from bass.interfaces import DraftLengthPolicy, DraftTrim, StopRule
 from bass.interfaces.policy import checked_lengths
 from bass.records import Drafted, copied
@@ -23,7 +25,7 @@ from bass.testing import engine
 from bass.testing.checking import COSTLY, Checker, shown
 from bass.testing.doubles import ByRow
 from bass.testing.engine import Setup
-from bass.testing.enumeration import independent, trim_inputs, trimmed_law
+from bass.testing.enumeration import Problem, independent, trim_inputs, trimmed_law
 from bass.testing.inputs import SEEDS, Batch, StepEvents, batches, distribution, step_events
 from bass.testing.small_models import SmallTable, tensors_of
 from bass.verifiers.rejection import Rejection
@@ -54,6 +56,15 @@ BEYOND = "what lies beyond a row's own length changes nothing."
 OWN_KEPT = "with `batch_invariant`, a row's answer depends on nothing of the other rows."
 DEVICE = "a trim reads no value on the host, and makes its tensors on the device of the draft."
 ENDS = 0.6  # some drafts end where the draft model's largest probability is below it
+AFTER = [path for n in range(1, 5) for path in itertools.product((0, 1), repeat=n)]
+# a draft of 2, 3 or 4 slots by `ENDS`, as token 1 and token 2 of it decide
+ENDED = Problem(
+    2,
+    4,
+    dict.fromkeys(AFTER, np.full(2, 0.5)) | {(): np.array([0.3, 0.7])},
+    dict.fromkeys(AFTER, np.full(2, 0.5))
+    | {(): np.array([0.7, 0.3]), (0,): np.array([0.8, 0.2]), (0, 0): np.array([0.9, 0.1])},
+)
 JOINT = (
     "the tokens of all rows are distributed jointly as the target's own: what is kept of a row "
     "depends on nothing that its next token decides."
@@ -91,7 +102,8 @@ def check_policy(policy: Any, examples: int = 80, seed: int = 0) -> None:
     checker.for_all(
         st.builds(step_events, rows, steps, SEEDS), lambda history: follow(checker, made, history)
     )
-    setup = Setup(engine.WHOLE_MEMORY, engine.CPU, policy=made)
+    drafter = Choice([ModelDraft()] * made.drafters) if made.drafters > 1 else ModelDraft()
+    setup = Setup(engine.WHOLE_MEMORY, engine.CPU, policy=made, drafter=drafter)
     engine.require_greedy(checker, setup, examples // 2)
     engine.require_law(checker, setup.but(model=engine.NARROW_TABLE), Sampling(temperature=0.9))
 
@@ -245,8 +257,11 @@ def check_trim(trim: Any, examples: int = 40, seed: int = 0) -> None:
     checker = Checker(type(made).__name__, examples, seed)
     for deterministic in (False, True):
         checker.for_all(batches(deterministic), partial(keeps, checker, made), most=COSTLY)
+    laws = partial(joint_law, checker, made)
+    if made.lossless:
+        with checker.on(ended := Batch([ENDED], ENDED.length, seed=1)):
+            laws(ended)
     for generic in (False, True) if made.lossless else ():
-        laws = partial(joint_law, checker, made)
         checker.for_all(batches(False, generic), laws, examples // 2, COSTLY)
     setup = Setup(engine.WHOLE_MEMORY, engine.CPU, policy=ByRow(4), trim=made)
     engine.require_greedy(checker, setup, examples // 8)

@@ -81,7 +81,7 @@ class Threshold(DraftTrim):
 
     threshold: float = within("(0, 1]", 0.3)
     estimate: Estimate = "past"
-    prior: float = within("[0, 1]", 0.7)
+    prior: float = within("(0, 1]", 0.7)
     reads_probs = property(lambda self: self.estimate == "confidence")  # pyright: ignore
 
     def __post_init__(self) -> None:
@@ -181,7 +181,7 @@ class Survival(Budget):
     paper: ClassVar[str] = "vLLM, adaptive verification"
 
     estimate: Estimate = "past"
-    prior: float = within("[0, 1]", 0.7)
+    prior: float = within("(0, 1]", 0.7)
     reads_probs = property(lambda self: self.estimate == "confidence")  # pyright: ignore
 
     def __call__(self, drafted: Drafted) -> Int[Tensor, " batch"]:
