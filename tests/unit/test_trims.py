@@ -9,6 +9,7 @@ import torch
 import bass
 from bass.api.resolve import make
 from bass.cli.generate import caveats
+from bass.engine.step_times import StepTimes
 from bass.records import Drafted
 from bass.trims import AdaEdl, Survival, Tetris, Threshold
 
@@ -109,6 +110,15 @@ def test_a_measured_cost_takes_the_place_of_one_that_is_not_given() -> None:
         assert kept(Survival(2.0, **by), probs=PROBS) == [3, 2, 0, 1]
     reads = [Survival(), Tetris(), Survival(cost=0.1), Survival(2.0), Survival(2.0, cost=0.1)]
     assert [trim.reads_cost for trim in reads] == [True, True, False, False, False]
+
+
+def test_auto_stops_drafts_of_which_nothing_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take their time, though none of their tokens is left."""
+    monkeypatch.setattr(StepTimes, "measured", lambda *_: [1 + 0.5 * k for k in range(17)])
+    llm = bass.load(policy="auto", trim=Survival(cost=50.0), device="cpu")
+    steps = llm.generate("def area(r):", max_new_tokens=96, ignore_eos=True).trace
+    assert 0 < sum(step.k > 0 for step in steps) < len(steps) / 4
+    assert not sum(step.drafted.sum() for step in steps)
 
 
 def test_a_budget_is_out_of_range_below_nothing() -> None:

@@ -100,7 +100,9 @@ class EngineCache:
             if policy.reads_times:
                 own, *others = self.times.of(engine).drafters
                 more: dict[str, Any] = {"others": tuple(others)} if others else {}
-                policy = policy.timed(*own, early_end_saves=not self.graphs, **more)
+                # what a trim takes back is drafted all the same
+                saves = not self.graphs and self.parts.trim is None
+                policy = policy.timed(*own, early_end_saves=saves, **more)
             trimming = step.trimming if policy.max_length else None
             if trimming is not None and trimming.trim.reads_cost:
                 trimming.costs.copy_(torch.tensor(self.times.of(engine).shares))

@@ -54,7 +54,8 @@ class DraftLengthPolicy(Ranged, ABC, Generic[State]):
         lacks after steps without drafts.
 
         early_end_saves: the step costs what its longest draft does, which may be shorter than
-        requested. If False, in a CUDA graph, it costs what the longest requested draft does.
+        requested. If False, in a CUDA graph or with a trim, it costs what the longest requested
+        draft does.
 
         others: `seconds` and `catch_up` of the further drafters; given if there are any.
         """
