@@ -82,12 +82,20 @@ def test_each_drafter_of_a_choice_has_times_of_its_own(
     monkeypatch.setattr(step_times, "MOST_SECONDS", 0.0)
     monkeypatch.setattr(StepTimes, "measured", MEASURED)
     monkeypatch.setattr(StepTimes, "caught_up", CAUGHT_UP)
+    steps, drafters = StepTimes.steps, list[int]()
+
+    def noted(self: StepTimes, engine: Any, order: Any, drafter: int = 0) -> Any:
+        drafters.append(drafter)
+        return steps(self, engine, order, drafter)
+
+    monkeypatch.setattr(StepTimes, "steps", noted)
     found = []
     for _ in range(2):
         llm = bass.load(policy=Auto(max_length=4), drafter="choice")
         llm.generate("def f(", 2, max_new_tokens=12)
         found.append(llm._engines.times.known)
     assert found[0] == found[1], "read from disk"
+    assert drafters == [0, 1]
     [times] = found[0].values()
     (ngram, fed_nothing), (model, fed) = times.drafters
     assert ngram[0] == model[0]
