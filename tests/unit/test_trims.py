@@ -158,3 +158,6 @@ def test_the_command_line_takes_a_trim_with_its_parameters(bass_command: Any) ->
     said = bass_command("generate", *words, "--max-new-tokens", "6", "--ignore-eos", "--json")
     *_, stats = said.lines
     assert [stats["drafted"], stats["emitted"], stats["trimmed_share"]] == [0, 6, 1.0]
+    for trim in ("survival", "none"):
+        said = bass_command("generate", "a", "--trim", trim, "--max-new-tokens", "6")
+        assert ("trimmed, %" in said.out + said.err) == (trim != "none")

@@ -33,8 +33,8 @@ LOST, SELDOM = 0.95, 0.5  # a median that loses; a share of steps with drafts th
 SOURCES = ("prompt", "token_ids", "example", "messages", "prompts")
 EXAMPLE_STOPS = ("\nclass ", "\ndef ", "\n@", "\nif ", "\n#")  # a class ends before these
 FIGURES = (
-    *("tau", "acceptance_rate", "token_acceptance_rate", "tokens_per_second"),
-    *("all", "first", "last", "mbu"),
+    *("tau", "acceptance_rate", "token_acceptance_rate", "trimmed_share"),
+    *("tokens_per_second", "all", "first", "last", "mbu"),
 )
 EXAMPLES = (
     "bass generate --example -n 8 --num-speculative-tokens 3 --compare-plain",
@@ -277,6 +277,8 @@ def figures(
             cells.append(metric.show(fmean(values) if values else None))
         if (ratio := ratios.get(metric.name)) is not None:
             cells += [ratio.text, f"{ratio.median:.2f}"]
+        if metric.name == "trimmed_share" and first.stats.trimmed_share is None:
+            continue
         grid.add_row(metric.heading.replace("_", " "), *cells)
     rates = first.stats.acceptance_by_position[:6]  # None at those that no draft reached
     texts = (number(rate, "share") for rate in rates if rate is not None)
