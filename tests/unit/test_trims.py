@@ -107,7 +107,7 @@ def test_a_measured_cost_takes_the_place_of_one_that_is_not_given() -> None:
         given = {"probs": PROBS, "cost": torch.tensor(cost)}
         assert kept(Survival(**by), **given) == kept(Survival(**by, cost=cost), probs=PROBS)
         assert kept(Survival(**by, cost=0.4), **given) == [2, 2, 0, 0]
-        assert kept(Survival(2.0, **by), probs=PROBS) == [3, 2, 0, 1]
+        assert kept(Survival(2.0, **by), **given) == [3, 2, 0, 1]
     reads = [Survival(), Tetris(), Survival(cost=0.1), Survival(2.0), Survival(2.0, cost=0.1)]
     assert [trim.reads_cost for trim in reads] == [True, True, False, False, False]
 

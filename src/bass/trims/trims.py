@@ -162,7 +162,7 @@ class Budget(DraftTrim):
         """The lengths that keep the slots with the highest scores, which never increase along a
         row.
         """
-        cost = drafted.cost if self.cost is None else self.cost
+        cost = drafted.cost if self.reads_cost else self.cost
         per_row = self.per_row(scores.shape[1])
         return best(drafted, scores, per_row, 0.0 if cost is None else cost)
 
